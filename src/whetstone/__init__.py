@@ -1,0 +1,3 @@
+"""Whetstone: reinforcement learning for code models, rewarded by tests you can trust."""
+
+__version__ = "0.1.0"

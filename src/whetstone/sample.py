@@ -1,0 +1,68 @@
+"""A sample, the group of samples that share a prompt, and the batch a step trains on.
+
+Plain data without torch: token ids, the engine's log-probs, the weight version of every token,
+and the reward. A reward of None means "no reward": the judge or an engine failed, so the sample
+is left out of its group's baseline and of the loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from whetstone.verdict import Judgement
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Sample(Struct, frozen=True):
+    """One reply to a prompt.
+
+    ``response_ids``, ``logprobs`` (natural log, under the sampling temperature, before top-p and
+    top-k) and ``versions`` (of the weights that produced the token) have equal length.
+    """
+
+    response_ids: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    finish_reason: FinishReason
+    text: str
+    program: str | None = None
+    judgement: Judgement | None = None
+    reward: float | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
+            raise ValueError(
+                f"{len(self.response_ids)} tokens, {len(self.logprobs)} log-probs, "
+                f"{len(self.versions)} versions"
+            )
+
+
+class Group(Struct, frozen=True):
+    """All samples of one prompt, which share a baseline."""
+
+    problem_id: str
+    prompt_ids: list[int]
+    samples: list[Sample]
+    meta: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids or not self.samples:
+            raise ValueError(f"group {self.problem_id!r} needs a prompt and at least one sample")
+
+    def rewards(self) -> list[float]:
+        """The rewards that exist, in sample order."""
+        return [s.reward for s in self.samples if s.reward is not None]
+
+
+class Batch(Struct, frozen=True):
+    """The groups of one training step, and why others were dropped (reason → count of groups)."""
+
+    groups: list[Group]
+    dropped: dict[str, int] = {}
+
+    def token_count(self) -> int:
+        """Response tokens in the batch."""
+        return sum(len(s.response_ids) for g in self.groups for s in g.samples)

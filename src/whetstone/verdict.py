@@ -1,0 +1,65 @@
+"""What the judge says: a verdict for each case, and one for the program."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Verdict(StrEnum):
+    """The nine outcomes. JUDGE_ERROR says that *we* failed: it is never a number."""
+
+    ACCEPTED = "accepted"
+    WRONG_ANSWER = "wrong_answer"
+    RUNTIME_ERROR = "runtime_error"
+    TIME_LIMIT = "time_limit"
+    MEMORY_LIMIT = "memory_limit"
+    OUTPUT_LIMIT = "output_limit"
+    COMPILE_ERROR = "compile_error"
+    NO_CODE = "no_code"
+    JUDGE_ERROR = "judge_error"
+
+
+class CaseJudgement(Struct, frozen=True):
+    """One case: what happened, what it cost, and a short reason (empty when accepted).
+
+    ``cpu_s`` is user plus system time of the program's processes, ``peak_bytes`` their largest
+    resident size. Cases skipped after a first failure have no entry.
+    """
+
+    verdict: Verdict
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    peak_bytes: int = 0
+    reason: str = ""
+
+
+class Judgement(Struct, frozen=True):
+    """The verdict on a program.
+
+    ``score`` is the share of the problem's cases that were accepted (cases not run count as not
+    accepted), in [0, 1]; None exactly when the verdict is JUDGE_ERROR. ``isolation`` names the tier that held
+    the program. ``shared_interpreter`` is True when test code had to run inside the program's own
+    process, where its verdict can be forged.
+    """
+
+    verdict: Verdict
+    cases: list[CaseJudgement]
+    score: float | None
+    isolation: str
+    reason: str = ""
+    shared_interpreter: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.score is None) != (self.verdict is Verdict.JUDGE_ERROR):
+            raise ValueError("score is None exactly when the judge failed")
+        if self.verdict is Verdict.ACCEPTED and not (
+            self.cases and all(c.verdict is Verdict.ACCEPTED for c in self.cases)
+        ):
+            raise ValueError("ACCEPTED needs at least one case, and every case accepted")
+
+    @property
+    def accepted(self) -> bool:
+        """True when every test gave positive evidence."""
+        return self.verdict is Verdict.ACCEPTED
