@@ -1,0 +1,91 @@
+"""The nouns of the sandbox: what to run, within which limits, and what happened.
+
+Nothing here knows of tests, expected outputs or rewards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class Tier(IntEnum):
+    """How strictly a machine lets us isolate, weakest first.
+
+    RESTRICTED: seccomp, Landlock and rlimits, where namespaces are refused (many containers).
+    USERNS: all namespaces, through an unprivileged user namespace.
+    ROOT: all namespaces, another uid, and no capabilities.
+    """
+
+    RESTRICTED = 1
+    USERNS = 2
+    ROOT = 3
+
+    @property
+    def label(self) -> str:
+        """The tier's name in recipes, judgements and on the command line."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Bounds of one run. CPU time (of all its threads) decides; wall time is a generous backstop."""
+
+    cpu_s: float
+    memory_bytes: int
+    output_bytes: int
+    wall_s: float | None = None
+    """None: 10 s more than ten times ``cpu_s``."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a harness over a payload, in a fresh fork.
+
+    ``harness`` names one of the harness files the sandbox was started with. It is called as
+    ``main(payload, link)`` inside the locked-down child. ``stdin`` is what the program reads.
+    ``link`` is a file descriptor (one end of a socket pair) that the child gets, or None; the
+    sandbox closes its own copy once the child has it.
+    """
+
+    harness: str
+    payload: bytes
+    limits: RunLimits
+    stdin: bytes = b""
+    link: int | None = None
+
+
+class Ended(StrEnum):
+    """Why a run ended."""
+
+    EXITED = "exited"
+    SIGNALED = "signaled"
+    CPU_LIMIT = "cpu_limit"
+    WALL_LIMIT = "wall_limit"
+    MEMORY_LIMIT = "memory_limit"
+    OUTPUT_LIMIT = "output_limit"
+    KILLED = "killed"
+    """Ended by us because its partner's run was over."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What happened. ``stdout`` is kept up to the output limit, ``stderr`` to its last 64 KiB.
+
+    ``result`` is what the harness wrote to its result descriptor: bytes from inside the child,
+    which the program could have written as well. It is never evidence by itself.
+    """
+
+    ended: Ended
+    exit_code: int | None
+    signal: int | None
+    cpu_s: float
+    wall_s: float
+    peak_bytes: int
+    stdout: bytes
+    stderr: bytes
+    result: bytes
+
+
+class SandboxFault(Exception):
+    """The sandbox itself failed (a fork-server died, a set-up step was refused). Never a verdict."""
