@@ -43,9 +43,10 @@ class Job:
     """One run of a harness over a payload, in a fresh fork.
 
     ``harness`` names one of the harness files the sandbox was started with. It is called as
-    ``main(payload, link)`` inside the locked-down child. ``stdin`` is what the program reads.
-    ``link`` is a file descriptor (one end of a socket pair) that the child gets, or None; the
-    sandbox closes its own copy once the child has it.
+    ``main(payload: bytes, result_fd: int, link_fd: int | None)`` inside the locked-down child.
+    ``stdin`` is what the program reads. ``link`` is a file descriptor of the caller (one end of a
+    socket pair) that the child gets, or None; the sandbox closes the caller's copy once the child
+    has it.
     """
 
     harness: str
