@@ -1,0 +1,31 @@
+"""What the trainer sees of the dataflow: batches out, and a state that can be saved."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from whetstone.sample import Batch, Group
+
+
+class Flow(Protocol):
+    """Hands out batches of groups to train on."""
+
+    async def next_batch(self, version: int) -> FlowBatch:
+        """The next batch, drawn under weight ``version``."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Plain data from which ``restore`` continues exactly."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where ``state`` was taken."""
+        ...
+
+
+class FlowBatch:
+    """A batch to train on, and every group that was sampled for it, the dropped ones included."""
+
+    def __init__(self, batch: Batch, sampled: list[Group]) -> None:
+        self.batch = batch
+        self.sampled = sampled

@@ -1,0 +1,44 @@
+"""Which problem comes next: a seeded shuffle per epoch, with a place that can be saved."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from whetstone.problem import Problem
+
+
+def stream_seed(*parts: object) -> int:
+    """A 63-bit seed that depends on all ``parts`` and on nothing else (not on hash randomisation)."""
+    return random.Random("/".join(map(str, parts))).getrandbits(63)
+
+
+class PromptSource:
+    """Draws problems without replacement, epoch after epoch.
+
+    The whole state is the number of draws made, so a resumed run continues with the problem that
+    the interrupted one would have drawn next.
+    """
+
+    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
+        if not problems:
+            raise ValueError("there is no problem to draw from")
+        self._problems = problems
+        self._seed = seed
+        self._epoch = -1
+        self._order: list[int] = []
+        self.drawn = 0
+
+    def take(self, count: int) -> list[tuple[int, Problem]]:
+        """The next ``count`` problems, each with its draw number, which is unique in the run."""
+        return [self._next() for _ in range(count)]
+
+    def _next(self) -> tuple[int, Problem]:
+        epoch, place = divmod(self.drawn, len(self._problems))
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = list(range(len(self._problems)))
+            random.Random(stream_seed("epoch", self._seed, epoch)).shuffle(self._order)
+        draw = self.drawn
+        self.drawn += 1
+        return draw, self._problems[self._order[place]]

@@ -1,0 +1,91 @@
+"""From a problem to prompt tokens: template, chat form, and the start of the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from whetstone.errors import UserError
+from whetstone.problem import AssertTests, CallTests, Problem
+from whetstone.recipe import WorkflowSection
+
+THINK_ANSWER = (
+    "Think first, inside <think> and </think>. Then give the program in a fenced Python block "
+    "inside <answer> and </answer>."
+)
+
+
+class Tokenizer(Protocol):
+    """What a prompt needs of a Hugging Face tokenizer."""
+
+    chat_template: Any
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Text to token ids."""
+        ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Token ids to text."""
+        ...
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
+        """A conversation as the text the model was trained on."""
+        ...
+
+
+def instruction(problem: Problem) -> str:
+    """How the tests will use the program, in one or two sentences."""
+    tests = problem.tests
+    if isinstance(tests, CallTests):
+        name = f"class `{tests.class_}` with the method" if tests.class_ else "Python function"
+        return f"Write the {name} `{tests.function}`. Reply with the code only, in one Python code block."
+    if isinstance(tests, AssertTests):
+        name = f"Write `{tests.entry_point}` in Python." if tests.entry_point else "Write it in Python."
+        return f"{name} Reply with the code only, in one Python code block."
+    return (
+        "Write a complete Python program that reads standard input and prints the answer. "
+        "Reply with the code only, in one Python code block."
+    )
+
+
+def prompt_text(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> str:
+    """The whole text the model continues, the reply's given prefix included.
+
+    Raises UserError for a template with an unknown placeholder, or a chat recipe on a model
+    whose tokenizer has no chat template.
+    """
+    try:
+        user = settings.prompt.format(
+            statement=problem.statement, starter=problem.starter or "", instruction=instruction(problem)
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise UserError(
+            f"`workflow.prompt`: cannot fill in {error}; the placeholders are "
+            "{statement}, {starter} and {instruction}, and a literal brace is doubled"
+        ) from None
+    if not settings.chat:
+        return user + settings.prefix
+    if not tokenizer.chat_template:
+        raise UserError("this model has no chat template; set `workflow.chat: false`")
+    system = settings.system
+    if settings.answer_format == "think_answer":
+        system = f"{system}\n\n{THINK_ANSWER}" if system else THINK_ANSWER
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": user})
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(text) + settings.prefix
+
+
+def prompt_ids(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> list[int]:
+    """The prompt as token ids. Raises UserError when it is longer than ``max_prompt_tokens``."""
+    text = prompt_text(problem, settings, tokenizer)
+    # A chat template already holds the special tokens; a plain text gets the tokenizer's own.
+    ids = tokenizer.encode(text, add_special_tokens=not settings.chat)
+    if len(ids) > settings.max_prompt_tokens:
+        raise UserError(
+            f"problem {problem.id!r}: the prompt has {len(ids)} tokens, more than "
+            f"`workflow.max_prompt_tokens` = {settings.max_prompt_tokens}"
+        )
+    return ids
