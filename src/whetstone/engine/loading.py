@@ -1,0 +1,148 @@
+"""Models in and out of files: a Hugging Face folder, a hub id, or a GGUF file.
+
+Whatever the source, the result is a plain model: ``save_model`` can write it and transformers can
+read it back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from whetstone.errors import UserError, did_you_mean
+
+DTYPES: dict[str, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+}
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A causal language model in evaluation mode, its tokenizer, and where both came from.
+
+    ``model`` and ``tokenizer`` are transformers objects, which are typed loosely upstream.
+    """
+
+    model: Any
+    tokenizer: Any
+    source: str
+
+
+def load_model(
+    path: str, *, revision: str | None = None, dtype: str = "bfloat16", device: str = "auto"
+) -> LoadedModel:
+    """Load a causal language model and its tokenizer.
+
+    path: a folder as ``save_pretrained`` writes it, a ``.gguf`` file, or a hub id.
+    revision: branch, tag or commit of a hub id.
+    dtype: ``bfloat16``, ``float16`` or ``float32``.
+    device: ``auto`` (the GPU when there is one), or a torch device name.
+    Raises UserError when there is nothing to load under that name, or it is not such a model.
+    """
+    if dtype not in DTYPES:
+        raise UserError(f"unknown dtype `{dtype}`{did_you_mean(dtype, DTYPES)}; known: {', '.join(DTYPES)}")
+    target = pick_device(device)
+    local = Path(path).expanduser()
+    if local.is_file():
+        model, tokenizer = _load_gguf(local, DTYPES[dtype])
+    else:
+        if local.is_dir():
+            if not (local / "config.json").is_file():
+                raise UserError(
+                    f"{local}: no config.json, so this is not a model folder; give the folder that "
+                    "save_pretrained (or `whetstone model convert`) wrote"
+                )
+        elif path.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(path):
+            raise UserError(f"{path}: no such file or folder; give a model folder, a .gguf file or a hub id")
+        model, tokenizer = _load_pretrained(str(local) if local.is_dir() else path, revision, DTYPES[dtype])
+    return LoadedModel(model.to(target).eval(), tokenizer, path)
+
+
+def save_model(model: Any, tokenizer: Any, folder: str | Path) -> None:
+    """Write config.json, generation_config.json, model.safetensors and the tokenizer to ``folder``.
+
+    The folder is made if needed; files of the same names are replaced. Raises UserError when it
+    cannot be written.
+    """
+    target = Path(folder).expanduser()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}; choose a folder that can be written") from None
+    model.save_pretrained(target, safe_serialization=True)
+    tokenizer.save_pretrained(target)
+
+
+def pick_device(device: str) -> torch.device:
+    """The device a name stands for; ``auto`` is the GPU when there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise UserError(f"unknown device `{device}`; give auto, cpu, cuda or cuda:N") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device `{device}`: this torch sees no GPU; give `auto` or `cpu`")
+    return chosen
+
+
+def _load_pretrained(name: str, revision: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    is_folder = Path(name).is_dir()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if is_folder:
+            raise UserError(f"{name}: cannot be loaded as a causal language model: {reason}") from error
+        raise UserError(
+            f"{name}: neither a folder here nor a model that could be fetched from the hub ({reason}). "
+            "Check the name and the network, or download the model elsewhere and give its folder; "
+            "set HF_HUB_OFFLINE=1 to use only what is cached"
+        ) from error
+    return model, tokenizer
+
+
+def _load_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    if file.suffix != ".gguf":
+        hint = "; run `whetstone model convert` on it first" if file.suffix in {".whl", ".zip"} else ""
+        raise UserError(f"{file}: not a .gguf file nor a model folder{hint}")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        quantized = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=dtype)
+    except ImportError as error:
+        raise UserError(f"{file}: reading GGUF needs the gguf package; pip install gguf") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file}: transformers cannot read this GGUF file: {error}") from error
+    return _plain_copy(quantized, tokenizer, dtype), tokenizer
+
+
+def _plain_copy(quantized: Any, tokenizer: Any, dtype: torch.dtype) -> Any:
+    """The same weights in a model that transformers does not take for a quantised one.
+
+    A model read from GGUF keeps a ``quantization_config`` and refuses ``save_pretrained``, although
+    its tensors are dense.
+    """
+    fields = quantized.config.to_dict()
+    fields.pop("quantization_config", None)
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    config.dtype = dtype
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.load_state_dict(quantized.state_dict())
+    model.tie_weights()
+    ids = {
+        f"{role}_token_id": getattr(tokenizer, f"{role}_token_id")
+        for role in ("bos", "eos", "pad")
+        if getattr(tokenizer, f"{role}_token_id") is not None
+    }
+    ids.setdefault("pad_token_id", ids.get("eos_token_id"))
+    model.generation_config = GenerationConfig(**ids)
+    return model
