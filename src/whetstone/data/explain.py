@@ -1,0 +1,66 @@
+"""What does not fit the problem schema, in words: the field's place, and the closest known name."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.errors import did_you_mean
+from whetstone.problem import (
+    AssertTests,
+    CallCase,
+    CallTests,
+    Compare,
+    Limits,
+    Problem,
+    Program,
+    PythonChecker,
+    StdinCase,
+    StdinTests,
+)
+
+_STRUCTS_AT: dict[str, tuple[type[Struct], ...]] = {
+    "": (Problem,),
+    "tests": (StdinTests, CallTests, AssertTests),
+    "tests.cases": (StdinCase, CallCase),
+    "compare": (Compare,),
+    "checker": (PythonChecker,),
+    "limits": (Limits,),
+    "references": (Program,),
+    "wrong": (Program,),
+}
+_TAGS = {"tests.kind": ("stdin", "call", "assert"), "checker.type": ("python",)}
+
+
+def explain(error: msgspec.ValidationError) -> str:
+    """Say what a validation error of a Problem means, with a suggestion for a misspelt name."""
+    message, _, place = str(error).partition(" - at `$")
+    path = place.rstrip("`").lstrip(".")
+    pattern = re.sub(r"\[[^\]]*\]", "", path)
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
+        name = unknown[1]
+        return f"unknown field `{_join(path, name)}`{did_you_mean(name, _fields(pattern))}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
+        return f"field `{_join(path, missing[1])}` is missing"
+    if message.startswith("Expected `array` of length >= 1"):
+        return f"`{path}` is empty; a problem needs at least one test"
+    if tag := re.fullmatch(r"Invalid value '(.*)'", message):
+        known = _TAGS.get(pattern, ())
+        if known:
+            return f"`{path}` is {tag[1]!r}, not one of {', '.join(known)}{did_you_mean(tag[1], known)}"
+    return f"`{path}`: {message}" if path else message
+
+
+def known_columns() -> tuple[str, ...]:
+    """The top-level field names of a problem, in schema order."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(Problem))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _fields(pattern: str) -> list[str]:
+    return [f.encode_name for struct in _STRUCTS_AT.get(pattern, ()) for f in msgspec.structs.fields(struct)]

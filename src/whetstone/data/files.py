@@ -1,0 +1,174 @@
+"""Problem files: JSON Lines (``.jsonl``, ``.jsonl.gz``) and Parquet (``.parquet``).
+
+All three hold the published schema and nothing else, so what is written is read back equal. A file
+is written beside its destination and renamed into place: a reader sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.data.explain import explain
+from whetstone.errors import UserError
+from whetstone.problem import Problem
+
+Format = Literal["jsonl", "jsonl.gz", "parquet"]
+
+
+def read_problems(path: str | Path) -> Iterator[Problem]:
+    """Yield the problems of a file, in file order, while reading it.
+
+    Raises UserError naming file, line (JSON Lines) or row (Parquet) and field for what does not fit
+    the schema, for an id that occurred before, and for a file that cannot be read.
+    """
+    file = Path(path)
+    kind = file_format(file)
+    if not file.is_file():
+        reason = "is a folder" if file.is_dir() else "no such file"
+        raise UserError(f"{file}: {reason}; give a .jsonl, .jsonl.gz or .parquet file of problems")
+    if kind == "parquet":
+        from whetstone.data.parquet import read_rows
+
+        return _distinct(file, "row", read_rows(file))
+    return _distinct(file, "line", _read_lines(file, kind))
+
+
+def write_problems(path: str | Path, problems: Iterable[Problem]) -> int:
+    """Write ``problems`` and return how many they were; the name's ending decides the format.
+
+    Raises UserError for an id that occurs twice, and for a value that JSON cannot hold (a NaN, a
+    set, a mapping with keys that are not text): it would be read back as something else.
+    """
+    file = Path(path)
+    kind = file_format(file)
+    checked = _checked(file, problems)
+    try:
+        with _replacing(file) as temporary:
+            if kind == "parquet":
+                from whetstone.data.parquet import write_rows
+
+                return write_rows(temporary, checked)
+            return _write_lines(temporary, kind, checked)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror or error}") from None
+
+
+def file_format(path: Path) -> Format:
+    """The format that a file's name says. Raises UserError when it says none."""
+    name = path.name.lower()
+    endings: tuple[Format, ...] = ("jsonl", "jsonl.gz", "parquet")
+    for ending in endings:
+        if name.endswith("." + ending):
+            return ending
+    raise UserError(f"{path}: the name of a problem file ends in .jsonl, .jsonl.gz or .parquet")
+
+
+def _read_lines(file: Path, kind: Format) -> Iterator[tuple[int, Problem]]:
+    decoder = msgspec.json.Decoder(Problem)
+    opened = gzip.open if kind == "jsonl.gz" else open
+    try:
+        with opened(file, "rb") as lines:
+            for number, line in enumerate(cast(Iterable[bytes], lines), 1):
+                # Editors of some systems open a file with a byte-order mark, which is not JSON.
+                text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if text.strip():
+                    yield number, _decode(decoder, text, f"{file}, line {number}")
+    except (EOFError, zlib.error, OSError) as error:
+        raise UserError(f"{file}: cannot be read: {error}; is the file complete?") from None
+
+
+def _decode(decoder: msgspec.json.Decoder[Problem], text: bytes, place: str) -> Problem:
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{place}: {explain(error)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{place}: not JSON in UTF-8: {error}; each line is one problem") from None
+
+
+def _distinct(file: Path, unit: str, numbered: Iterable[tuple[int, Problem]]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for number, problem in numbered:
+        first = seen.setdefault(problem.id, number)
+        if first != number:
+            raise UserError(
+                f"{file}, {unit} {number}: id {problem.id!r} was already given in {unit} {first}; "
+                "every problem needs an id of its own"
+            )
+        yield problem
+
+
+def _write_lines(file: Path, kind: Format, problems: Iterable[Problem]) -> int:
+    count = 0
+    with ExitStack() as stack:
+        raw = stack.enter_context(file.open("wb"))
+        sink: IO[bytes] = raw
+        if kind == "jsonl.gz":
+            # No name and no time in the gzip header: the same problems give the same bytes.
+            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+            sink = cast(IO[bytes], stack.enter_context(packed))
+        for problem in problems:
+            sink.write(msgspec.json.encode(problem) + b"\n")
+            count += 1
+    return count
+
+
+def _checked(file: Path, problems: Iterable[Problem]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for problem in problems:
+        place = f"{file}: problem {problem.id!r}"
+        if problem.id in seen:
+            raise UserError(f"{place} is given twice; every problem needs an id of its own")
+        seen.add(problem.id)
+        _check_plain(problem, place, "")
+        yield problem
+
+
+def _check_plain(value: Any, place: str, path: str) -> None:
+    """Refuse what JSON would change: it must come back from the file as the value that went in."""
+    if isinstance(value, Struct):
+        for field in msgspec.structs.fields(value):
+            name = f"{path}.{field.encode_name}" if path else field.encode_name
+            _check_plain(getattr(value, field.name), place, name)
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(cast(Iterable[Any], value)):
+            _check_plain(item, place, f"{path}[{i}]")
+    elif isinstance(value, dict):
+        for key, item in cast(dict[Any, Any], value).items():
+            if not isinstance(key, str):
+                raise UserError(f"{place}: `{path}` has the key {key!r}, but keys in JSON are text")
+            _check_plain(key, place, path)
+            _check_plain(item, place, f"{path}.{key}")
+    elif isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise UserError(f"{place}: `{path}` holds half a surrogate pair, which UTF-8 cannot carry")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise UserError(f"{place}: `{path}` is {value}, which JSON cannot hold")
+    elif value is not None and not isinstance(value, int):
+        raise UserError(f"{place}: `{path}` is a {type(value).__name__}, which JSON cannot hold")
+
+
+@contextmanager
+def _replacing(file: Path) -> Generator[Path]:
+    """Give a path beside ``file`` to write to; on success it becomes ``file``, else it is removed."""
+    target = Path(os.path.realpath(file))  # a link keeps pointing at what it points at
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

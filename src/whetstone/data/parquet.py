@@ -1,0 +1,96 @@
+"""Problems as rows of a Parquet file.
+
+Text that people filter and read (id, statement, language, starter, source, kind of tests) has a
+column of its own; nested parts are columns of JSON, so a value comes back exactly as it went in.
+``kind`` repeats ``tests.kind`` and has to agree with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from whetstone.data.explain import explain, known_columns
+from whetstone.errors import UserError, did_you_mean
+from whetstone.problem import Problem
+
+_TEXT = ("id", "statement", "language", "starter", "source")
+_JSON = ("tests", "compare", "checker", "limits", "references", "wrong", "meta")
+_ROWS = 512  # in memory at a time: problems with large tests reach megabytes each
+
+
+def read_rows(file: Path) -> Iterator[tuple[int, Problem]]:
+    """Yield (row number from 1, problem). Raises UserError naming file, row and field."""
+    try:
+        with pq.ParquetFile(file) as table:
+            _check_columns(file, list(table.schema_arrow.names))
+            batches = table.iter_batches(batch_size=_ROWS)
+            rows = (row for batch in batches for row in cast(list[dict[str, Any]], batch.to_pylist()))
+            for number, row in enumerate(rows, 1):
+                yield number, _problem(row, f"{file}, row {number}")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read as Parquet: {error}; is the file complete?") from None
+
+
+def write_rows(file: Path, problems: Iterable[Problem]) -> int:
+    """Write problems to ``file`` and return their number."""
+    schema = pa.schema([pa.field(name, pa.string()) for name in (*_TEXT, "kind", *_JSON)])
+    source = iter(problems)
+    count = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        while rows := [_row(problem) for problem in itertools.islice(source, _ROWS)]:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            count += len(rows)
+    return count
+
+
+def _row(problem: Problem) -> dict[str, str | None]:
+    row: dict[str, str | None] = {name: getattr(problem, name) for name in _TEXT}
+    row["kind"] = _kind(problem)
+    for name in _JSON:
+        row[name] = msgspec.json.encode(getattr(problem, name)).decode()
+    return row
+
+
+def _problem(row: dict[str, Any], place: str) -> Problem:
+    fields: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "kind" or (value is None and name != "starter"):
+            continue
+        fields[name] = _nested(name, value, place) if name in _JSON else value
+    try:
+        problem = msgspec.convert(fields, Problem)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{place}: {explain(error)}") from None
+    if row.get("kind") not in (None, _kind(problem)):
+        raise UserError(f"{place}: `kind` is {row['kind']!r}, but `tests.kind` is {_kind(problem)!r}")
+    return problem
+
+
+def _nested(name: str, value: Any, place: str) -> Any:
+    if not isinstance(value, str):
+        raise UserError(f"{place}: `{name}` is a {type(value).__name__}; the column holds JSON as text")
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise UserError(f"{place}: `{name}` is not JSON: {error}") from None
+
+
+def _check_columns(file: Path, names: list[str]) -> None:
+    known = (*known_columns(), "kind")
+    for name in names:
+        if name not in known:
+            raise UserError(f"{file}: unknown column `{name}`{did_you_mean(name, known)}")
+    for name in ("id", "statement", "tests"):
+        if name not in names:
+            raise UserError(f"{file}: column `{name}` is missing")
+
+
+def _kind(problem: Problem) -> str:
+    return str(problem.tests.__struct_config__.tag)
