@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -36,9 +37,12 @@ class MetricsWriter:
         self._cut_torn_line()
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one record; it is on disk when this returns. Raises ValueError without step or kind."""
-        line = encode_record(record)
-        self._file.write(line)
+        """Append one record, stamped with ``time.at`` (Unix seconds); it is on disk when this returns.
+
+        Raises ValueError without step or kind.
+        """
+        clock = {"at": round(time.time(), 3), **record.get("time", {})}
+        self._file.write(encode_record({**record, "time": clock}))
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -1,0 +1,47 @@
+"""What a training step sampled, as flat numbers for its ``train`` record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum
+from statistics import pstdev
+
+from whetstone.sample import Batch, Group, Sample
+from whetstone.verdict import Verdict
+
+
+def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
+    """Statistics of every group that was ``sampled``, and of which of them the ``batch`` kept.
+
+    ``reward/*`` are over replies that have a reward, ``reward/pass_rate`` over judged ones;
+    ``reward/std`` is the population's. ``verdict/*`` are counts, all nine always there, with
+    replies that were never judged under judge_error. ``length/*`` are in tokens,
+    ``length/truncated`` is a share of replies. A quantity over nothing is left out.
+    """
+    samples = [sample for group in sampled for sample in group.samples]
+    numbers: dict[str, float] = {}
+    rewards = [s.reward for s in samples if s.reward is not None]
+    if rewards:
+        numbers["reward/mean"] = fsum(rewards) / len(rewards)
+        numbers["reward/std"] = pstdev(rewards)
+    verdicts = Counter(_verdict(sample) for sample in samples)
+    judged = len(samples) - verdicts[Verdict.JUDGE_ERROR]
+    if judged:
+        numbers["reward/pass_rate"] = verdicts[Verdict.ACCEPTED] / judged
+    numbers.update({f"verdict/{verdict.value}": verdicts[verdict] for verdict in Verdict})
+    lengths = [len(sample.response_ids) for sample in samples]
+    if lengths:
+        numbers["length/mean"] = sum(lengths) / len(lengths)
+        numbers["length/max"] = max(lengths)
+        numbers["length/truncated"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
+    numbers["sample/unscored"] = len(samples) - len(rewards)
+    numbers["group/sampled"] = len(sampled)
+    numbers["group/trained"] = len(batch.groups)
+    numbers["group/zero_variance"] = sum(len(set(g.rewards())) == 1 for g in sampled)
+    numbers.update({f"dropped/{reason}": count for reason, count in sorted(batch.dropped.items())})
+    return numbers
+
+
+def _verdict(sample: Sample) -> Verdict:
+    return sample.judgement.verdict if sample.judgement else Verdict.JUDGE_ERROR
