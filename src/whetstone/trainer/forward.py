@@ -1,0 +1,197 @@
+"""From micro-batches to the log-probs of reply tokens, and back to gradients.
+
+Only the hidden states that predict a reply token go through the language-model head, a chunk at a
+time, so that the logits of a large vocabulary never exist for more than a chunk of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whetstone.errors import UserError
+from whetstone.trainer.packing import Layout, MicroBatch
+
+LOGITS_PER_CHUNK = 2**25
+"""Logits that may exist at once: 128 MiB in fp32, and a few such buffers at the same time."""
+
+SHARED_PREFIX_MODELS = frozenset({"llama", "qwen2", "qwen3", "mistral", "smollm3"})
+"""Architectures whose attention takes any dense mask as it is given."""
+
+TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(flat places [c], log-probs [c], entropies [c]) → the sum of the tokens' weighted losses, a scalar."""
+
+
+def shared_prefix_obstacle(model: PreTrainedModel) -> str | None:
+    """Why ``model`` cannot take the shared-prefix layout, or None when it can."""
+    config = model.config
+    kind = str(config.model_type)
+    if kind not in SHARED_PREFIX_MODELS:
+        return f"architecture `{kind}` is not among those known to take a dense mask"
+    if any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ()):
+        return "some layers attend within a window"
+    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    if windowed and not getattr(config, "layer_types", None):
+        return f"attention is limited to a window of {config.sliding_window} tokens"
+    attention = str(getattr(config, "_attn_implementation", "eager"))
+    if attention not in ("sdpa", "eager"):
+        return f"attention implementation `{attention}` takes no dense mask; `sdpa` and `eager` do"
+    return None
+
+
+def attention_break_even(model: PreTrainedModel) -> float:
+    """The row length, in tokens, at which attention costs as many FLOPs as the layers' matrices.
+
+    For a token, the matrices cost 2 FLOPs per parameter; attention over a dense mask costs
+    4 * width * length per layer.
+    """
+    config = model.config
+    embeddings = {id(p) for m in (model.get_input_embeddings(), _head(model)) for p in m.parameters()}
+    matrices = sum(p.numel() for p in model.parameters() if id(p) not in embeddings)
+    width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    return matrices / (2.0 * width * config.num_attention_heads * config.num_hidden_layers)
+
+
+class Forward:
+    """Log-probs of reply tokens under ``softmax(logits / temperature)``, with and without gradients.
+
+    Raises UserError when the model changes its logits in a way that is not known here: that is found
+    by comparing with the model's own logits once, at construction.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, temperature: float) -> None:
+        self.model = model
+        self.temperature = temperature or 1.0
+        self.obstacle = shared_prefix_obstacle(model)
+        self.layout: Layout = "padded" if self.obstacle else "shared_prefix"
+        self._body = model.base_model
+        self._head = _head(model)
+        config = model.config
+        self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
+        self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
+        self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
+        self._chunk = max(1, LOGITS_PER_CHUNK // int(config.vocab_size))
+        self._check_logits()
+
+    def log_probs(self, micro_batches: list[MicroBatch], tokens: int) -> Tensor:
+        """[tokens] fp32 log-probs in the flat order of tokens, without gradients."""
+        result = torch.zeros(tokens, device=self.model.device)
+        with torch.no_grad():
+            for cpu_batch in micro_batches:
+                batch = cpu_batch.to(self.model.device)
+                hidden = self._hidden(batch)
+                for part in self._chunks(batch):
+                    values, _ = self._score(hidden[part], batch.targets[part])
+                    result[batch.tokens[part]] = values.to(result.dtype)
+        return result
+
+    def backward(self, micro_batch: MicroBatch, token_loss: TokenLoss) -> None:
+        """Add the gradients of a micro-batch's loss to the parameters.
+
+        The loss is a sum over tokens, so each chunk of logits is differentiated by itself, at once, and
+        freed; the gradients of the hidden states are collected and then sent through the body.
+        """
+        batch = micro_batch.to(self.model.device)
+        hidden = self._hidden(batch)
+        gradient = torch.empty_like(hidden)
+        for part in self._chunks(batch):
+            leaf = hidden[part].detach().requires_grad_()
+            values, entropies = self._score(leaf, batch.targets[part])
+            token_loss(batch.tokens[part], values, entropies).backward()
+            gradient[part] = 0.0 if leaf.grad is None else leaf.grad
+        hidden.backward(gradient)
+
+    def _hidden(self, batch: MicroBatch) -> Tensor:
+        """[t, width] hidden states that predict the reply tokens."""
+        mask = batch.attention_mask
+        if mask.dim() == 4:
+            # Additive, once for all layers: attention would convert a bool mask again in each of them.
+            dtype = self.model.dtype
+            mask = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+                ~mask, torch.finfo(dtype).min
+            )
+        output = self._body(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            attention_mask=mask,
+            use_cache=False,
+        )
+        states = cast(Tensor, output.last_hidden_state)
+        return states.reshape(-1, states.shape[-1]).index_select(0, batch.predictors)
+
+    def _chunks(self, batch: MicroBatch) -> list[slice]:
+        count = len(batch.targets)
+        return [slice(i, min(i + self._chunk, count)) for i in range(0, count, self._chunk)]
+
+    def _score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return selected_log_probs(self._logits(hidden), targets, self.temperature)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        logits = cast(Tensor, self._head(hidden))
+        if self._divide != 1.0:
+            logits = logits / self._divide
+        if self._softcap:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    def _check_logits(self) -> None:
+        vocabulary = int(self.model.config.vocab_size)
+        ids = torch.arange(6, device=self.model.device)[None] % vocabulary
+        with torch.no_grad():
+            expected = cast(Tensor, self.model(input_ids=ids, use_cache=False).logits).float()
+            body = self._body(input_ids=ids, use_cache=False)
+            found = self._logits(cast(Tensor, body.last_hidden_state)).float()
+        if not torch.allclose(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max())):
+            raise UserError(
+                f"model type `{self.model.config.model_type}` changes its logits in a way the trainer "
+                "does not know; train a Llama, Qwen2, Qwen3, Mistral, Gemma or Granite model"
+            )
+
+
+def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probs of ``targets`` under softmax(logits / temperature), and the entropies of the distributions.
+
+    logits: [t, vocabulary], any float dtype; targets: [t]; computed in fp32 (float64 for float64). Returns
+    two [t] tensors in nats; gradients flow through the log-probs only, and only once.
+    """
+    values, entropies = cast(Any, _SelectedLogProbs).apply(logits, targets, temperature)
+    return values, entropies
+
+
+class _SelectedLogProbs(torch.autograd.Function):
+    """log-softmax at one place per row, which keeps one buffer of the logits' size instead of four."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        scores = logits.to(dtype, copy=True)
+        if temperature != 1.0:
+            scores.div_(temperature)
+        scores.sub_(torch.logsumexp(scores, dim=-1, keepdim=True))
+        chosen = scores.gather(-1, targets[:, None]).squeeze(-1)
+        probabilities = scores.exp()
+        entropies = scores.mul_(probabilities).sum(-1).neg_()
+        ctx.probabilities, ctx.targets = probabilities, targets
+        ctx.temperature, ctx.dtype = temperature, logits.dtype
+        ctx.mark_non_differentiable(entropies)
+        return chosen, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        scale = gradients[0][:, None] / ctx.temperature
+        result = cast(Tensor, ctx.probabilities)
+        # The buffer becomes the gradient, so a second backward would be wrong: let it fail instead.
+        ctx.probabilities = None
+        result.mul_(-scale).scatter_add_(-1, ctx.targets[:, None], scale)
+        return result.to(ctx.dtype), None, None
+
+
+def _head(model: PreTrainedModel) -> nn.Module:
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Module):
+        raise UserError(f"model type `{model.config.model_type}` has no language-model head to train")
+    return head

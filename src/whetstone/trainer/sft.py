@@ -1,0 +1,73 @@
+"""Supervised training on prompts with known replies, such as warms up a model from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from whetstone.trainer.forward import Forward
+from whetstone.trainer.optimizer import MasterAdamW, warmup_lr
+from whetstone.trainer.packing import Prompted, pack
+
+Example = tuple[Sequence[int], Sequence[int]]
+"""Token ids of a prompt and of its reply. The reply ends with the end-of-sequence token, if it should."""
+
+
+def sft(
+    model: PreTrainedModel,
+    batches: Iterable[Sequence[Example]],
+    *,
+    lr: float,
+    warmup_steps: int = 0,
+    weight_decay: float = 0.0,
+    grad_clip: float = 1.0,
+    micro_batch_tokens: int = 8192,
+    on_step: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """One update per batch by cross-entropy on the reply tokens; returns the losses, in nats per token.
+
+    The rate rises linearly over ``warmup_steps`` and then stays. ``on_step`` gets the step's number,
+    from 0, and its loss. The model's weights change in place.
+    """
+    forward = Forward(model.eval(), temperature=1.0)
+    optimizer = MasterAdamW(model.named_parameters(), weight_decay=weight_decay, grad_clip=grad_clip)
+    losses: list[float] = []
+    try:
+        for step, batch in enumerate(batches):
+            rate = warmup_lr(lr, step, warmup_steps)
+            losses.append(
+                supervised_step(forward, optimizer, batch, lr=rate, micro_batch_tokens=micro_batch_tokens)
+            )
+            if on_step is not None:
+                on_step(step, losses[-1])
+    finally:
+        optimizer.close()
+    return losses
+
+
+def supervised_step(
+    forward: Forward, optimizer: MasterAdamW, batch: Sequence[Example], *, lr: float, micro_batch_tokens: int
+) -> float:
+    """One update on a batch: the mean over all its reply tokens of -log p. Returns that loss.
+
+    Raises ValueError when the batch has no reply tokens.
+    """
+    tokens = sum(len(reply) for _, reply in batch)
+    if tokens == 0:
+        raise ValueError("a supervised batch needs at least one reply token")
+    total = 0.0
+
+    def token_loss(places: Tensor, log_probs: Tensor, entropies: Tensor) -> Tensor:
+        nonlocal total
+        loss = -log_probs.sum() / tokens
+        total += float(loss.detach())
+        return loss
+
+    # Prompts differ, so there is no prefix to share, and rows of one reply need no dense mask.
+    groups = [Prompted(prompt, [reply]) for prompt, reply in batch]
+    for micro_batch in pack(groups, micro_batch_tokens=micro_batch_tokens, layout="padded"):
+        forward.backward(micro_batch, token_loss)
+    optimizer.update(lr)
+    return total
