@@ -1,0 +1,179 @@
+"""``whetstone data``: the problem schema, and looking at, converting and checking problem sets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.progress import track
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from whetstone.data.builtin import SET_NAMES, load_problems
+from whetstone.data.files import read_problems, write_problems
+from whetstone.data.validation import Finding, check_problems
+from whetstone.errors import UserError, did_you_mean
+from whetstone.problem import AssertTests, CallTests, Problem, Program, case_count, problem_schema
+
+_SET_HELP = f"a problem file (.jsonl, .jsonl.gz, .parquet), or one of {', '.join(SET_NAMES)}"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the verb and its actions."""
+    parser = subparsers.add_parser(
+        "data",
+        help="problem sets: schema, show, convert, check",
+        description="Look at problem sets, convert them, and check that their tests are right.",
+        epilog="example: whetstone data check builtin:train",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("schema", help="print the JSON Schema of a problem")
+    show = actions.add_parser("show", help="list a set, or show one problem in full")
+    show.add_argument("name", metavar="NAME_OR_FILE", help=_SET_HELP)
+    show.add_argument("--id", help="the problem to show in full")
+    convert = actions.add_parser("convert", help="write a set to a file; the endings decide the formats")
+    convert.add_argument("source", metavar="SRC", help=_SET_HELP)
+    convert.add_argument("target", metavar="DST", help="a .jsonl, .jsonl.gz or .parquet file")
+    check = actions.add_parser(
+        "check",
+        help="judge every reference and every wrong program; status 1 unless all are as meant",
+        description="Judge every reference (it has to be accepted) and every wrong program (it must not be).",
+    )
+    check.add_argument("name", metavar="NAME_OR_FILE", help=_SET_HELP)
+    check.add_argument("--workers", type=int, default=0, help="judge workers; 0 (default): one for each core")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb. Status 0, or 1 when ``check`` found a program that is not judged as meant."""
+    if args.action == "schema":
+        print(json.dumps(problem_schema(), indent=2))
+        return 0
+    if args.action == "show":
+        return _show(args.name, args.id, Console())
+    if args.action == "convert":
+        return _convert(args.source, args.target)
+    return _check(args.name, args.workers, Console())
+
+
+def _show(name: str, problem_id: str | None, console: Console) -> int:
+    problems = load_problems(name)
+    if problem_id is None:
+        console.print(_listing(name, problems, console.width))
+        return 0
+    by_id = {problem.id: problem for problem in problems}
+    if problem_id not in by_id:
+        hint = did_you_mean(problem_id, by_id)
+        raise UserError(f"{name}: no problem {problem_id!r}{hint} (list them: whetstone data show {name})")
+    console.print(_page(by_id[problem_id]))
+    return 0
+
+
+def _listing(name: str, problems: list[Problem], width: int) -> Table:
+    cases = sum(case_count(problem) for problem in problems)
+    table = Table(caption=Text(f"{name}: {len(problems)} problems, {cases} tests"), box=None, pad_edge=False)
+    for column in ("id", "kind", "tests", "statement"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "tests" else "left")
+    # Only the statement gives way on a narrow terminal: ids are there to be copied.
+    left = max(20, width - max(len(problem.id) for problem in problems) - len("assert tests") - 6)
+    for problem in problems:
+        statement = textwrap.shorten(problem.statement, left, placeholder="…")
+        table.add_row(Text(problem.id), _kind(problem), str(case_count(problem)), Text(statement))
+    return table
+
+
+def _page(problem: Problem) -> RenderableType:
+    limits = problem.limits
+    facts = f"{_kind(problem)} tests, {limits.cpu_s:g} s CPU, {limits.memory_mb:g} MB"
+    meta = "".join(f", {key}: {value}" for key, value in problem.meta.items())
+    parts: list[RenderableType] = [
+        Text(problem.id, style="bold"),
+        Text(facts + meta, style="dim"),
+        Text("\n" + problem.statement + "\n"),
+    ]
+    if problem.starter:
+        parts.append(_code("starter", Program(problem.language, problem.starter)))
+    parts.append(_tests(problem))
+    parts += [_code(f"reference {n}", program) for n, program in enumerate(problem.references)]
+    parts += [_code(f"wrong {n}", program) for n, program in enumerate(problem.wrong)]
+    if problem.checker is not None:
+        parts.append(_code("checker", Program("python", problem.checker.source)))
+    return Group(*parts)
+
+
+def _tests(problem: Problem) -> RenderableType:
+    tests = problem.tests
+    if isinstance(tests, AssertTests):
+        code = tests.check or tests.unittest or "\n".join(tests.asserts or [])
+        return _code("tests", Program("python", f"{tests.setup}\n{code}".strip("\n")))
+    table = Table("input", "expected", title=f"compare: {problem.compare.mode}", title_justify="left")
+    if isinstance(tests, CallTests):
+        name = f"{tests.class_}().{tests.function}" if tests.class_ else tests.function
+        table.title = None
+        for case in tests.cases:
+            values = [_json(a) for a in case.args] + [f"{k}={_json(v)}" for k, v in case.kwargs.items()]
+            table.add_row(Text(f"{name}({', '.join(values)})"), Text(_json(case.expected)))
+        return table
+    for case in tests.cases:
+        table.add_row(Text(case.input), Text(case.output), end_section=True)
+    return table
+
+
+def _code(title: str, program: Program) -> RenderableType:
+    return Panel(Syntax(program.source.rstrip(), program.language), title=title, title_align="left")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _kind(problem: Problem) -> str:
+    return str(problem.tests.__struct_config__.tag)
+
+
+def _convert(source: str, target: str) -> int:
+    # A file is streamed: a set of some gigabytes need not fit into memory.
+    problems = load_problems(source) if source in SET_NAMES else read_problems(source)
+    count = write_problems(target, problems)
+    print(f"{target}: {count} problems, {Path(target).stat().st_size} bytes")
+    return 0
+
+
+def _check(name: str, workers: int, console: Console) -> int:
+    if workers < 0:
+        raise UserError(f"--workers is {workers}; give 0 (one for each core) or more")
+    from whetstone.judge import Judge
+
+    problems = load_problems(name)
+    programs = sum(len(problem.references) + len(problem.wrong) for problem in problems)
+    with Judge(workers=workers, stop_at_first_failure=True) as judge:
+        findings = track(
+            check_problems(problems, judge),
+            total=programs,
+            description="judging",
+            console=Console(stderr=True),
+            transient=True,
+        )
+        amiss = [finding for finding in findings if not finding.as_meant]
+    _print_findings(amiss, console)
+    bare = sum(1 for problem in problems if not problem.references)
+    unconfirmed = f"; {bare} have no reference, so nothing confirms their tests" if bare else ""
+    console.print(
+        f"{len(problems)} problems, {programs} programs, {len(amiss)} not as meant{unconfirmed}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 1 if amiss else 0
+
+
+def _print_findings(findings: Iterable[Finding], console: Console) -> None:
+    for finding in findings:
+        line = Text.assemble((finding.problem_id, "bold"), ": ", finding.explain())
+        console.print(line, soft_wrap=True)

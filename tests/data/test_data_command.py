@@ -1,0 +1,110 @@
+"""``whetstone data``: every action on a real file, with its exit status and its words."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from whetstone.cli import data
+from whetstone.data.files import read_problems, write_problems
+from whetstone.errors import UserError
+from whetstone.problem import CallCase, CallTests, Problem, Program
+
+RIGHT = "def add(a, b):\n    return a + b\n"
+WRONG = "def add(a, b):\n    return a - b\n"
+
+
+def whetstone_data(*argv: str) -> int:
+    parser = argparse.ArgumentParser()
+    data.add_parser(parser.add_subparsers(dest="verb"))
+    return data.run(parser.parse_args(["data", *argv]))
+
+
+def add_problem(id: str, reference: str = RIGHT, wrong: str = WRONG) -> Problem:
+    return Problem(
+        id=id,
+        statement="Write `add(a, b)` [bold]that[/bold] returns the sum.",
+        tests=CallTests("add", [CallCase(3, [1, 2]), CallCase(0, [0, 0])]),
+        references=[Program("python", reference)],
+        wrong=[Program("python", wrong)],
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "p.jsonl"
+    write_problems(path, [add_problem("demo/one"), add_problem("demo/two")])
+    return path
+
+
+def test_schema_prints_a_json_schema_of_the_published_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert whetstone_data("schema") == 0
+    fields = json.loads(capsys.readouterr().out)["$defs"]["Problem"]["properties"]
+    assert {"id", "statement", "tests", "limits", "references", "wrong"} <= set(fields)
+
+
+def test_show_lists_ids_and_counts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whetstone_data("show", str(file)) == 0
+    out = capsys.readouterr().out
+    assert "demo/one" in out
+    assert "demo/two" in out
+    assert "2 problems, 4 tests" in " ".join(out.split())
+
+
+def test_show_one_prints_all_of_it_as_it_is_written(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whetstone_data("show", str(file), "--id", "demo/two") == 0
+    out = capsys.readouterr().out
+    assert "[bold]that[/bold]" in out
+    for part in ("add(1, 2)", "return a + b", "return a - b"):
+        assert part in out
+    assert "demo/one" not in out
+
+
+@pytest.mark.parametrize("kind", ["call", "stdin", "assert"])
+def test_show_knows_every_kind_of_test(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {
+        "call": "whetstone/arithmetic/triple",
+        "stdin": "whetstone/patterns/pyramid",
+        "assert": "whetstone/powers_roots/power",
+    }
+    assert whetstone_data("show", "builtin:train", "--id", names[kind]) == 0
+    assert f"{kind} tests" in capsys.readouterr().out
+
+
+def test_show_an_unknown_id_suggests_the_closest(file: Path) -> None:
+    with pytest.raises(UserError, match="did you mean `demo/two`"):
+        whetstone_data("show", str(file), "--id", "demo/twoo")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl.gz"])
+def test_convert_there_and_back_gives_the_same_bytes(file: Path, tmp_path: Path, ending: str) -> None:
+    assert whetstone_data("convert", str(file), str(tmp_path / f"q.{ending}")) == 0
+    assert whetstone_data("convert", str(tmp_path / f"q.{ending}"), str(tmp_path / "r.jsonl")) == 0
+    assert (tmp_path / "r.jsonl").read_bytes() == file.read_bytes()
+
+
+def test_convert_takes_a_shipped_set(tmp_path: Path) -> None:
+    assert whetstone_data("convert", "builtin:train", str(tmp_path / "t.parquet")) == 0
+    assert any(p.id == "whetstone/arithmetic/triple" for p in read_problems(tmp_path / "t.parquet"))
+
+
+def test_check_is_silent_about_what_is_as_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whetstone_data("check", str(file), "--workers", "1") == 0
+    assert capsys.readouterr().out == "2 problems, 4 programs, 0 not as meant\n"
+
+
+def test_check_names_a_failing_reference_and_a_passing_wrong_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.jsonl"
+    problems = [add_problem("demo/good"), add_problem("demo/bad", reference=WRONG, wrong=RIGHT)]
+    write_problems(path, problems)
+    assert whetstone_data("check", str(path), "--workers", "1") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("demo/bad: references[0] is not accepted: wrong_answer, case 0: ")
+    assert lines[1] == "demo/bad: wrong[0] passes every test; add a test that it fails"
+    assert lines[2] == "2 problems, 4 programs, 2 not as meant"
+    assert len(lines) == 3
