@@ -79,13 +79,15 @@ def _show(name: str, problem_id: str | None, console: Console) -> int:
 def _listing(name: str, problems: list[Problem], width: int) -> Table:
     cases = sum(case_count(problem) for problem in problems)
     table = Table(caption=Text(f"{name}: {len(problems)} problems, {cases} tests"), box=None, pad_edge=False)
-    for column in ("id", "kind", "tests", "statement"):
+    # The statement gives way on a narrow terminal: ids are there to be copied.
+    left = width - max(len(problem.id) for problem in problems) - len("assert tests") - 6
+    columns = ("id", "kind", "tests", "statement") if left >= 20 else ("id", "kind", "tests")
+    for column in columns:
         table.add_column(column, no_wrap=True, justify="right" if column == "tests" else "left")
-    # Only the statement gives way on a narrow terminal: ids are there to be copied.
-    left = max(20, width - max(len(problem.id) for problem in problems) - len("assert tests") - 6)
     for problem in problems:
-        statement = textwrap.shorten(problem.statement, left, placeholder="…")
-        table.add_row(Text(problem.id), _kind(problem), str(case_count(problem)), Text(statement))
+        statement = textwrap.shorten(problem.statement, max(left, 1), placeholder="…")
+        row = (Text(problem.id), _kind(problem), str(case_count(problem)), Text(statement))
+        table.add_row(*row[: len(columns)])
     return table
 
 
