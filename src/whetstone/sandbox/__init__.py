@@ -1,0 +1,20 @@
+"""Running one untrusted program within limits, and saying what happened. No tests, no rewards."""
+
+from whetstone.sandbox.client import Sandbox
+from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
+from whetstone.sandbox.run import Run
+from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.tiers import detect_tier
+
+__all__ = [
+    "Ended",
+    "Job",
+    "Run",
+    "RunLimits",
+    "RunResult",
+    "Sandbox",
+    "SandboxFault",
+    "Tier",
+    "detect_tier",
+    "supervise",
+]

@@ -1,0 +1,99 @@
+"""The sandbox as its users see it: start a job, get what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from whetstone.sandbox.fork_server import ForkServer, StartRefused
+from whetstone.sandbox.job import Job, RunResult, SandboxFault, Tier
+from whetstone.sandbox.run import Run
+from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.tiers import BUILTIN_HARNESSES, start_at, start_strongest, unavailable
+
+
+class Sandbox:
+    """A fork-server and at most one run at a time. Not thread-safe."""
+
+    def __init__(
+        self,
+        harnesses: Mapping[str, Path],
+        *,
+        tier: Tier | None = None,
+        minimum_tier: Tier = Tier.RESTRICTED,
+    ) -> None:
+        """Start the fork-server and prove it by a run.
+
+        ``harnesses`` maps names to Python files that import nothing but the standard library; the
+        builtin ``script`` is always there. ``tier`` asks for exactly that tier, None for the strongest
+        that works. Raises SandboxUnavailable if the machine does not offer it, ValueError for a
+        harness called ``script``.
+        """
+        if taken := BUILTIN_HARNESSES.keys() & harnesses.keys():
+            raise ValueError(f"harness names {sorted(taken)} are builtin; choose others")
+        self._harnesses = {**BUILTIN_HARNESSES, **harnesses}
+        self._number = 0
+        self._run: Run | None = None
+        self._closed = False
+        if tier is None:
+            self._server = start_strongest(self._harnesses, minimum_tier)
+        elif tier < minimum_tier:
+            raise unavailable(minimum_tier, {tier: f"asked for, but below the minimum {minimum_tier.label}"})
+        else:
+            try:
+                self._server = start_at(tier, self._harnesses)
+            except StartRefused as refused:
+                raise unavailable(tier, {tier: str(refused)}) from None
+        self.tier = self._server.tier
+
+    def start(self, job: Job) -> Run:
+        """Start a job and return at once; ``supervise`` drives it to its end.
+
+        Closes ``job.link`` once the child is sure to have it; on an error it stays the caller's.
+        Raises SandboxFault if no fork-server can be started any more, RuntimeError while another run
+        of this sandbox has not ended, KeyError for an unknown harness.
+        """
+        if self._closed:
+            raise RuntimeError("this sandbox is closed")
+        if self._run is not None and not self._run.ended and self._server.alive:
+            raise RuntimeError("a run of this sandbox has not ended yet; supervise it first")
+        self._number = self._number % 0xFFFFFFFF + 1
+        if self._server.alive:
+            try:
+                self._run = Run(self._server, job, self._number)
+                return self._run
+            except SandboxFault:
+                self._server.kill()  # it died while idle: nothing was lost, begin a fresh one
+        self._server = self._fresh_server()
+        self._run = Run(self._server, job, self._number)
+        return self._run
+
+    def _fresh_server(self) -> ForkServer:
+        try:
+            return ForkServer(self.tier, self._harnesses)
+        except StartRefused as refused:
+            raise SandboxFault(f"no new fork-server could be started: {refused}") from None
+
+    def run(self, job: Job) -> RunResult:
+        """Run a job to its end."""
+        return supervise([self.start(job)])[0]
+
+    def close(self) -> None:
+        """End the fork-server and what still runs in it."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._run is not None and not self._run.ended:
+            self._run.close()
+            self._server.kill()
+        elif self._server.alive:
+            self._server.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

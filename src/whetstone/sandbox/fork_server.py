@@ -1,0 +1,136 @@
+"""One fork-server process seen from outside: starting it, talking to it, ending it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from whetstone.sandbox.job import SandboxFault, Tier
+from whetstone.sandbox.zygote import scratch, wire
+
+_BOOT = Path(__file__).parent / "zygote" / "boot.py"
+_START_TIMEOUT_S = 60.0
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class StartRefused(Exception):
+    """A fork-server could not confine itself as asked; the message names the step."""
+
+
+class ForkServer:
+    """A running fork-server of one tier. It is a fresh interpreter, never a fork of this process."""
+
+    def __init__(self, tier: Tier, harnesses: Mapping[str, Path]) -> None:
+        """Start it and wait until it serves. Raises StartRefused."""
+        self.tier = tier
+        self.alive = True
+        self._names = {name: index for index, name in enumerate(harnesses)}
+        self.directory = tempfile.mkdtemp(prefix="whetstone-") if tier is Tier.RESTRICTED else ""
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = {
+            "tier": tier.label,
+            "directory": os.path.realpath(self.directory) if self.directory else "",
+            "control": theirs.fileno(),
+            "harnesses": [(name, str(path.resolve())) for name, path in harnesses.items()],
+        }
+        with theirs:
+            self._process = _spawn(json.dumps(request), theirs.fileno())
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_ready(self) -> None:
+        self.control.settimeout(_START_TIMEOUT_S)
+        try:
+            message = self.control.recv(wire.MAX_PACKET)
+        except OSError as error:
+            raise StartRefused(f"the fork-server did not start: {error}") from None
+        if message != wire.READY:
+            said = message[1:].decode(errors="replace") or f"the fork-server died: {self.last_words()}"
+            raise StartRefused(said)
+
+    def harness_number(self, name: str) -> int:
+        """The number of a harness in requests; KeyError names the known ones."""
+        if name not in self._names:
+            raise KeyError(f"no harness {name!r}; this sandbox was started with {sorted(self._names)}")
+        return self._names[name]
+
+    def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send one message; SandboxFault if nobody is there to read it."""
+        try:
+            if descriptors:
+                socket.send_fds(self.control, [message], descriptors)
+            else:
+                self.control.send(message)
+        except OSError as error:
+            raise SandboxFault(f"the fork-server is gone ({error}): {self.last_words()}") from None
+
+    def receive(self) -> tuple[bytes, list[int]]:
+        """The next message and the descriptors beside it; SandboxFault if it died."""
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self.control, wire.MAX_PACKET, 1)
+        except OSError as error:
+            raise SandboxFault(f"the fork-server does not answer: {error}") from None
+        if not message:
+            raise SandboxFault(f"the fork-server died: {self.last_words()}")
+        return message, descriptors
+
+    def last_words(self) -> str:
+        """The end of what it wrote to its standard error, for messages."""
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            os.set_blocking(self._process.stdout.fileno(), False)
+            text = os.read(self._process.stdout.fileno(), 65536).decode(errors="replace").strip()
+            if text:
+                return text[-500:]
+        return "it left no message"
+
+    def close(self) -> None:
+        """End it in good order; what does not end in time is killed."""
+        self.control.close()  # end of input is its sign to leave, and it takes its child along
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it and its child now. The kernel ends all of a pid namespace with its first process."""
+        self.alive = False
+        self.control.close()
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        if self.directory and os.path.isdir(self.directory):
+            with contextlib.suppress(OSError):
+                scratch.empty_directory(self.directory)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _spawn(request: str, control_fd: int) -> subprocess.Popen[bytes]:
+    """Start the interpreter below any virtual environment, with no variable of ours but its loader's."""
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    if "LD_LIBRARY_PATH" in os.environ:
+        environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    executable: str = getattr(sys, "_base_executable", "") or sys.executable
+    # Standard output and error are pipes from the start: Python's stream objects, which every child
+    # inherits, remember that they cannot seek.
+    return subprocess.Popen(
+        [executable, "-I", "-S", "-X", "utf8", str(_BOOT), request],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        cwd="/",
+        pass_fds=[control_fd],
+        start_new_session=True,  # a Ctrl-C meant for us must not end it
+    )

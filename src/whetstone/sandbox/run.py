@@ -1,0 +1,296 @@
+"""One run seen from outside: its streams, its limits, and what happened in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from math import ceil
+
+from whetstone.sandbox.fork_server import ForkServer
+from whetstone.sandbox.job import Ended, Job, RunResult, SandboxFault
+from whetstone.sandbox.meter import Meter
+from whetstone.sandbox.zygote import lockdown, wire
+
+STDERR_BYTES = 64 << 10
+TICK_S = 0.010
+"""How often a run that lasts is looked at; also how long it goes unobserved at first."""
+_DISK_EVERY_TICKS = 10
+_ANSWER_TIMEOUT_S = 20.0
+_CHUNK = 1 << 16
+_MAX_THREADS = 2 * lockdown.MAX_THREADS
+_MFD = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+
+class Stream:
+    """The reading end of a pipe from the child: keeps the first bytes, or the last, up to a cap."""
+
+    def __init__(self, fd: int, cap: int, *, keep_last: int | None = None) -> None:
+        self.fd = fd
+        self.open = True
+        self._cap = cap
+        self._keep_last = keep_last
+        self._chunks: list[bytes] = []
+        self._total = 0
+
+    @property
+    def over(self) -> bool:
+        """More was written than the cap allows."""
+        return self._total > self._cap
+
+    def read(self) -> bool:
+        """Read what is there; False at the end of the stream, or when there is nothing now."""
+        try:
+            chunk = os.read(self.fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.close()
+            return False
+        self._total += len(chunk)
+        if self._keep_last is not None:
+            self._keep_end(chunk, self._keep_last)
+        elif self._total - len(chunk) < self._cap:
+            self._chunks.append(chunk)
+        return True
+
+    def _keep_end(self, chunk: bytes, size: int) -> None:
+        self._chunks.append(chunk)
+        if self._total > size and sum(map(len, self._chunks)) > 2 * size:
+            self._chunks = [b"".join(self._chunks)[-size:]]
+
+    def bytes(self) -> bytes:
+        """What was kept."""
+        data = b"".join(self._chunks)
+        return data[: self._cap] if self._keep_last is None else data[-self._keep_last :]
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self.open:
+            self.open = False
+            os.close(self.fd)
+
+
+def _sealed_file(data: bytes) -> int:
+    """A fresh anonymous file that nobody can change any more, at its beginning."""
+    fd = os.memfd_create("run", _MFD)
+    view = memoryview(data)
+    at = 0
+    while at < len(view):
+        at += os.pwrite(fd, view[at:], at)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+class Run:
+    """A started run. ``supervise`` drives it to its end; until then nobody reads its output."""
+
+    def __init__(self, server: ForkServer, job: Job, number: int) -> None:
+        """Send the job. Raises SandboxFault if the fork-server is gone, KeyError for an unknown harness."""
+        self.server = server
+        self.ended = False
+        self._limits = job.limits
+        self._number = number
+        self._why: Ended | None = None
+        self._meter: Meter | None = None
+        self._asked = False
+        self._disk_countdown = _DISK_EVERY_TICKS
+        self._report: tuple[int, float, int] | None = None
+        self._send(job)
+        self._started = time.monotonic()
+        self._wall_s = self._started
+        wall = 10.0 + 10.0 * self._limits.cpu_s if self._limits.wall_s is None else self._limits.wall_s
+        self._wall_deadline = self._started + wall
+        self._answer_deadline: float | None = None
+        self.next_tick = self._started + min(TICK_S, wall)
+
+    def _send(self, job: Job) -> None:
+        harness = self.server.harness_number(job.harness)
+        limits = job.limits
+        request = wire.REQUEST.pack(
+            wire.RUN,
+            self._number,
+            harness,
+            job.link is not None,
+            ceil(limits.cpu_s) + 2,
+            limits.memory_bytes,
+            lockdown.TMP_BYTES,
+        )
+        given: list[int] = []
+        kept: list[int] = []
+        try:
+            given += [_sealed_file(job.payload), _sealed_file(job.stdin)]
+            for _ in range(3):
+                read, write = os.pipe2(os.O_CLOEXEC)
+                kept.append(read)
+                given.append(write)
+                os.set_blocking(read, False)
+            self.server.send(request, given if job.link is None else [*given, job.link])
+        except BaseException:
+            for fd in kept:
+                os.close(fd)
+            raise
+        finally:
+            for fd in given:
+                os.close(fd)
+        if job.link is not None:
+            os.close(job.link)
+        cap = limits.output_bytes
+        self._stdout = Stream(kept[0], cap)
+        self._stderr = Stream(kept[1], cap, keep_last=STDERR_BYTES)
+        self._result = Stream(kept[2], cap)
+
+    def handlers(self) -> dict[int, Callable[[], bool]]:
+        """What to call when a descriptor has something to read; it returns False when it is through."""
+        table: dict[int, Callable[[], bool]] = {self.server.control.fileno(): self._on_message}
+        for stream in self._streams:
+            table[stream.fd] = lambda stream=stream: self._on_output(stream)
+        return table
+
+    @property
+    def _streams(self) -> tuple[Stream, Stream, Stream]:
+        return self._stdout, self._stderr, self._result
+
+    def _on_output(self, stream: Stream) -> bool:
+        stream.read()
+        if stream.over:
+            self.kill(Ended.OUTPUT_LIMIT)
+        return stream.open
+
+    def _on_message(self) -> bool:
+        message, descriptors = self.server.receive()
+        if message[:1] == wire.PIDFD:
+            self._meter = Meter(descriptors[0])
+            if self._why is not None:
+                self._meter.kill()
+            return True
+        self._on_report(message)
+        return False
+
+    def _on_report(self, message: bytes) -> None:
+        _, number, status, cpu_us, peak, confined = wire.REPORT.unpack_from(message)
+        if number != self._number:
+            raise SandboxFault(f"the fork-server reported run {number} instead of {self._number}")
+        if not confined and self._why is not Ended.KILLED:
+            step = message[wire.REPORT.size :].decode(errors="replace")
+            raise SandboxFault(f"a run could not be confined: {step or f'wait status {status:#x}'}")
+        self._wall_s = time.monotonic() - self._started
+        self._report = (status, cpu_us / 1e6, peak)
+        self.ended = True
+        for stream in self._streams:
+            while stream.open and stream.read():
+                pass  # what was still in the pipes
+        self.close()
+
+    def tick(self, now: float) -> None:
+        """Look at the limits, and set when to look next."""
+        if self._answer_deadline is not None and now > self._answer_deadline:
+            raise SandboxFault("the fork-server did not answer in time")
+        if now >= self._wall_deadline:
+            self.kill(Ended.WALL_LIMIT)
+        wait = TICK_S
+        if self._meter is None:
+            self._ask_for_meter()
+        elif self._why is None:
+            wait = self._measure(self._meter)
+        self.next_tick = now + wait if self._why else min(now + wait, max(self._wall_deadline, now))
+
+    def _measure(self, meter: Meter) -> float:
+        """Enforce CPU, memory and disk; the seconds until the next look."""
+        left = self._limits.cpu_s - meter.cpu_s()
+        if left <= 0:
+            self.kill(Ended.CPU_LIMIT)
+        peak, threads = meter.memory()
+        if peak > self._limits.memory_bytes or threads > _MAX_THREADS:
+            self.kill(Ended.MEMORY_LIMIT)
+        if self._disk_is_full():
+            self.kill(Ended.OUTPUT_LIMIT)
+        return min(TICK_S, max(left, 0.001))
+
+    def _disk_is_full(self) -> bool:
+        """More in the private directory of a tier without a size-limited mount than that mount would take."""
+        if not self.server.directory:
+            return False
+        self._disk_countdown -= 1
+        if self._disk_countdown:
+            return False
+        self._disk_countdown = _DISK_EVERY_TICKS
+        return disk_usage(self.server.directory) > lockdown.TMP_BYTES
+
+    def _ask_for_meter(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._answer_deadline = self._answer_deadline or time.monotonic() + _ANSWER_TIMEOUT_S
+            self.server.send(wire.QUESTION.pack(wire.PIDFD, self._number))
+
+    def kill(self, why: Ended) -> None:
+        """End the run for a reason; the first reason counts."""
+        if self._why is not None or self.ended:
+            return
+        self._why = why
+        self._answer_deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        if self._meter is not None:
+            self._meter.kill()
+        else:
+            self._ask_for_meter()
+
+    def close(self) -> None:
+        """Give back every descriptor of the run."""
+        for stream in self._streams:
+            stream.close()
+        if self._meter is not None:
+            self._meter.close()
+            self._meter = None
+
+    def result(self) -> RunResult:
+        """What happened; only after its end."""
+        assert self._report is not None
+        status, cpu_s, peak = self._report
+        ended = self._judge_end(status, cpu_s, peak)
+        return RunResult(
+            ended=ended,
+            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            cpu_s=cpu_s,
+            wall_s=self._wall_s,
+            peak_bytes=peak,
+            stdout=self._stdout.bytes(),
+            stderr=self._stderr.bytes(),
+            result=self._result.bytes(),
+        )
+
+    def _judge_end(self, status: int, cpu_s: float, peak: int) -> Ended:
+        """The reason, from facts alone: a run that ended by itself just before our kill keeps its own end."""
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
+        if killed and self._why is not None:
+            return self._why
+        if cpu_s > self._limits.cpu_s:
+            return Ended.CPU_LIMIT
+        if peak > self._limits.memory_bytes or self._out_of_memory(status):
+            return Ended.MEMORY_LIMIT
+        if any(stream.over for stream in self._streams):
+            return Ended.OUTPUT_LIMIT
+        return Ended.SIGNALED if os.WIFSIGNALED(status) else Ended.EXITED
+
+    def _out_of_memory(self, status: int) -> bool:
+        """An uncaught MemoryError: the backstop on address space was hit. (Forging one only loses.)"""
+        if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != 1:
+            return False
+        return self._stderr.bytes().rstrip().rsplit(b"\n", 1)[-1].startswith(b"MemoryError")
+
+
+def disk_usage(directory: str) -> int:
+    """Bytes on disk beneath a directory, with a page for every entry; what vanishes meanwhile counts nothing."""
+    total, waiting = 0, [directory]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    total += 4096 + entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+    return total

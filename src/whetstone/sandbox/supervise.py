@@ -1,0 +1,65 @@
+"""The one loop in which runs are read, measured and ended."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+
+from whetstone.sandbox.job import Ended, RunResult
+from whetstone.sandbox.run import Run
+
+PARTNER_GRACE_S = 0.050
+"""How long a partner may go on after the leader's end, so that its own end can be seen."""
+
+
+def supervise(runs: Sequence[Run]) -> list[RunResult]:
+    """Drive runs of different sandboxes to their end; results in their order.
+
+    ``runs[0]`` leads: when it has ended, the others get a moment and are then killed (KILLED). A
+    partner that ends first changes nothing for the leader, except that its link reads end of file.
+    Raises SandboxFault if a fork-server fails; every run is then over and its fork-server gone.
+    """
+    try:
+        _drive(runs)
+    except BaseException:
+        for run in runs:
+            run.close()
+            run.server.kill()
+        raise
+    return [run.result() for run in runs]
+
+
+def _drive(runs: Sequence[Run]) -> None:
+    poller = select.poll()
+    handlers = {fd: (run, handler) for run in runs for fd, handler in run.handlers().items()}
+    for fd in handlers:
+        poller.register(fd, select.POLLIN)
+    leader_ended: float | None = None
+    while active := [run for run in runs if not run.ended]:
+        now = time.monotonic()
+        if runs[0].ended:
+            leader_ended = leader_ended or now
+            if now - leader_ended >= PARTNER_GRACE_S:
+                for partner in active:
+                    partner.kill(Ended.KILLED)
+        wait_s = min(run.next_tick for run in active) - now
+        _handle(poller, handlers, max(wait_s, 0.0))
+        now = time.monotonic()
+        for run in active:
+            if not run.ended and now >= run.next_tick:
+                run.tick(now)
+
+
+def _handle(poller: select.poll, handlers: dict[int, tuple[Run, Callable[[], bool]]], wait_s: float) -> None:
+    """Wait for something to read and read it; forget the descriptors of what is through."""
+    for fd, _ in poller.poll(wait_s * 1000.0):
+        if fd not in handlers:
+            continue  # its run ended a moment ago, in this very round
+        run, handler = handlers[fd]
+        more = handler()
+        through = [other for other, (owner, _) in handlers.items() if owner is run] if run.ended else [fd]
+        if run.ended or not more:
+            for gone in through:
+                del handlers[gone]
+                poller.unregister(gone)

@@ -1,0 +1,67 @@
+"""Which tier this machine offers: found out by trying, strongest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from whetstone.errors import SandboxUnavailable
+from whetstone.sandbox.fork_server import ForkServer, StartRefused
+from whetstone.sandbox.job import Ended, Job, RunLimits, SandboxFault, Tier
+from whetstone.sandbox.run import Run
+from whetstone.sandbox.supervise import supervise
+
+SCRIPT = "script"
+BUILTIN_HARNESSES = {SCRIPT: Path(__file__).with_name("harness_script.py")}
+
+_PROOF = Job(SCRIPT, b"print(6 * 7)", RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1024))
+# What this machine refused before, with the reason: not asked again in this process.
+_refusals: dict[Tier, str] = {}
+
+
+def start_at(tier: Tier, harnesses: Mapping[str, Path]) -> ForkServer:
+    """Start a fork-server of exactly this tier and prove it by a run. Raises StartRefused."""
+    server = ForkServer(tier, harnesses)
+    try:
+        [result] = supervise([Run(server, _PROOF, 0)])
+    except SandboxFault as fault:
+        server.kill()
+        raise StartRefused(str(fault)) from None
+    if result.ended is not Ended.EXITED or result.exit_code != 0 or result.stdout != b"42\n":
+        server.kill()
+        raise StartRefused(f"a program that prints 42 did not: {result.ended}, {result.stderr[-300:]!r}")
+    return server
+
+
+def start_strongest(harnesses: Mapping[str, Path], minimum: Tier) -> ForkServer:
+    """Start a fork-server of the strongest tier that works here.
+
+    Raises SandboxUnavailable, with what each tier was refused, if that is below ``minimum``.
+    """
+    for tier in sorted(Tier, reverse=True):
+        if tier < minimum:
+            break
+        if tier in _refusals:
+            continue
+        try:
+            return start_at(tier, harnesses)
+        except StartRefused as refused:
+            _refusals[tier] = str(refused)
+    raise unavailable(minimum, {tier: why for tier, why in _refusals.items() if tier >= minimum})
+
+
+def unavailable(wanted: Tier, reasons: Mapping[Tier, str]) -> SandboxUnavailable:
+    """The error for a machine that cannot isolate as asked."""
+    said = "; ".join(f"{tier.label}: {why}" for tier, why in sorted(reasons.items(), reverse=True))
+    return SandboxUnavailable(
+        f"this machine cannot run programs at isolation tier `{wanted.label}` ({said}). "
+        "Ask for a lower minimum tier, or allow user namespaces or Landlock here "
+        "(`whetstone doctor` shows what each tier needs)."
+    )
+
+
+def detect_tier() -> Tier:
+    """The strongest tier that works here. Raises SandboxUnavailable when none does."""
+    server = start_strongest(BUILTIN_HARNESSES, min(Tier))
+    server.close()
+    return server.tier

@@ -1,0 +1,99 @@
+"""The root directory that programs see: system libraries and Python, read-only, and an empty /tmp.
+
+There is no /proc, no /etc, no /sys and no home; /dev holds null, zero and urandom.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import kernel
+from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+_LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo")
+# A tmpfs put on this directory is reached by the Landlock rule on its parent; a rule on the
+# directory itself would be left behind below the mount.
+WRITABLE_PARENT = "/w"
+TMP = "/w/tmp"
+# Where the new root is put together: a directory that hides nothing which is still to be bound.
+_WORK_PLACES = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp", "/proc")
+_KEPT_FLAGS = (
+    (os.ST_NOSUID, kernel.MS_NOSUID),
+    (os.ST_NODEV, kernel.MS_NODEV),
+    (os.ST_NOEXEC, kernel.MS_NOEXEC),
+    (os.ST_NOATIME, kernel.MS_NOATIME),
+    (os.ST_NODIRATIME, kernel.MS_NODIRATIME),
+    (os.ST_RELATIME, kernel.MS_RELATIME),
+)
+
+
+def python_home() -> str:
+    """The interpreter's own tree, wherever it is installed."""
+    return os.path.realpath(sys.base_prefix)
+
+
+def readable_paths() -> list[str]:
+    """What a program may read: the system's libraries, and the interpreter's if it has its own."""
+    home = os.path.join(python_home(), "lib")
+    paths = [path for path in _LIBRARIES if os.path.isdir(path)]
+    return paths if home in _LIBRARIES else [*paths, home]
+
+
+def _work_place(sources: list[str]) -> str:
+    for place in _WORK_PLACES:
+        if os.path.isdir(place) and not any(s == place or s.startswith(place + "/") for s in sources):
+            return place
+    raise kernel.StepRefused("new root: no directory is free to build it on")
+
+
+def _bind(source: str, target: str) -> None:
+    """Make ``source`` appear read-only at ``target``."""
+    kernel.mount(source, target, None, MS_BIND | MS_REC)
+    # A user namespace may not lift the flags that the original mount carries: repeat them.
+    present = os.statvfs(target).f_flag
+    kept = sum(flag for seen, flag in _KEPT_FLAGS if present & seen)
+    kernel.mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | kept)
+
+
+def _place_directory(path: str, root: str, home: str) -> None:
+    target = root + path
+    if os.path.islink(path):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.symlink(os.readlink(path), target)
+        return
+    os.makedirs(target, exist_ok=True)
+    # The interpreter's tree may lie under a directory that we can no longer walk through (a home
+    # of mode 0700): it is reached through the working directory, which was set before.
+    _bind("./lib" if path == home else path, target)
+
+
+def enter() -> None:
+    """Build the root and move into it. Needs fresh mount namespaces, and ``python_home`` as working directory."""
+    home = os.path.join(python_home(), "lib")
+    sources = readable_paths()
+    kernel.mount("none", "/", None, MS_REC | MS_PRIVATE)
+    root = _work_place([*sources, "/dev"])
+    kernel.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=0755")
+    os.mkdir(root + WRITABLE_PARENT, 0o755)
+    os.mkdir(root + TMP, 0o755)
+    os.symlink(TMP[1:], root + "/tmp")
+    os.mkdir(root + "/dev", 0o755)
+    for path in sources:
+        _place_directory(path, root, home)
+    for device in DEVICES:
+        os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
+        kernel.mount(device, root + device, None, MS_BIND)
+    os.chdir(root)
+    kernel.pivot_root(".", ".")
+    kernel.unmount(".")  # the old root, which now lies over the new one
+    os.chdir("/")
+    kernel.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def mount_tmp(size_bytes: int, uid: int, gid: int) -> None:
+    """Give this process, in a mount namespace of its own, a fresh /tmp and go there."""
+    options = f"size={size_bytes},nr_inodes=4096,mode=0700,uid={uid},gid={gid}"
+    kernel.mount("tmpfs", TMP, "tmpfs", MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC, options)
+    os.chdir(TMP)

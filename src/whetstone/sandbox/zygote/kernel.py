@@ -1,0 +1,157 @@
+"""The Linux calls that Python does not offer, through ctypes; every refusal names its step."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from .syscall_numbers import number
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
+MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
+MNT_DETACH = 2
+
+THREAD_STACK_BYTES = 8 << 20
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+class StepRefused(Exception):
+    """The kernel, or a container's policy, refused one step of the confinement."""
+
+
+# PyDLL keeps the interpreter's lock over the call: a fork then needs none of Python's own hooks,
+# which halves its cost (they touch many pages), and every other call here is short.
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+
+def _function(name: str, *arguments: Any) -> Any:
+    function = _libc[name]
+    function.argtypes = arguments
+    function.restype = ctypes.c_int
+    return function
+
+
+_ulong = ctypes.c_ulong
+_mount = _function("mount", ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, _ulong, ctypes.c_char_p)
+_umount2 = _function("umount2", ctypes.c_char_p, ctypes.c_int)
+_unshare = _function("unshare", ctypes.c_int)
+_prctl = _function("prctl", ctypes.c_int, _ulong, _ulong, _ulong, _ulong)
+_capset = _function("capset", ctypes.c_void_p, ctypes.c_void_p)
+_fork = _function("fork")
+_syscall2 = _function("syscall", ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p)
+_close_range = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong)
+_syscall4 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong)
+
+_close_range_number = number("close_range")
+_no_capabilities = ctypes.create_string_buffer(24)
+_capability_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+
+
+def refused_by(step: str, error: OSError) -> StepRefused:
+    """``error`` as the refusal of a step."""
+    return StepRefused(f"{step}: {error.strerror or error}")
+
+
+def _refused(step: str) -> StepRefused:
+    return StepRefused(f"{step}: {os.strerror(ctypes.get_errno())}")
+
+
+def fork() -> int:
+    """Fork with the C library's call alone: 0 in the child, its process id in the parent."""
+    pid: int = _fork()
+    if pid < 0:
+        raise _refused("fork")
+    return pid
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    """mount(2)."""
+    kind_bytes = kind.encode() if kind else None
+    if _mount(os.fsencode(source), os.fsencode(target), kind_bytes, flags, options.encode() or None):
+        raise _refused(f"mount on {target}")
+
+
+def unmount(target: str) -> None:
+    """Detach the mount at ``target`` at once, busy or not."""
+    if _umount2(os.fsencode(target), MNT_DETACH):
+        raise _refused(f"unmount {target}")
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    """pivot_root(2)."""
+    if _syscall2(number("pivot_root"), os.fsencode(new_root), os.fsencode(put_old)):
+        raise _refused("pivot_root")
+
+
+def unshare(flags: int, step: str) -> None:
+    """Leave the namespaces named by ``flags`` for fresh ones."""
+    if _unshare(flags):
+        raise _refused(step)
+
+
+def prctl(option: int, argument: int, step: str) -> None:
+    """prctl(2) with one argument."""
+    if _prctl(option, argument, 0, 0, 0):
+        raise _refused(step)
+
+
+def set_seccomp_filter(program_address: int, step: str) -> None:
+    """Install a seccomp filter, given the address of a ``sock_fprog``."""
+    if _prctl(PR_SET_SECCOMP, 2, program_address, 0, 0):
+        raise _refused(step)
+
+
+def drop_capabilities() -> None:
+    """Empty the permitted, effective and inheritable sets."""
+    if _capset(_capability_header, _no_capabilities):
+        raise _refused("drop capabilities")
+
+
+def drop_bounding_set() -> None:
+    """Empty the bounding set, so that nothing executed later could regain a capability."""
+    for capability in range(64):
+        if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
+            return  # past the kernel's last capability
+
+
+def close_range(first: int, last: int) -> None:
+    """Close the descriptors ``first`` to ``last``, both included."""
+    if _close_range(_close_range_number, first, last, 0):
+        raise _refused("close_range")
+
+
+def landlock(name: str, arguments: tuple[int, int, int], step: str) -> int:
+    """One of the Landlock calls, pointers as addresses; its non-negative result."""
+    result: int = _syscall4(number(name), *arguments, 0)
+    if result < 0:
+        raise _refused(step)
+    return result
+
+
+def set_default_thread_stack() -> None:
+    """Give threads the usual 8 MiB stack.
+
+    The C library takes the default from RLIMIT_STACK, which the fork-server raises for the main thread.
+    A C library without this call keeps its own default.
+    """
+    if not hasattr(_libc, "pthread_setattr_default_np"):
+        return
+    attributes = ctypes.create_string_buffer(256)
+    _function("pthread_attr_init", ctypes.c_void_p)(attributes)
+    _function("pthread_attr_setstacksize", ctypes.c_void_p, ctypes.c_size_t)(attributes, THREAD_STACK_BYTES)
+    _function("pthread_setattr_default_np", ctypes.c_void_p)(attributes)

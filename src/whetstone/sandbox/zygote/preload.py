@@ -1,0 +1,86 @@
+"""What the fork-server loads before it forks, so that no child pays for it.
+
+Broad on purpose: a smaller preload makes every run slower, because children then import what is
+missing one by one, and dirty memory that they could have shared.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+
+from . import kernel
+
+MODULES = ["abc", "argparse", "array", "ast", "asyncio", "base64", "binascii", "bisect", "builtins", "calendar", "cmath", "codecs", "collections", "collections.abc", "concurrent.futures", "contextlib", "copy", "csv", "ctypes", "dataclasses", "datetime", "decimal", "difflib", "enum", "errno", "fractions", "functools", "gc", "getpass", "glob", "hashlib", "heapq", "hmac", "html", "inspect", "io", "itertools", "json", "keyword", "linecache", "locale", "logging", "math", "numbers", "operator", "os", "pathlib", "pickle", "platform", "pprint", "queue", "random", "re", "reprlib", "resource", "secrets", "select", "shutil", "signal", "site", "socket", "stat", "statistics", "string", "struct", "subprocess", "sys", "sysconfig", "tempfile", "textwrap", "threading", "time", "timeit", "tokenize", "traceback", "types", "typing", "unicodedata", "unittest", "unittest.mock", "urllib.parse", "uuid", "warnings", "weakref", "xml.etree.ElementTree", "zlib"]
+
+_WARM_UP = """
+import bisect, collections, functools, heapq, itertools, json, math, random, re, sys
+from dataclasses import dataclass, field
+from typing import List, Optional, Dict
+
+@dataclass(order=True)
+class Edge:
+    cost: int
+    to: int = field(compare=False)
+
+class Solver:
+    def __init__(self, size: int) -> None:
+        self.graph: Dict[int, List[Edge]] = collections.defaultdict(list)
+        for i in range(size):
+            self.graph[i].append(Edge(i % 7 + 1, (i * 3 + 1) % size))
+
+    @functools.lru_cache(maxsize=None)
+    def ways(self, n: int) -> int:
+        return 1 if n < 2 else self.ways(n - 1) + self.ways(n - 2)
+
+    def distances(self) -> List[Optional[int]]:
+        best, heap = {0: 0}, [(0, 0)]
+        while heap:
+            cost, at = heapq.heappop(heap)
+            for edge in self.graph[at]:
+                if cost + edge.cost < best.get(edge.to, math.inf):
+                    best[edge.to] = cost + edge.cost
+                    heapq.heappush(heap, (best[edge.to], edge.to))
+        return [best.get(i) for i in range(len(self.graph))]
+
+def main() -> str:
+    solver = Solver(12)
+    words = re.findall(r"[a-z]+", "the quick brown fox, the lazy dog")
+    rows = sorted(((len(w), w) for w in words), key=lambda row: (-row[0], row[1]))
+    counts = collections.Counter(words).most_common(2)
+    queue = collections.deque(itertools.accumulate(map(int, "1 2 3".split())))
+    lines = [f"{a:>3} {b!r}" for a, b in rows] + [str(queue.popleft()), "%.3f" % math.sqrt(2)]
+    try:
+        {}["missing"]
+    except KeyError as error:
+        lines.append(str(error))
+    bisect.insort(rows, (1, "a"))
+    lines.append(json.dumps({"ways": solver.ways(20), "d": solver.distances(), "c": counts}))
+    return "\\n".join(lines) + str(sum(x * x for x in range(50) if x % 2)) + str(divmod(17, 5))
+
+main()
+"""
+
+
+def load() -> None:
+    """Import what programs use, run a small one, and settle the interpreter for forking."""
+    for name in MODULES:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue  # an interpreter built without an optional module runs programs all the same
+    site = sys.modules["site"]
+    site.setquit()  # -S leaves out `exit`, `quit` and `help`, which programs use
+    site.setcopyright()
+    site.sethelper()
+    # Programs print integers of any size; the limit protects servers that parse them.
+    sys.set_int_max_str_digits(0)
+    kernel.set_default_thread_stack()
+    exec(compile(_WARM_UP, "<warm-up>", "exec"), {"__name__": "__main__"})
+
+
+def settle() -> None:
+    """Move everything that exists out of the garbage collector's sight, so no child copies it."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,91 @@
+"""Running a harness in a child the way Python runs a script: its exceptions, its exit, its code."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import NoReturn
+
+Harness = Callable[[bytes, int, "int | None"], None]
+
+_exit = os._exit  # kept: the program may replace everything it can reach
+
+
+def run_harness(
+    main: Harness, own_files: frozenset[str], payload: bytes, result_fd: int, link_fd: int | None
+) -> NoReturn:
+    """Call a harness and leave the process with Python's own exit code, whatever happens.
+
+    ``own_files`` are source files whose frames are ours and stay out of tracebacks.
+    """
+    code = 1
+    try:
+        try:
+            main(payload, result_fd, link_fd)
+            code = 0
+        except SystemExit as stop:
+            code = _exit_code(stop)
+        except KeyboardInterrupt as error:
+            _report(error, own_files)
+            code = 128 + signal.SIGINT
+        except BaseException as error:
+            _report(error, own_files)
+        if not _leave():
+            code = 120  # as Python does when standard output could not be flushed
+        if code == 128 + signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        _exit(code)
+
+
+def _exit_code(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    print(stop.code, file=sys.stderr)
+    return 1
+
+
+def _report(error: BaseException, own_files: frozenset[str]) -> None:
+    """Hand an uncaught exception to the program's excepthook, without our own frames."""
+    frames: TracebackType | None = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename in own_files:
+        frames = frames.tb_next
+    try:
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
+    except BaseException:
+        # A broken hook must not change how the program ended.
+        sys.__excepthook__(type(error), error, frames)
+
+
+def _leave() -> bool:
+    """What Python does before it exits: join threads, run atexit, finalize, flush. False if stdout failed."""
+    # Both are what the interpreter itself calls, and have no public name.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    flushed = _flush()
+    # Files and wrappers that the program left open are flushed by their finalizers.
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, name, getattr(sys, f"__{name}__"))
+    vars(sys.modules["__main__"]).clear()
+    gc.collect()
+    return _flush() and flushed
+
+
+def _flush() -> bool:
+    flushed = True
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except BaseException:
+            flushed = stream is not sys.stdout
+    return flushed

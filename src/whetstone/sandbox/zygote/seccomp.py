@@ -1,0 +1,141 @@
+"""Two seccomp filters: what nobody in the fork-server needs, and what a program must not do.
+
+The first is an allow-list, installed once and inherited: its cost is not paid per run. The second
+only takes away the few calls that confine a child, and is installed as a child's last step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+
+from . import kernel
+from .syscall_numbers import CONDITIONAL, HARMLESS, SET_UP, X86_64, audit_arch, number
+
+_INSTRUCTION = struct.Struct("=HBBI")
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NR_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
+_X32_BIT = 0x40000000
+
+_CLONE_THREAD = 0x00010000
+_AF_UNIX, _SOCK_STREAM, _SOCK_FLAGS = 1, 1, 0o2004000
+# F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY: each can send a signal to another process.
+_SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what isatty and set_blocking use.
+_HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_PR_SET_NAME, _PR_GET_NAME = 15, 16
+_ONLY_FOR_JAILS = ("mount", "unshare")
+_BEFORE_THE_FILTER = ("pivot_root", "umount2", "landlock_create_ruleset", "landlock_add_rule")
+
+Code = list[tuple[int, int, int, int]]
+
+
+def _ret(action: int) -> Code:
+    return [(_RETURN, 0, 0, action)]
+
+
+def _fail(error: int) -> Code:
+    return _ret(_ERRNO | error)
+
+
+def _argument(index: int) -> Code:
+    # The low half decides: every argument checked here is an int or has its flags there.
+    return [(_LOAD, 0, 0, _ARGUMENTS_OFFSET + 8 * index)]
+
+
+def _allow_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Code:
+    code = _argument(index)
+    for value in values:
+        code += [(_EQUAL, 0, 1, value), *_ret(_ALLOW)]
+    return code + _fail(error)
+
+
+def _fail_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Code:
+    code = _argument(index)
+    for value in values:
+        code += [(_EQUAL, 0, 1, value), *_fail(error)]
+    return code + _ret(_ALLOW)
+
+
+def _allow_stream_socketpair() -> Code:
+    """Only connected streams: a datagram socket could be aimed at any address of the host."""
+    types = (_SOCK_STREAM, _SOCK_STREAM | 0o4000, _SOCK_STREAM | 0o2000000, _SOCK_STREAM | _SOCK_FLAGS)
+    check = _argument(0) + [(_EQUAL, 1, 0, _AF_UNIX), *_fail(errno.EPERM)]
+    return check + _allow_if_argument_in(1, types, errno.EPERM)
+
+
+def _allow_threads_only() -> Code:
+    return _argument(0) + [(_ANY_BIT, 0, 1, _CLONE_THREAD), *_ret(_ALLOW), *_fail(errno.EPERM)]
+
+
+def _on_call(name: str, block: Code) -> Code:
+    """``block`` when the call (its number is loaded) is ``name``; nothing where it does not exist."""
+    nr = number(name)
+    return [] if nr is None else [(_EQUAL, 0, len(block), nr), *block]
+
+
+def allow_list(*, jailed: bool) -> Code:
+    """What the fork-server and its children may call at all; anything else is ENOSYS.
+
+    A foreign architecture's calls (and x32) kill: their numbers mean something else.
+    """
+    arch = audit_arch()
+    code: Code = [(_LOAD, 0, 0, _ARCH_OFFSET), (_EQUAL, 1, 0, arch), *_ret(_KILL), (_LOAD, 0, 0, _NR_OFFSET)]
+    if arch == X86_64:
+        code += [(_AT_LEAST, 0, 1, _X32_BIT), *_ret(_KILL)]
+    code += _on_call("fcntl", _fail_if_argument_in(1, _SIGNALLING_FCNTL, errno.EPERM))
+    code += _on_call("ioctl", _allow_if_argument_in(1, _HARMLESS_IOCTL, errno.ENOTTY))
+    code += _on_call("socketpair", _allow_stream_socketpair())
+    left_out = (*_BEFORE_THE_FILTER, *CONDITIONAL, *(() if jailed else _ONLY_FOR_JAILS))
+    for name in (*HARMLESS, *SET_UP):
+        if name not in left_out:
+            code += _on_call(name, _ret(_ALLOW))
+    return code + _fail(errno.ENOSYS)
+
+
+def take_away(own_pid: int) -> Code:
+    """What a program loses on top: processes, signals to others, mounts, descriptor passing."""
+    code: Code = [(_LOAD, 0, 0, _NR_OFFSET)]
+    code += _on_call("clone", _allow_threads_only())
+    for name in ("kill", "tgkill"):
+        code += _on_call(name, _allow_if_argument_in(0, (own_pid,), errno.EPERM))
+    code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
+    code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
+    for name in ("mount", "unshare", "sendmsg", "recvmsg", "setresuid", "setresgid"):
+        code += _on_call(name, _fail(errno.EPERM))
+    return code + _ret(_ALLOW)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+class Filter:
+    """A filter in the kernel's form, ready to be installed."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*line) for line in code))
+        self._program = _Program(len(code), ctypes.addressof(self._code))
+
+    def install(self, step: str) -> None:
+        """Bind this thread, and everything it forks, to the filter for good."""
+        kernel.set_seccomp_filter(ctypes.addressof(self._program), step)
+
+
+class ProgramFilter(Filter):
+    """``take_away`` built once, with the child's process id filled in by the child."""
+
+    _UNKNOWN_PID = 0x7FFFFFFE
+
+    def __init__(self) -> None:
+        code = take_away(self._UNKNOWN_PID)
+        super().__init__(code)
+        size = _INSTRUCTION.size
+        self._pid_at = [i * size + 4 for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]
+
+    def set_pid(self, pid: int) -> None:
+        """Let the program signal itself, and nobody else."""
+        for offset in self._pid_at:
+            struct.pack_into("=I", self._code, offset, pid)

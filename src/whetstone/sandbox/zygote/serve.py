@@ -1,0 +1,118 @@
+"""The fork-server's loop: one request, one child, one report. No run's data passes through here."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from . import kernel, lockdown, scratch, wire
+from .program import Harness, run_harness
+
+_MAX_DESCRIPTORS = wire.LINK_FD - wire.PAYLOAD_FD + 1
+CONFINED = b"."
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the loop works with. Its descriptors lie at ``wire.FIRST_PRIVATE_FD`` and above."""
+
+    control: socket.socket
+    status_read: int
+    status_write: int
+    rules: lockdown.Confinement
+    harnesses: Sequence[Harness]
+    own_files: frozenset[str]
+
+
+def serve(server: Server) -> None:
+    """Answer requests until the driving process closes its end."""
+    poller = select.poll()
+    poller.register(server.control, select.POLLIN)
+    while True:
+        packet, descriptors, _, _ = socket.recv_fds(server.control, wire.MAX_PACKET, _MAX_DESCRIPTORS)
+        if not packet:
+            return
+        if packet[:1] != wire.RUN:
+            continue  # a question about a run that has ended meanwhile
+        pid = kernel.fork()
+        if pid == 0:
+            _child(server, packet)
+        os.closerange(wire.PAYLOAD_FD, wire.PAYLOAD_FD + len(descriptors))
+        _attend(server, poller, pid, packet)
+
+
+def _child(server: Server, packet: bytes) -> NoReturn:
+    """Confine this process and run the harness in it; a refused step goes to the status pipe."""
+    status = server.status_write
+    try:
+        _, _, harness, has_link, cpu_s, memory_bytes, file_bytes = wire.REQUEST.unpack(packet)
+        payload = os.pread(wire.PAYLOAD_FD, os.fstat(wire.PAYLOAD_FD).st_size, 0)
+        limits = (cpu_s, memory_bytes, file_bytes)
+        lockdown.confine(server.rules, limits, status, has_link=bool(has_link))
+        random.seed()  # a plain fork repeats the parent's numbers
+        os.write(status, CONFINED)
+        os.close(status)
+    except BaseException as error:
+        os.write(status, f"{error}"[:2000].encode() or b"?")
+        os._exit(1)
+    link = wire.LINK_FD if has_link else None
+    run_harness(server.harnesses[harness], server.own_files, payload, wire.RESULT_FD, link)
+
+
+def _attend(server: Server, poller: select.poll, pid: int, packet: bytes) -> None:
+    """Wait for the child, answering questions about it, then clean up and report."""
+    number = wire.REQUEST.unpack(packet)[1]
+    pidfd = os.pidfd_open(pid)
+    poller.register(pidfd, select.POLLIN)
+    ended = False
+    while not ended:
+        for fd, _ in poller.poll():
+            if fd == pidfd:
+                ended = True
+            else:
+                _answer(server.control, pid, pidfd)
+    poller.unregister(pidfd)
+    os.close(pidfd)
+    _, status, usage = os.wait4(pid, 0)
+    _leave_nothing(server)
+    said = _status_text(server.status_read)
+    confined = said[:1] == CONFINED
+    cpu_us = round((usage.ru_utime + usage.ru_stime) * 1e6)
+    report = wire.REPORT.pack(wire.ENDED, number, status, cpu_us, usage.ru_maxrss * 1024, confined)
+    server.control.send(report if confined else report + said)
+
+
+def _answer(control: socket.socket, pid: int, pidfd: int) -> None:
+    packet = control.recv(wire.MAX_PACKET)
+    if not packet:  # the driving process is gone: nothing of it may stay
+        os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+    if packet[:1] == wire.PIDFD:
+        socket.send_fds(control, [packet], [pidfd])
+
+
+def _status_text(status_read: int) -> bytes:
+    try:
+        return os.read(status_read, 4096)
+    except BlockingIOError:
+        return b""
+
+
+def _leave_nothing(server: Server) -> None:
+    """Nothing of a run stays: no process (a jail has a pid namespace of its own), no file."""
+    if not server.rules.jailed:
+        scratch.empty_directory(server.rules.directory)
+        return
+    while True:
+        try:
+            left, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not left:  # seccomp forbids processes: should one exist, it ends here
+            os.kill(-1, signal.SIGKILL)

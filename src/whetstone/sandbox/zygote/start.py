@@ -1,0 +1,73 @@
+"""From a fresh interpreter to a serving one: harnesses, confinement, preload, filter, loop."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import types
+
+from . import kernel, launcher, preload, program, serve, wire
+from .program import Harness
+
+
+def start(control: socket.socket, tier: str, directory: str, harnesses: list[tuple[str, str]]) -> None:
+    """Become a fork-server on ``control``; the first message says READY, or REFUSED and the step."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    try:
+        server = _prepare(control, launcher.Request(tier, directory), harnesses)
+    except Exception as error:
+        control.send(wire.REFUSED + f"{error or type(error).__name__}"[:2000].encode())
+        return
+    server.control.send(wire.READY)
+    serve.serve(server)
+
+
+def _prepare(
+    control: socket.socket, request: launcher.Request, harnesses: list[tuple[str, str]]
+) -> serve.Server:
+    # Before the host's files go out of sight.
+    mains = [_load_harness(name, path) for name, path in harnesses]
+    own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
+    rules = launcher.enter(request)
+    preload.load()
+    control, status_read, status_write = _keep_private(control, rules)
+    for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
+        del sys.modules[name]  # not for programs to find
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    preload.settle()
+    launcher.filter_self(jailed=rules.jailed)
+    return serve.Server(control, status_read, status_write, rules, mains, own_files)
+
+
+def _load_harness(name: str, path: str) -> Harness:
+    module_name = f"_whetstone_harness_{name}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise kernel.StepRefused(f"harness {name}: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise kernel.StepRefused(f"harness {name} ({path}): {type(error).__name__}: {error}") from None
+    main: Harness = module.main
+    return main
+
+
+def _keep_private(control: socket.socket, rules: launcher.Confinement) -> tuple[socket.socket, int, int]:
+    """Move our descriptors to high numbers: what arrives with a request gets the low ones, always."""
+    status_write, control_fd, status_read, ruleset_fd = range(
+        wire.FIRST_PRIVATE_FD, wire.FIRST_PRIVATE_FD + 4
+    )
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.dup2(write, status_write, inheritable=False)
+    os.dup2(read, status_read, inheritable=False)
+    os.dup2(control.detach(), control_fd, inheritable=False)
+    if rules.ruleset is not None:
+        rules.ruleset.keep_at(ruleset_fd)
+    os.closerange(3, wire.FIRST_PRIVATE_FD)
+    return socket.socket(fileno=control_fd), status_read, status_write
