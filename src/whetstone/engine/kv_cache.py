@@ -1,0 +1,186 @@
+"""The key-value cache of a running batch, and that of prompts being read.
+
+Rows of the batch are aligned at their newest token: all of them end at the same column, and a
+shorter row leaves its left columns masked. So a step writes one column for all rows with a plain
+slice, column distance is token distance (which is what sliding-window masks count), and a model's
+own mask code works unchanged. Columns are a window that moves right as tokens come; when it meets
+the end of the tensors it is moved back or the tensors grow, so the cost of copying is spread out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from transformers import Cache
+
+_BLOCK = 128  # columns are allocated in multiples of this
+_MIN_SLOTS = 8
+_MAX_AHEAD = 512  # columns reserved for tokens to come; more are added as they come
+
+
+@dataclass(frozen=True)
+class PromptKV:
+    """Keys and values of one prompt, by layer: each [kv_heads, length, head_dim]."""
+
+    length: int
+    keys: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    values: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+
+
+class PromptCache(Cache):
+    """Takes the keys and values of right-padded prompts in one causal forward from an empty past."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Keep a layer's keys and values ([prompts, kv_heads, columns, head_dim]) and give them back."""
+        self.keys[layer_idx] = key_states
+        self.values[layer_idx] = value_states
+        return key_states, value_states
+
+    def prompt(self, row: int, length: int) -> PromptKV:
+        """The first ``length`` columns of one prompt."""
+        return PromptKV(
+            length,
+            {layer: k[row, :, :length] for layer, k in self.keys.items()},
+            {layer: v[row, :, :length] for layer, v in self.values.items()},
+        )
+
+
+class BatchCache(Cache):
+    """Keys and values of every running row, by layer: [slots, kv_heads, columns, head_dim].
+
+    Rows 0 to len(lengths) - 1 are in use; row r holds the columns from ``end - lengths[r]`` to ``end``.
+    """
+
+    def __init__(self, max_slots: int) -> None:
+        super().__init__(layers=[])
+        self.lengths: list[int] = []
+        self.width = 0  # columns in use: the length of the longest row
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._max_slots = max_slots
+        self._slots = 0
+        self._columns = 0
+        self._end = 0
+
+    # What a model asks a cache for during a step.
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write the newest token's keys and values ([rows, kv_heads, 1, head_dim]); return all columns
+        in use, as views: [rows, kv_heads, width + 1, head_dim]."""
+        rows, end = len(self.lengths), self._end
+        keys, values = self._layer(layer_idx, key_states, value_states)
+        keys[:rows, :, end : end + 1] = key_states
+        values[:rows, :, end : end + 1] = value_states
+        window = slice(end - self.width, end + 1)
+        return keys[:rows, :, window], values[:rows, :, window]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Columns before the newest token."""
+        return self.width
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        """The column of the newest token within the window."""
+        return self.width
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Columns that a mask must cover, and the first of them."""
+        return self.width + query_length, 0
+
+    # What the scheduler does between steps.
+
+    def reserve(self, rows: int, length: int, growth: int) -> None:
+        """Make room for ``rows`` more rows of at most ``length`` tokens that may grow by ``growth``."""
+        slots = len(self.lengths) + rows
+        if slots > self._slots:
+            slots = min(self._max_slots, max(_MIN_SLOTS, slots, 2 * self._slots))
+        width = max(self.width, length)
+        if slots > self._slots or width > self._end or self._end == self._columns:
+            wanted = _round_up(width + min(growth, _MAX_AHEAD))
+            self._move(max(slots, self._slots), max(wanted, self._columns), width)
+
+    def add(self, prompt: PromptKV, rows: int) -> None:
+        """Append ``rows`` rows that begin with the same prompt. ``reserve`` must have made room."""
+        first, last = len(self.lengths), len(self.lengths) + rows
+        columns = slice(self._end - prompt.length, self._end)
+        for index, prompt_keys in prompt.keys.items():
+            keys, values = self._layer(index, prompt_keys, prompt.values[index])
+            keys[first:last, :, columns] = prompt_keys
+            values[first:last, :, columns] = prompt.values[index]
+        self._set_lengths(self.lengths + [prompt.length] * rows)
+
+    def advance(self) -> None:
+        """Count the column that the model has just written, and make sure that a free one follows."""
+        self._end += 1
+        self._set_lengths([length + 1 for length in self.lengths])
+        if self._end == self._columns:
+            roomy = 4 * self.width <= 3 * self._columns
+            columns = self._columns if roomy else _round_up(3 * self.width // 2)
+            self._move(self._slots, columns, self.width)
+
+    def retain(self, kept: Sequence[int]) -> list[int]:
+        """Drop all rows but ``kept`` (ascending). Returns, for each new row, which row it was.
+
+        Rows from the back fill the holes, so that no more is copied than there are holes.
+        """
+        count = len(kept)
+        staying = {row for row in kept if row < count}
+        holes = [row for row in range(count) if row not in staying]
+        movers = [row for row in kept if row >= count]
+        order = list(range(count))
+        for hole, mover in zip(holes, movers, strict=True):
+            order[hole] = mover
+        window = slice(self._end - self.width, self._end)
+        for tensors in (self._keys, self._values) if holes else ():
+            for tensor in tensors.values():
+                tensor[holes, :, window] = tensor[movers, :, window]
+        self._set_lengths([self.lengths[row] for row in order])
+        return order
+
+    def _set_lengths(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+        self.width = max(lengths, default=0)
+
+    def _layer(self, index: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The tensors of a layer, made on first use in the shape of what is to be kept there.
+
+        Zeros, because a masked column still enters a product with weight 0, and 0 times NaN is NaN.
+        """
+        if index not in self._keys:
+            for tensors, like in ((self._keys, keys), (self._values, values)):
+                shape = (self._slots, like.shape[-3], self._columns, like.shape[-1])
+                tensors[index] = like.new_zeros(shape)
+        return self._keys[index], self._values[index]
+
+    def _move(self, slots: int, columns: int, end: int) -> None:
+        """Let the window end at column ``end`` of tensors of ``slots`` rows and ``columns`` columns."""
+        rows = len(self.lengths)
+        old = slice(self._end - self.width, self._end)
+        new = slice(end - self.width, end)
+        resized = (slots, columns) != (self._slots, self._columns)
+        for tensors in (self._keys, self._values):
+            for index, tensor in tensors.items():
+                live = tensor[:rows, :, old]
+                if resized:
+                    tensor = tensor.new_zeros((slots, tensor.shape[1], columns, tensor.shape[3]))
+                    tensors[index] = tensor
+                else:
+                    live = live.clone()  # source and destination may overlap
+                tensor[:rows, :, new] = live
+        self._slots, self._columns, self._end = slots, columns, end
+
+
+def _round_up(columns: int) -> int:
+    """The next multiple of the block size that leaves at least one column free."""
+    return (columns // _BLOCK + 1) * _BLOCK

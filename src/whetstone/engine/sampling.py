@@ -1,0 +1,125 @@
+"""Drawing tokens from logits by the inverse of their distribution function.
+
+One uniform number decides a token, so that a sample's draws depend on its own stream alone, never
+on which other rows share its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from whetstone.engine.base import SamplingParams
+
+_BLOCK = 256  # vocabulary entries summed together; only the block that is hit is searched one by one
+_CANDIDATES = 1024  # top-p usually ends within so many; otherwise the row is sorted whole
+
+
+class Sampler:
+    """Draws one token a row. Keeps its work space between calls; one call at a time."""
+
+    def __init__(self) -> None:
+        self._space = torch.empty(0)
+
+    def draw(
+        self, logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+    ) -> tuple[list[int], list[float]]:
+        """Draw a token for each row of ``logits`` ([rows, vocabulary], any float dtype).
+
+        uniforms: one number in [0, 1) a row; unused where the temperature is 0.
+        Returns token ids and their natural log-probabilities under softmax(logits / temperature),
+        before top-k and top-p (temperature 1 where it is 0). Tokens that tie with the last one that
+        top-k or top-p keeps are kept as well, so the order of equal logits decides nothing.
+        Raises FloatingPointError when a row's logits are not finite.
+        """
+        temperatures = torch.tensor([[p.temperature or 1.0] for p in params], device=logits.device)
+        weights, peak = self._weights(logits, temperatures)
+        sums = weights.view(len(params), -1, _BLOCK).sum(-1).double()
+        totals = sums.sum(-1)
+        if not bool(torch.isfinite(totals).all()):
+            raise FloatingPointError("the model gave logits that are not finite")
+        cut = [row for row, p in enumerate(params) if p.temperature and (p.top_k or p.top_p < 1)]
+        if cut:
+            chosen = weights[cut]
+            chosen[chosen < _thresholds(chosen, [params[row] for row in cut])] = 0
+            weights[cut] = chosen
+            sums[cut] = chosen.view(len(cut), -1, _BLOCK).sum(-1).double()
+        tokens = _invert(weights, sums, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
+        greedy = [row for row, p in enumerate(params) if p.temperature == 0]
+        if greedy:
+            tokens[greedy] = logits[greedy].argmax(-1)
+        drawn = logits.gather(-1, tokens[:, None]).float()
+        logprobs = ((drawn - peak) / temperatures).squeeze(-1).double() - totals.log()
+        return tokens.tolist(), logprobs.tolist()
+
+    def _weights(self, logits: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
+        """exp((logits - peak) / temperature) in float32, padded with zeros to whole blocks; the peaks.
+
+        Shapes: [rows, blocks * _BLOCK] and [rows, 1]. The result lives in the sampler's work space.
+        """
+        rows, vocabulary = logits.shape
+        padded = -(-vocabulary // _BLOCK) * _BLOCK
+        if (
+            self._space.shape[0] < rows
+            or self._space.shape[1:] != (padded,)
+            or (self._space.device != logits.device)
+        ):
+            self._space = torch.zeros(rows, padded, device=logits.device)
+        weights = self._space[:rows]
+        peak = logits.amax(-1, keepdim=True).float()
+        used = weights[:, :vocabulary]
+        used.copy_(logits)
+        used.sub_(peak)
+        if bool((temperatures != 1).any()):
+            used.div_(temperatures)
+        used.exp_()
+        return weights, peak
+
+
+def _thresholds(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """The least weight that each row's top-k and then top-p keep: [rows, 1]."""
+    result = torch.zeros(len(params), 1, device=weights.device)
+    count = min(weights.shape[1], max(_CANDIDATES, *(p.top_k for p in params)))
+    candidates = weights.topk(count, dim=-1).values
+    totals = weights.sum(-1, dtype=torch.float64)
+    for row, p in enumerate(params):
+        ranked = candidates[row, : p.top_k] if p.top_k else candidates[row]
+        if p.top_p == 1:
+            result[row] = ranked[-1] if p.top_k else 0
+            continue
+        mass = p.top_p * (ranked.sum(dtype=torch.float64) if p.top_k else totals[row])
+        cumulative = ranked.cumsum(-1, dtype=torch.float64)
+        if not p.top_k and bool(cumulative[-1] < mass):
+            ranked = weights[row].sort(descending=True).values
+            cumulative = ranked.cumsum(-1, dtype=torch.float64)
+        last = int((cumulative < mass).sum().clamp(max=len(ranked) - 1))
+        result[row] = ranked[last]
+    return result
+
+
+def _invert(weights: Tensor, sums: Tensor, uniforms: Tensor) -> Tensor:
+    """For each row the first token at which the running sum of weights exceeds its uniform share.
+
+    weights: [rows, blocks * _BLOCK]; sums: their block sums, [rows, blocks], float64; uniforms: [rows].
+    """
+    rows = torch.arange(len(uniforms), device=weights.device)
+    block, rest = _locate(sums, uniforms)
+    inside = weights.view(len(uniforms), -1, _BLOCK)[rows, block].double()
+    token, _ = _locate(inside, rest)
+    return block * _BLOCK + token
+
+
+def _locate(masses: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each share (of 1) falls among a row's masses, and its share of the place it falls in.
+
+    The target stays below the total, so a place without mass is never hit.
+    """
+    cumulative = masses.cumsum(-1)
+    total = cumulative[:, -1]
+    target = torch.minimum(shares * total, torch.nextafter(total, torch.zeros_like(total)))
+    place = (cumulative <= target[:, None]).sum(-1)
+    mass = masses.gather(-1, place[:, None]).squeeze(-1)
+    before = cumulative.gather(-1, place[:, None]).squeeze(-1) - mass
+    return place, ((target - before) / mass).clamp(0, 1)

@@ -1,0 +1,198 @@
+"""The embedded engine: a transformers model in this process, on the CPU or one GPU.
+
+The event loop hands requests in and replies out; every touch of the model happens on one worker
+thread, one call after another, so a weight update always falls between two steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from whetstone.engine.base import Completion, GenerationRequest
+from whetstone.engine.scheduler import Ended, Scheduler, Ticket
+from whetstone.engine.weights import copy_weights
+from whetstone.errors import UserError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_Inbox = asyncio.Queue[Completion | Exception]
+
+_ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+
+
+class TorchEngine:
+    """An Engine over a Hugging Face causal language model whose layers are all attention layers.
+
+    model: in evaluation mode from here on; the engine runs it where it is and writes new weights
+        into it. tokenizer: decodes the tail of a reply to find stop strings.
+    max_batch: replies that run at once; more wait their turn.
+    max_context: prompt and reply together; the model's own maximum unless given.
+    The thread count of torch at construction is the one it generates with.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, max_batch: int = 64, max_context: int | None = None
+    ) -> None:
+        config = model.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_KINDS
+        if kinds:
+            raise UserError(
+                f"{config.model_type}: layers of kind {', '.join(sorted(kinds))} are beyond this engine; "
+                "it takes models of full or sliding-window attention"
+            )
+        if max_batch < 1:
+            raise UserError(f"max_batch is {max_batch}; at least one reply must be able to run")
+        self._model = model.eval()
+        self._vocabulary: int = config.vocab_size
+        self._max_context = max_context or int(getattr(config, "max_position_embeddings", 0)) or 2**31
+        self._scheduler = Scheduler(model, tokenizer, max_batch)
+        self._version = 0
+        self._closed = False
+        self._arrivals: list[Ticket] = []
+        self._departures: list[Ticket] = []
+        self._inbox: dict[Ticket, _Inbox] = {}
+        self._driver: asyncio.Task[None] | None = None
+        # torch counts threads per calling thread; without this the worker would take all cores.
+        threads = torch.get_num_threads()
+        self._worker = ThreadPoolExecutor(
+            1, "torch-engine", initializer=torch.set_num_threads, initargs=(threads,)
+        )
+
+    @property
+    def version(self) -> int:
+        """The version of the weights in use; 0 until the first update."""
+        return self._version
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Queue the request now, and yield its replies as each ends. Call it inside an event loop.
+
+        Leaving the iterator early cancels what is left of the request. Raises UserError when the
+        prompt is empty, holds ids that the model does not know, or leaves no room for ``max_tokens``.
+        """
+        if self._closed:
+            raise RuntimeError("the engine is closed")
+        self._check(request)
+        self._start_driver(asyncio.get_running_loop())
+        ticket = Ticket(request)
+        inbox = self._inbox[ticket] = asyncio.Queue()
+        self._arrivals.append(ticket)
+        return self._replies(ticket, inbox)
+
+    async def update_weights(self, tensors: Iterable[tuple[str, object]], version: int) -> None:
+        """Replace the weights between two steps; see Engine. Replies keep their cached past.
+
+        tensors: every parameter by name, as ``named_parameters`` or ``state_dict`` gives them (read
+        on the worker thread). Raises ValueError, with nothing changed, when they do not fit the model.
+        """
+        if self._closed:
+            raise RuntimeError("the engine is closed")
+        await self._on_worker(self._update, tensors, version)
+
+    async def close(self) -> None:
+        """Free model and cache; replies in flight end with ``abort``. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        driver = self._driver
+        if driver is not None and driver.get_loop() is asyncio.get_running_loop():
+            await driver
+        self._worker.shutdown(wait=True)
+        del self._scheduler, self._model
+
+    def _check(self, request: GenerationRequest) -> None:
+        prompt, wanted = len(request.prompt_ids), request.params.max_tokens
+        if prompt == 0:
+            raise UserError("the prompt is empty; give at least one token, such as the tokenizer's bos token")
+        if request.n < 1:
+            raise UserError(f"n is {request.n}; ask for at least one reply")
+        if prompt + wanted > self._max_context:
+            raise UserError(
+                f"a prompt of {prompt} tokens and up to {wanted} new ones exceed the context of "
+                f"{self._max_context}; lower max_tokens or shorten the prompt"
+            )
+        if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= self._vocabulary:
+            raise UserError(f"the prompt has token ids outside the model's vocabulary of {self._vocabulary}")
+
+    def _start_driver(self, loop: asyncio.AbstractEventLoop) -> None:
+        driver = self._driver
+        if driver is not None and not driver.done():
+            if driver.get_loop() is loop:
+                return
+            if not driver.get_loop().is_closed():
+                raise RuntimeError(
+                    "the engine is in use by another event loop; await its replies there first"
+                )
+            self._worker.submit(self._abort, [])  # nobody is left to receive these
+            self._inbox.clear()
+        self._driver = loop.create_task(self._drive(), name="torch-engine")
+
+    async def _replies(self, ticket: Ticket, inbox: _Inbox) -> AsyncIterator[Completion]:
+        missing = ticket.request.n
+        try:
+            while missing:
+                item = await inbox.get()
+                if isinstance(item, Exception):
+                    raise item
+                missing -= 1
+                yield item
+        finally:
+            if self._inbox.pop(ticket, None) is not None and missing:
+                self._departures.append(ticket)
+
+    async def _drive(self) -> None:
+        """Step the batch until nothing is left to do."""
+        try:
+            while not self._closed and (self._arrivals or self._scheduler.busy):
+                arrivals, self._arrivals = self._arrivals, []
+                departures, self._departures = self._departures, []
+                self._deliver(await self._on_worker(self._step, arrivals, departures))
+                # Callers who were just served act before the next step, not at a chance moment during it.
+                await asyncio.sleep(0)
+            if self._closed:
+                arrivals, self._arrivals = self._arrivals, []
+                self._deliver(await self._on_worker(self._abort, arrivals))
+        except Exception as error:
+            # The model failed: every caller learns why, and the next request finds an empty batch.
+            self._fail(error)
+        except asyncio.CancelledError:
+            self._fail(RuntimeError("the event loop that the engine generated for was shut down"))
+            raise
+
+    def _deliver(self, ended: Ended) -> None:
+        for ticket, completion in ended:
+            if ticket in self._inbox:  # else its caller has left
+                self._inbox[ticket].put_nowait(completion)
+
+    def _fail(self, error: Exception) -> None:
+        self._arrivals = []
+        self._worker.submit(self._abort, [])
+        for inbox in self._inbox.values():
+            inbox.put_nowait(error)
+        self._inbox.clear()
+
+    async def _on_worker(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: call(*args, **kwargs))
+
+    # What runs on the worker thread.
+
+    def _step(self, arrivals: list[Ticket], departures: list[Ticket]) -> Ended:
+        for ticket in arrivals:
+            self._scheduler.add(ticket)
+        for ticket in departures:
+            self._scheduler.cancel(ticket)
+        return self._scheduler.step(self._version)
+
+    def _abort(self, arrivals: list[Ticket]) -> Ended:
+        for ticket in arrivals:
+            self._scheduler.add(ticket)
+        return self._scheduler.abort()
+
+    def _update(self, tensors: Iterable[tuple[str, object]], version: int) -> None:
+        copy_weights(self._model, tensors)
+        self._scheduler.forget_prompts()
+        self._version = version

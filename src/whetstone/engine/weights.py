@@ -1,0 +1,63 @@
+"""New weights into a model that is already there: all of them, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
+    """Copy named tensors over the model's own, in place, casting to its dtype and device.
+
+    Every parameter must be given; names of tied parameters are one, any of which will do. Persistent
+    buffers may be given. Raises ValueError, with nothing changed, when a name is missing, unknown or
+    given twice, when a shape differs, or when tied names come with different values.
+    """
+    targets: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    given: dict[str, Tensor] = {}
+    for name, tensor in tensors:
+        given[name] = _checked(name, tensor, targets, given)
+    _check_complete(model, targets, given)
+    pairs = _unique_pairs(targets, given)
+    with torch.no_grad():
+        for target, tensor in pairs:
+            target.copy_(tensor)
+
+
+def _checked(name: str, tensor: object, targets: dict[str, Tensor], given: dict[str, Tensor]) -> Tensor:
+    if name not in targets:
+        raise ValueError(f"weights: the model has no tensor `{name}`")
+    if name in given:
+        raise ValueError(f"weights: `{name}` is given twice")
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"weights: `{name}` is a {type(tensor).__name__}, not a tensor")
+    if tensor.shape != targets[name].shape:
+        raise ValueError(
+            f"weights: `{name}` has shape {tuple(tensor.shape)}, the model's is {tuple(targets[name].shape)}"
+        )
+    return tensor
+
+
+def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, Tensor]) -> None:
+    present = {id(targets[name]) for name in given}
+    missing = [name for name, parameter in model.named_parameters() if id(parameter) not in present]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ValueError(f"weights: missing {', '.join(missing[:3])}{more}")
+
+
+def _unique_pairs(targets: dict[str, Tensor], given: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """(target, new value), one for each tensor of the model, however many names it has."""
+    pairs: dict[int, tuple[Tensor, Tensor, str]] = {}
+    for name, tensor in given.items():
+        key = id(targets[name])
+        if key not in pairs:
+            pairs[key] = (targets[name], tensor, name)
+            continue
+        first, first_name = pairs[key][1:]
+        if first.data_ptr() != tensor.data_ptr() and not torch.equal(first, tensor):
+            raise ValueError(f"weights: `{first_name}` and `{name}` are tied, but their values differ")
+    return [(target, tensor) for target, tensor, _ in pairs.values()]
