@@ -1,0 +1,92 @@
+"""Inside the locked child: call one function of the program and hand out its value.
+
+The expected value never comes here. What leaves is inert data in the ``values`` codec:
+``["value", v]``, ``["raised", text]``, ``["missing", name]`` or ``["unplain", text]``; or the bytes
+``compile_error``. The program could write these itself: they are an answer, not a verdict.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import Any
+
+from whetstone.judge.harness.loading import (
+    COMPILE_ERROR,
+    CompileFailure,
+    describe,
+    load_program,
+    write_all,
+)
+from whetstone.judge.values import NotInert, decode, encode
+
+MAX_ITEMS = 1_000_000
+_PRELUDE_MODULES = (
+    "bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "math",
+    "operator", "random", "re", "string", "sys", "typing",
+)  # fmt: skip
+_PRELUDE_NAMES = {
+    "typing": ("Any", "Callable", "Dict", "Generator", "Iterable", "Iterator", "List", "Optional", "Set",
+               "Tuple", "Union", "Deque", "DefaultDict", "Counter"),
+    "collections": ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"),
+    "functools": ("cache", "cmp_to_key", "lru_cache", "partial", "reduce"),
+    "itertools": ("accumulate", "chain", "combinations", "count", "cycle", "groupby", "islice",
+                  "permutations", "product", "repeat", "zip_longest", "pairwise"),
+    "heapq": ("heapify", "heappop", "heappush", "heappushpop", "heapreplace", "nlargest", "nsmallest"),
+    "bisect": ("bisect", "bisect_left", "bisect_right", "insort"),
+    "math": ("ceil", "comb", "factorial", "floor", "gcd", "inf", "isqrt", "lcm", "log", "log2", "sqrt"),
+}  # fmt: skip
+
+
+def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
+    """Load, call, write, and leave at once: threads the program left behind have no say."""
+    source, function, class_name, args, kwargs = decode(payload)
+    try:
+        answer = _answer(source, function, class_name, args, kwargs)
+        data = encode(answer)
+    except CompileFailure:
+        data = COMPILE_ERROR
+    except NotInert as error:
+        data = encode(["unplain", str(error)])
+    except BaseException as error:
+        data = encode(["raised", describe(error)])
+    write_all(result_fd, data)
+    os._exit(0)
+
+
+def _answer(
+    source: str, function: str, class_name: str | None, args: list[Any], kwargs: dict[str, Any]
+) -> list[Any]:
+    scope = load_program(source, _prelude() if class_name else None)
+    owner = class_name or function
+    if owner not in scope:
+        return ["missing", owner]
+    target = scope[owner]
+    if class_name:
+        instance = target()
+        target = getattr(instance, function, None)
+        if target is None:
+            return ["missing", f"{class_name}.{function}"]
+    return ["value", _materialised(target(*args, **kwargs))]
+
+
+def _materialised(value: Any) -> Any:
+    """An iterator (generator, map, zip, dict view) as the list of what it yields."""
+    kind = type(value)
+    view = kind in (type({}.keys()), type({}.values()), type({}.items()))
+    if not view and (not hasattr(kind, "__next__") or not hasattr(kind, "__iter__")):
+        return value
+    items = list(islice(iter(value), MAX_ITEMS + 1))
+    if len(items) > MAX_ITEMS:
+        raise NotInert(f"an iterator of more than {MAX_ITEMS} items")
+    return items
+
+
+def _prelude() -> dict[str, object]:
+    """The names that LeetCode gives to a ``class Solution`` program without imports."""
+    names: dict[str, object] = {name: __import__(name) for name in _PRELUDE_MODULES}
+    for module, attributes in _PRELUDE_NAMES.items():
+        for attribute in attributes:
+            if module != "typing" or attribute != "Counter":
+                names[attribute] = getattr(__import__(module), attribute)
+    return names

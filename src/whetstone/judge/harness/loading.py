@@ -1,0 +1,61 @@
+"""Inside the locked child: run a program's source as ``__main__``, from a real file."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+COMPILE_ERROR = b"compile_error"
+
+
+class CompileFailure(Exception):
+    """The source is not Python."""
+
+
+def load_program(source: str, names: dict[str, object] | None = None) -> dict[str, Any]:
+    """Execute ``source`` as ``__main__`` and return its globals.
+
+    ``names`` are put among the globals first. Raises CompileFailure, or whatever the program raises.
+    """
+    path = os.path.join(os.getcwd(), "main.py")
+    try:
+        data = source.encode("utf-8")
+        # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
+        code = compile(source, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise CompileFailure(str(error)) from None
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError:
+        # No writable folder: tracebacks and inspect.getsource still find the text.
+        linecache.cache[path] = (len(source), None, source.splitlines(True), path)
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = __builtins__
+    if names:
+        module.__dict__.update(names)
+    sys.modules["__main__"] = module
+    sys.argv = [path]
+    exec(code, module.__dict__)
+    return module.__dict__
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything to a blocking descriptor."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def describe(error: BaseException) -> str:
+    """``Type: message`` of an exception whose class may be hostile or broken."""
+    name = type.__getattribute__(type(error), "__name__")
+    try:
+        message = str(error)
+    except BaseException:
+        message = ""
+    return f"{name}: {message}"[:300] if message else str(name)[:300]
