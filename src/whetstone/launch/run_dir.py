@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,18 @@ import yaml
 from whetstone.errors import UserError
 from whetstone.recipe import Recipe, dump_recipe
 
-_MAY_CHANGE = {"trainer.steps", "trainer.checkpoint_every", "trainer.keep_checkpoints", "judge.workers", "out"}
+_MAY_CHANGE = {
+    "trainer.steps",
+    "trainer.checkpoint_every",
+    "trainer.keep_checkpoints",
+    "judge.workers",
+    "out",
+}
 """Keys that a resumed run may set anew: they change how far and how fast it goes, not what it computes."""
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Generator[None]:
     """Hold the folder for this process; a second run in it is refused. Freed even by ``kill -9``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,35 @@
+"""What one training step and one evaluation write to ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whetstone.evaluate.results import Evaluation
+from whetstone.flow.base import FlowBatch
+from whetstone.report.batch import batch_metrics
+
+
+def train_record(
+    step: int, drawn: FlowBatch, metrics: dict[str, float], seconds: dict[str, float]
+) -> dict[str, Any]:
+    """The record of a training step; everything that depends on the clock is under ``time``.
+
+    ``time.judge`` is CPU seconds of the judged programs: judging overlaps generation, so it has no
+    phase of its own.
+    """
+    samples = [sample for group in drawn.sampled for sample in group.samples]
+    judged = (case.cpu_s for s in samples if s.judgement for case in s.judgement.cases)
+    tokens = sum(len(sample.response_ids) for sample in samples)
+    clock = dict(seconds) | {"judge": sum(judged), "tokens_per_s": tokens / max(seconds["generate"], 1e-9)}
+    record: dict[str, Any] = {"step": step, "kind": "train", "time": clock}
+    record |= batch_metrics(drawn.sampled, drawn.batch)
+    record |= {f"loss/{name}": value for name, value in metrics.items()}
+    return record
+
+
+def eval_record(step: int, evaluations: dict[str, Evaluation], seconds: float) -> dict[str, Any]:
+    """The record of an evaluation on the named problem sets."""
+    record: dict[str, Any] = {"step": step, "kind": "eval", "time": {"eval": seconds}}
+    for name, evaluation in evaluations.items():
+        record |= evaluation.metrics(name)
+    return record

@@ -1,0 +1,51 @@
+"""The model a run starts from: loaded from where the recipe says, or made and warmed up here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whetstone.data.micro import micro_examples
+from whetstone.engine.loading import LoadedModel, load_model, pick_device
+from whetstone.engine.scratch import build_scratch
+from whetstone.launch.display import Display
+from whetstone.recipe import Recipe, ScratchModel
+from whetstone.trainer.warmup import warm_up
+
+_TOKENIZER_EXAMPLES = 4000
+
+
+def start_model(recipe: Recipe, display: Display) -> LoadedModel:
+    """Load ``model.path``, or build ``model.scratch`` and run its ``warmup``.
+
+    Raises UserError when there is nothing to load under that name.
+    """
+    settings = recipe.model
+    if settings.scratch is None:
+        assert settings.path is not None  # a recipe has exactly one of the two
+        display.say(f"loading {settings.path}")
+        return load_model(
+            settings.path, revision=settings.revision, dtype=settings.dtype, device=settings.device
+        )
+    model, tokenizer = _scratch(settings.scratch, recipe)
+    model = model.to(device=pick_device(settings.device))
+    if recipe.warmup is not None:
+        display.begin("supervised warm-up", recipe.warmup.steps)
+
+        def on_step(step: int, loss: float) -> None:
+            display.advance(step + 1, f"loss {loss:.3f}")
+
+        losses = warm_up(
+            model,
+            tokenizer,
+            recipe.warmup,
+            recipe.seed,
+            on_step,
+        )
+        display.end(f"loss {losses[0]:.3f} to {losses[-1]:.3f}")
+    return LoadedModel(model=model, tokenizer=tokenizer, source="scratch")
+
+
+def _scratch(settings: ScratchModel, recipe: Recipe) -> tuple[Any, Any]:
+    wrong_share = recipe.warmup.wrong_share if recipe.warmup else 0.0
+    examples = micro_examples(_TOKENIZER_EXAMPLES, recipe.seed, wrong_share)
+    return build_scratch(settings, (prompt + reply for prompt, reply in examples), recipe.seed)

@@ -1,0 +1,81 @@
+"""The synchronous loop: sample a batch, learn from it, serve the new weights, keep what is needed.
+
+It sees batches, metrics and versions; prompts, judging and files are behind the flow and the hooks.
+One step of the loop makes weight version ``step`` out of version ``step - 1``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Protocol
+
+from whetstone.engine.base import Engine
+from whetstone.flow.base import Flow, FlowBatch
+from whetstone.sample import Batch
+
+
+class StepTrainer(Protocol):
+    """What the loop needs of a trainer."""
+
+    @property
+    def version(self) -> int:
+        """The version of its weights: the number of steps it has made."""
+        ...
+
+    def step(self, batch: Batch) -> dict[str, float]:
+        """Learn from a batch (an empty one changes nothing but the version); returns metrics."""
+        ...
+
+    def weights(self) -> Iterable[tuple[str, object]]:
+        """Name and tensor of every weight, as an engine takes them."""
+        ...
+
+
+class Hooks(Protocol):
+    """What happens around the steps: files, evaluation, a display."""
+
+    def phase(self, name: str) -> None:
+        """The loop enters ``generate``, ``train`` or ``sync``."""
+        ...
+
+    async def stepped(
+        self, step: int, drawn: FlowBatch, metrics: dict[str, float], seconds: dict[str, float]
+    ) -> None:
+        """Step ``step`` is complete and its weights are served."""
+        ...
+
+
+class StepClock:
+    """Wall seconds of the parts of one step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Generator[None]:
+        """Time one part."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.perf_counter() - start
+
+
+async def train_sync(trainer: StepTrainer, flow: Flow, engine: Engine, hooks: Hooks, *, steps: int) -> None:
+    """Run steps until the trainer's version is ``steps``. Sampling and learning take turns."""
+    while trainer.version < steps:
+        clock = StepClock()
+        with clock.part("step"):
+            hooks.phase("generate")
+            with clock.part("generate"):
+                drawn = await flow.next_batch(trainer.version)
+            hooks.phase("train")
+            with clock.part("train"):
+                metrics = await asyncio.to_thread(trainer.step, drawn.batch)
+            hooks.phase("sync")
+            with clock.part("sync"):
+                await engine.update_weights(trainer.weights(), trainer.version)
+        await hooks.stepped(trainer.version, drawn, metrics, clock.seconds)
