@@ -122,12 +122,17 @@ class Evaluation(Struct, frozen=True):
             raise UserError(f"{target}: {error.strerror}; name another folder with --out") from None
 
 
-def load_evaluation(folder: str | Path) -> Evaluation:
-    """Read what :meth:`Evaluation.save` wrote. Raises UserError naming the file that is not so."""
+def load_evaluation(folder: str | Path, *, with_samples: bool = True) -> Evaluation:
+    """Read what :meth:`Evaluation.save` wrote, its replies too unless told otherwise.
+
+    Raises UserError naming the file that is not so.
+    """
     target = Path(folder)
     place = target / EVALUATION_FILE
     try:
         evaluation = msgspec.json.decode(place.read_bytes(), type=Evaluation)
+        if not with_samples:
+            return evaluation
         place = target / SAMPLES_FILE
         samples = [msgspec.json.decode(line, type=SampleResult) for line in place.read_bytes().splitlines()]
     except OSError as error:

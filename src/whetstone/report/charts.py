@@ -84,19 +84,15 @@ class Frame:
                 f'<text class="tick" x="{self.left - 7}" y="{y + 3.5:.1f}" text-anchor="end">{label}</text>'
             )
         for value in nice_ticks(self.x_low, self.x_high, x_ticks, whole=True):
-            x = self.x(value)
-            self.parts.append(
-                f'<text class="tick" x="{x:.1f}" y="{self.height - 8}" text-anchor="middle">{value:.0f}</text>'
-            )
+            place = f'x="{self.x(value):.1f}" y="{self.height - 8}"'
+            self.parts.append(f'<text class="tick" {place} text-anchor="middle">{value:.0f}</text>')
 
     def svg(self, identity: str, label: str) -> str:
         """The whole drawing, with a cursor line for the tooltip."""
-        name = html.escape(label, quote=True)
+        names = f'data-chart="{html.escape(identity)}" role="img" aria-label="{html.escape(label)}"'
+        box = f'viewBox="0 0 {self.width} {self.height}"'
         cursor = f'<line class="cursor" y1="{self.top}" y2="{self.height - self.bottom}"/>'
-        return (
-            f'<svg class="chart" data-chart="{identity}" viewBox="0 0 {self.width} {self.height}" role="img" '
-            f'aria-label="{name}">{"".join(self.parts)}{cursor}</svg>'
-        )
+        return f'<svg class="chart" {names} {box}>{"".join(self.parts)}{cursor}</svg>'
 
 
 def line_chart(
@@ -132,7 +128,7 @@ def line_chart(
         for e in lines
     ]
     legend = [(line.label, line.color) for line in lines if not line.faint]
-    return Chart(frame.svg(identity, label), legend, _hover(frame, hover))
+    return Chart(frame.svg(identity, label), legend, _hover(identity, frame, hover))
 
 
 def area_chart(
@@ -155,7 +151,7 @@ def area_chart(
         back = [f"{x:.1f},{frame.y(y):.1f}" for x, y in zip(edges, lower, strict=True)]
         frame.parts.append(f'<polygon points="{" ".join(there + back[::-1])}" style="fill:{layer.color}"/>')
         floor = top
-    return Chart(frame.svg(identity, label), _legend(used), _stack_hover(frame, xs, used, short))
+    return Chart(frame.svg(identity, label), _legend(used), _stack_hover(identity, frame, xs, used, short))
 
 
 def bar_chart(
@@ -175,19 +171,18 @@ def bar_chart(
         for layer in used:
             top = floor + layer.values[i]
             y, height = frame.y(top), frame.y(floor) - frame.y(top)
-            frame.parts.append(
-                f'<rect x="{frame.x(x) - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
-                f'style="fill:{layer.color}"/>'
-            )
+            place = f'x="{frame.x(x) - width / 2:.1f}" y="{y:.1f}"'
+            size = f'width="{width:.1f}" height="{height:.1f}"'
+            frame.parts.append(f'<rect {place} {size} style="fill:{layer.color}"/>')
             floor = top
-    return Chart(frame.svg(identity, label), _legend(used), _stack_hover(frame, xs, used, y_format))
+    return Chart(frame.svg(identity, label), _legend(used), _stack_hover(identity, frame, xs, used, y_format))
 
 
 def _band(frame: Frame, line: Line) -> list[str]:
     if len(line.band) < 2:
         return [
-            f'<line x1="{frame.x(x):.1f}" x2="{frame.x(x):.1f}" y1="{frame.y(low):.1f}" y2="{frame.y(high):.1f}" '
-            f'style="stroke:{line.color};stroke-width:5;opacity:.25"/>'
+            f'<rect class="band" x="{frame.x(x) - 3:.1f}" y="{frame.y(high):.1f}" width="6" '
+            f'height="{frame.y(low) - frame.y(high):.1f}" style="fill:{line.color}"/>'
             for x, low, high in line.band
         ]
     upper = [f"{frame.x(x):.1f},{frame.y(high):.1f}" for x, _, high in line.band]
@@ -221,9 +216,10 @@ def _legend(layers: Sequence[Layer]) -> list[tuple[str, str]]:
 
 
 def _stack_hover(
-    frame: Frame, xs: Sequence[float], layers: Sequence[Layer], y_format: Format
+    identity: str, frame: Frame, xs: Sequence[float], layers: Sequence[Layer], y_format: Format
 ) -> dict[str, Any]:
     return _hover(
+        identity,
         frame,
         [
             {
@@ -236,8 +232,9 @@ def _stack_hover(
     )
 
 
-def _hover(frame: Frame, series: list[dict[str, Any]]) -> dict[str, Any]:
+def _hover(identity: str, frame: Frame, series: list[dict[str, Any]]) -> dict[str, Any]:
     return {
+        "id": identity,
         "left": frame.left,
         "right": frame.width - frame.right,
         "low": frame.x_low,

@@ -1,0 +1,39 @@
+"""``whetstone report``: one self-contained page of a run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whetstone.errors import UserError
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "report",
+        help="write one self-contained HTML page of a run: result, curves, rollouts",
+        description="Write one self-contained HTML page of a run, finished or not: result with intervals, "
+        "curves, verdicts, and a browser of rollouts. It needs no network and no server.",
+        epilog="example: whetstone report runs/tiny",
+    )
+    parser.add_argument("run", help="a run's folder, such as runs/tiny")
+    parser.add_argument("--out", help="the page's file (default: report.html in the run's folder)")
+    parser.add_argument(
+        "--max-rollouts",
+        type=int,
+        default=400,
+        metavar="N",
+        help="how many rollouts the page holds, spread evenly over the steps (default: 400; 0: none)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    from whetstone.report.page import write_page
+
+    if args.max_rollouts < 0:
+        raise UserError("--max-rollouts is a count of at least 0")
+    page = write_page(args.run, args.out, max_rollouts=args.max_rollouts)
+    print(page)
+    return 0

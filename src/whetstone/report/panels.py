@@ -1,0 +1,245 @@
+"""The panels of a run's page: which metrics each draws, and what it says without them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from whetstone.report.charts import Chart, Layer, Line, area_chart, bar_chart, line_chart
+from whetstone.report.metrics import Record
+from whetstone.report.run_data import RunData, eval_sets
+from whetstone.report.scales import Points, percent, short, smoothed, thin
+from whetstone.verdict import Verdict
+
+MAX_POINTS = 400
+MAX_COLUMNS = 80
+SET_LABELS = {"heldout": "held-out", "train": "training"}
+SET_COLORS = {"heldout": "var(--spark)", "train": "var(--steel)"}
+PHASE_COLORS = ["var(--steel)", "var(--spark)", "var(--moss)", "var(--plum)", "var(--stone)"]
+_OVERLAPPING = {"at", "step", "judge", "tokens_per_s", "eval"}
+_DRAWN = ("reward/", "verdict/", "length/")
+_FIRST = [
+    "loss/loss",
+    "loss/kl",
+    "loss/entropy",
+    "loss/grad_norm",
+    "loss/logprob_gap",
+    "loss/logprob_gap_max",
+    "loss/clip_fraction",
+    "loss/ratio_max",
+    "loss/lr",
+]
+_TITLES = {
+    "loss/loss": "loss",
+    "loss/kl": "KL to the start (nats)",
+    "loss/entropy": "entropy (nats)",
+    "loss/grad_norm": "gradient norm",
+    "loss/logprob_gap": "log-prob gap, mean",
+    "loss/logprob_gap_max": "log-prob gap, max",
+    "loss/clip_fraction": "clipped share",
+    "loss/ratio_max": "largest ratio",
+    "loss/lr": "learning rate",
+    "loss/tokens": "tokens trained",
+    "loss/updates": "updates",
+    "loss/skipped": "updates skipped",
+    "group/trained": "groups trained",
+    "group/sampled": "groups sampled",
+    "group/zero_variance": "groups without spread",
+    "sample/unscored": "replies without reward",
+}
+
+
+class Panels:
+    """Draws a run's panels and collects what their tooltips show."""
+
+    def __init__(self, run: RunData) -> None:
+        self.run = run
+        self.hover: dict[str, Any] = {}
+
+    def all(self) -> str:
+        """Every panel of curves, in reading order."""
+        return "".join(
+            [
+                self._reward(),
+                self._pass_rate(),
+                self._verdicts(),
+                self._lengths(),
+                self._time(),
+                self._optimisation(),
+            ]
+        )
+
+    def _reward(self) -> str:
+        raw = self.run.series(self.run.train, "reward/mean")
+        points, width = thin(raw, MAX_POINTS)
+        lines = [Line("step", "var(--steel)", points, faint=True)]
+        window = max(1, len(points) // 12)
+        if window > 1:
+            lines.append(Line(f"mean of {window * width} steps", "var(--steel)", smoothed(points, window)))
+        else:
+            lines = [Line("mean reward", "var(--steel)", points, dots=len(points) < 20)]
+        passed, _ = thin(self.run.series(self.run.train, "reward/pass_rate"), MAX_POINTS)
+        if passed != points:
+            lines.append(Line("accepted share", "var(--spark)", smoothed(passed, window)))
+        chart = line_chart("reward", "mean reward over steps", lines)
+        return self._panel("Reward", "Mean over the replies that have one, by training step.", chart)
+
+    def _pass_rate(self) -> str:
+        evals = self.run.evals
+        lines = [_pass_line(self.run, evals, name) for name in eval_sets(evals)]
+        chart = line_chart(
+            "pass", "pass@1 over steps", lines, y_range=_share_range(lines), y_format=_whole_percent
+        )
+        note = "Evaluations during the run; bands are 95% bootstrap intervals over problems."
+        return self._panel("pass@1", note, chart)
+
+    def _verdicts(self) -> str:
+        counts = {
+            v: thin(self.run.series(self.run.train, f"verdict/{v.value}"), MAX_POINTS)[0] for v in Verdict
+        }
+        steps = [x for x, _ in counts[Verdict.ACCEPTED]]
+        layers = [
+            Layer(v.value.replace("_", " "), f"var(--v-{v.value})", [y or 0.0 for _, y in points])
+            for v, points in counts.items()
+            if len(points) == len(steps)
+        ]
+        chart = (
+            area_chart("verdicts", "verdict mix over steps", steps, layers, _whole_percent) if steps else None
+        )
+        return self._panel("Verdict mix", "Share of all sampled replies by what the judge said.", chart)
+
+    def _lengths(self) -> str:
+        train = self.run.train
+        mean, _ = thin(self.run.series(train, "length/mean"), MAX_POINTS)
+        largest, _ = thin(self.run.series(train, "length/max"), MAX_POINTS)
+        cut, _ = thin(self.run.series(train, "length/truncated"), MAX_POINTS)
+        lengths = line_chart(
+            "lengths",
+            "reply length in tokens over steps",
+            [Line("longest", "var(--stone)", largest), Line("mean", "var(--steel)", mean)],
+        )
+        shares = [y for _, y in cut if y is not None]
+        truncated = line_chart(
+            "truncated",
+            "share of replies cut at the token limit",
+            [Line("cut at the limit", "var(--spark)", cut)],
+            y_range=(0.0, max([*shares, 0.05]) * 1.1),
+            y_format=percent,
+            small=True,
+        )
+        note = "Tokens of a reply, and the share cut off at the limit."
+        return self._panel("Reply length", note, lengths, truncated, stacked=True)
+
+    def _time(self) -> str:
+        rows = _column_means([r for r in self.run.train if isinstance(r.get("time"), dict)])
+        names = [n for n in dict.fromkeys(n for _, t in rows for n in t) if n not in _OVERLAPPING]
+        layers = [
+            Layer(name, PHASE_COLORS[min(i, 4)], [t.get(name, 0.0) for _, t in rows])
+            for i, name in enumerate(names)
+        ]
+        rest = [max(0.0, t.get("step", 0.0) - sum(t.get(n, 0.0) for n in names)) for _, t in rows]
+        if any(value > 0.02 * t.get("step", 0.0) for value, (_, t) in zip(rest, rows, strict=True)):
+            layers.append(Layer("other", "var(--line)", rest))
+        steps = [step for step, _ in rows]
+        chart = bar_chart("time", "seconds per step by phase", steps, layers, short) if rows else None
+        smaller = [
+            self._small_time(rows, "tokens_per_s", "tokens generated per second"),
+            self._small_time(rows, "judge", "judge, CPU seconds (while generating)"),
+        ]
+        found = [chart for chart in smaller if chart]
+        return self._panel("Time", "Wall seconds of each step by phase.", chart, *found, stacked=True)
+
+    def _small_time(
+        self, rows: Sequence[tuple[float, dict[str, float]]], name: str, title: str
+    ) -> Chart | None:
+        points: Points = [(step, t[name]) for step, t in rows if name in t]
+        return line_chart(f"time-{name}", title, [Line(title, "var(--moss)", points)], small=True)
+
+    def _optimisation(self) -> str:
+        keys = dict.fromkeys(key for r in self.run.train for key in r if _is_curve(key))
+        ordered = [k for k in _FIRST if k in keys] + [k for k in keys if k not in _FIRST]
+        cells: list[str] = []
+        for key in ordered:
+            points, _ = thin(self.run.series(self.run.train, key), MAX_POINTS)
+            title = _TITLES.get(key, key.replace("dropped/", "groups dropped: ").replace("_", " "))
+            chart = line_chart(key, title, [Line(title, "var(--steel)", points)], small=True)
+            if chart:
+                self.hover[key] = chart.hover
+                cells.append(f"<figure><figcaption>{html.escape(title)}</figcaption>{chart.svg}</figure>")
+        body = f'<div class="multiples">{"".join(cells)}</div>' if cells else _NO_DATA
+        note = "Each at its own scale, by training step."
+        return f'<section class="panel wide"><h2>Optimisation</h2><p class="note">{note}</p>{body}</section>'
+
+    def _panel(self, title: str, note: str, *charts: Chart | None, stacked: bool = False) -> str:
+        """A panel with a main chart and small ones below it; "no data" when the main one is missing."""
+        main, *rest = charts
+        if main is None:
+            body = _NO_DATA
+        else:
+            body = _legend(main) + main.svg
+            if stacked:
+                body += '<div class="below">' + "".join(_figure(chart) for chart in rest if chart) + "</div>"
+            for chart in (main, *rest):
+                if chart:
+                    self.hover[_identity(chart)] = chart.hover
+        head = f'<h2>{html.escape(title)}</h2><p class="note">{html.escape(note)}</p>'
+        return f'<section class="panel">{head}{body}</section>'
+
+
+_NO_DATA = '<p class="empty">no data</p>'
+
+
+def _pass_line(run: RunData, evals: Sequence[Record], name: str) -> Line:
+    key = f"eval/{name}/pass@1"
+    band = [
+        (float(r["step"]), float(r[f"{key}_low"]), float(r[f"{key}_high"]))
+        for r in evals
+        if f"{key}_low" in r and f"{key}_high" in r
+    ]
+    color = SET_COLORS.get(name, "var(--moss)")
+    return Line(SET_LABELS.get(name, name), color, run.series(evals, key), band=band, dots=True)
+
+
+def _share_range(lines: Sequence[Line]) -> tuple[float, float]:
+    """From 0 to the next fifth above everything drawn, at most 1: shares keep a fixed floor."""
+    tops = [y for line in lines for _, y in line.points if y is not None]
+    tops += [high for line in lines for _, _, high in line.band]
+    top = max(tops, default=1.0)
+    return 0.0, min(1.0, (int(top * 5 - 1e-9) + 1) / 5)
+
+
+def _column_means(records: Sequence[Record]) -> list[tuple[float, dict[str, float]]]:
+    """Times by column: one for each step, or means over neighbours when there are too many."""
+    width = -(-len(records) // MAX_COLUMNS) or 1
+    rows: list[tuple[float, dict[str, float]]] = []
+    for start in range(0, len(records), width):
+        run = records[start : start + width]
+        names = dict.fromkeys(n for r in run for n, v in r["time"].items() if isinstance(v, int | float))
+        means = {n: sum(r["time"].get(n, 0.0) for r in run) / len(run) for n in names}
+        rows.append((float(run[-1]["step"]), means))
+    return rows
+
+
+def _is_curve(key: str) -> bool:
+    return "/" in key and not key.startswith(_DRAWN)
+
+
+def _identity(chart: Chart) -> str:
+    return str(chart.hover["id"])
+
+
+def _legend(chart: Chart) -> str:
+    items = [
+        f'<li><i style="background:{color}"></i>{html.escape(label)}</li>' for label, color in chart.legend
+    ]
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def _figure(chart: Chart) -> str:
+    title = html.escape(chart.legend[0][0] if chart.legend else "")
+    return f"<figure><figcaption>{title}</figcaption>{chart.svg}</figure>"
+
+
+def _whole_percent(value: float) -> str:
+    return f"{value * 100:.0f}%"

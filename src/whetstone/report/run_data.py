@@ -1,0 +1,147 @@
+"""What a run's folder holds, read for the page. Parts that are missing are simply empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from whetstone.errors import UserError
+from whetstone.evaluate.passk import Difference, paired_difference
+from whetstone.evaluate.results import load_evaluation
+from whetstone.report.metrics import Record, read_metrics
+from whetstone.report.rollouts import Rollout, read_rollouts, rollout_steps
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run: its recipe as written, its records by kind, and a choice of its rollouts.
+
+    ``rollouts_total`` counts the rollouts of the steps that were read, ``rollout_steps_total`` the
+    steps that have some. ``changes`` maps (set, k) to the paired difference of the last evaluation
+    and the first, where the folder keeps both with their problems.
+    """
+
+    folder: Path
+    recipe: dict[str, Any]
+    train: list[Record]
+    evals: list[Record]
+    rollouts: list[Rollout]
+    rollouts_total: int
+    rollout_steps_read: int
+    rollout_steps_total: int
+    changes: dict[tuple[str, int], Difference] = field(default_factory=dict[tuple[str, int], Difference])
+
+    @property
+    def name(self) -> str:
+        """The run's name, or its folder's."""
+        return str(self.recipe.get("name") or self.folder.resolve().name)
+
+    def section(self, key: str) -> dict[str, Any]:
+        """A section of the recipe; empty when it is not there."""
+        value = self.recipe.get(key)
+        return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+    def dates(self) -> tuple[datetime, datetime] | None:
+        """When the first and the last record were written, in local time."""
+        stamps = [r["time"]["at"] for r in self.train + self.evals if "at" in r.get("time", {})]
+        if not stamps:
+            return None
+        return datetime.fromtimestamp(min(stamps)), datetime.fromtimestamp(max(stamps))
+
+    def series(self, records: Sequence[Record], key: str) -> list[tuple[float, float | None]]:
+        """(step, value) of a metric in the records that have it; a non-finite value is None."""
+        found = ((float(r["step"]), r[key]) for r in records if isinstance(r.get(key), int | float))
+        return [(step, v if abs(v) < float("inf") else None) for step, v in found]
+
+
+def read_run(folder: str | Path, *, max_rollouts: int = 400) -> RunData:
+    """Read a run's folder. At most ``max_rollouts`` rollouts are kept, spread evenly over the steps.
+
+    Raises UserError when the folder is no run, or a file in it is broken.
+    """
+    root = Path(folder)
+    if not (root / "metrics.jsonl").is_file():
+        raise UserError(f"{root}: no metrics.jsonl there; give the folder of a run, such as runs/tiny")
+    records = read_metrics(root / "metrics.jsonl")
+    evals = [r for r in records if r["kind"] == "eval"]
+    steps = rollout_steps(root)
+    chosen = _spread(steps, max_rollouts)
+    rollouts, total = _rollouts(root, chosen, max_rollouts)
+    return RunData(
+        folder=root,
+        recipe=_recipe(root / "recipe.yaml"),
+        train=[r for r in records if r["kind"] == "train"],
+        evals=evals,
+        rollouts=rollouts,
+        rollouts_total=total,
+        rollout_steps_read=len(chosen),
+        rollout_steps_total=len(steps),
+        changes=_changes(root, evals),
+    )
+
+
+def eval_sets(evals: Sequence[Record]) -> list[str]:
+    """Names of the problem sets in the eval records, held-out ones first."""
+    names = {key.split("/")[1] for r in evals for key in r if key.startswith("eval/") and key.count("/") == 2}
+    return sorted(names, key=lambda name: (name != "heldout", name))
+
+
+def eval_ks(evals: Sequence[Record], set_name: str) -> list[int]:
+    """The k of the pass@k that the records give for a set."""
+    start = f"eval/{set_name}/pass@"
+    tails = {key.removeprefix(start) for r in evals for key in r if key.startswith(start)}
+    return sorted(int(tail) for tail in tails if tail.isdigit())
+
+
+def _spread(items: Sequence[int], count: int) -> list[int]:
+    """At most ``count`` of the items, evenly spread, the first and the last among them."""
+    if count <= 0:
+        return []
+    if len(items) <= count:
+        return list(items)
+    if count == 1:
+        return [items[-1]]
+    return sorted({items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)})
+
+
+def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Rollout], int]:
+    kept: list[Rollout] = []
+    total = 0
+    for place, step in enumerate(steps):
+        rows = read_rollouts(root, step)
+        total += len(rows)
+        share = (limit - len(kept)) // (len(steps) - place)
+        kept.extend(rows[i] for i in _spread(range(len(rows)), max(share, 1)))
+    return kept, total
+
+
+def _recipe(file: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read as a recipe: {error}") from None
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def _changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, int], Difference]:
+    if len(evals) < 2:
+        return {}
+    first, last = evals[0]["step"], evals[-1]["step"]
+    found: dict[tuple[str, int], Difference] = {}
+    for name in eval_sets(evals):
+        folders = [root / "evaluations" / f"step-{step}-{name}" for step in (first, last)]
+        if not all((folder / "evaluation.json").is_file() for folder in folders):
+            continue
+        before, after = (load_evaluation(folder, with_samples=False) for folder in folders)
+        for k in eval_ks(evals, name):
+            a, b = before.values(k), after.values(k)
+            if a.keys() & b.keys():
+                found[name, k] = paired_difference(a, b, seed=before.plan.seed)
+    return found
