@@ -24,11 +24,12 @@ MICRO_PREFIX = "def f(xs):\n    return "
 """What the reply starts with (given, not sampled). The model writes the expression, then ends."""
 
 HELDOUT_COUNT = 80
-SLIP_SHARE = 0.5
+SLIP_SHARE = 0.8
 """Of the deliberately wrong replies, the share that shows the statement's habitual slip. The rest
 are right answers to another statement of the same family."""
 
 _POOL_SIZE = 64
+_NUMBERS = range(2, 10)
 _MIN_CASES = 4
 _MAX_CASES = 6
 
@@ -81,13 +82,12 @@ def _plain_maps() -> list[_Part]:
         _Part("cubes of {}", "x ** 3", "x * 3"),
         _Part("doubles of {}", "x * 2", "x ** 2"),
         _Part("negations of {}", "-x", "x"),
-        _Part("remainders by 10 of {}", "x % 10", "x // 10"),
     ]
 
 
 def _maps() -> list[_Part]:
     parts = _plain_maps()
-    for k in range(2, 10):
+    for k in _NUMBERS:
         parts += [
             _Part(f"{{}} each plus {k}", f"x + {k}", f"x - {k}"),
             _Part(f"{{}} each minus {k}", f"x - {k}", f"{k} - x"),
@@ -127,13 +127,9 @@ def _composed(head: str, template: str) -> Rows:
 
 
 def _numbered(statement: str, expression: str, slip: str) -> Rows:
-    """One row for each k from 2 to 9; ``{k}``, ``{below}`` and ``{above}`` are k, k - 1 and k + 1."""
-    for k in range(2, 10):
-        yield (
-            statement.format(k=k),
-            expression.format(k=k),
-            slip.format(k=k, below=k - 1, above=k + 1),
-        )
+    """One row for each number ``{k}``."""
+    for k in _NUMBERS:
+        yield statement.format(k=k), expression.format(k=k), slip.format(k=k)
 
 
 def _neighbours(head: str, template: str) -> Rows:
@@ -164,19 +160,19 @@ _FAMILIES: dict[str, Callable[[], Rows]] = {
     "max-map-filter": lambda: _composed("largest or 0 of", "max([{m} for x in xs if {c}], default=0)"),
     "list-neighbours": lambda: _neighbours("list of", "[{p} for a, b in zip(xs, xs[1:])]"),
     "sum-neighbours": lambda: _neighbours("sum of", "sum({p} for a, b in zip(xs, xs[1:]))"),
-    "first": lambda: _numbered("first {k} of xs", "xs[:{k}]", "xs[:{below}]"),
-    "last": lambda: _numbered("last {k} of xs", "xs[-{k}:]", "xs[-{above}:]"),
-    "drop-first": lambda: _numbered("xs without the first {k}", "xs[{k}:]", "xs[{above}:]"),
-    "drop-last": lambda: _numbered("xs without the last {k}", "xs[:-{k}]", "xs[:-{below}]"),
-    "every": lambda: _numbered("every {k}th of xs from the first on", "xs[::{k}]", "xs[{below}::{k}]"),
+    "first": lambda: _numbered("first {k} of xs", "xs[:{k}]", "xs[-{k}:]"),
+    "last": lambda: _numbered("last {k} of xs", "xs[-{k}:]", "xs[:{k}]"),
+    "drop-first": lambda: _numbered("xs without the first {k}", "xs[{k}:]", "xs[:{k}]"),
+    "drop-last": lambda: _numbered("xs without the last {k}", "xs[:-{k}]", "xs[-{k}:]"),
+    "every": lambda: _numbered("every {k}th of xs from the first on", "xs[::{k}]", "xs[{k}:]"),
     "smallest": lambda: _numbered("{k} smallest of xs ascending", "sorted(xs)[:{k}]", "sorted(xs)[-{k}:]"),
     "largest": lambda: _numbered("{k} largest of xs ascending", "sorted(xs)[-{k}:]", "sorted(xs)[:{k}]"),
-    "count": lambda: _numbered("how often {k} is in xs", "xs.count({k})", "xs.count({above})"),
+    "count": lambda: _numbered("how often {k} is in xs", "xs.count({k})", "{k} in xs"),
     "contains": lambda: _numbered("whether {k} is in xs", "{k} in xs", "{k} not in xs"),
     "remove": lambda: _numbered("xs without any {k}", "[x for x in xs if x != {k}]", "xs[{k}:]"),
     "sum-plus": lambda: _numbered("sum of xs, plus {k}", "sum(xs) + {k}", "sum(xs) - {k}"),
     "length-times": lambda: _numbered("length of xs times {k}", "len(xs) * {k}", "len(xs) + {k}"),
-    "repeat": lambda: _numbered("xs repeated {k} times", "xs * {k}", "xs * {below}"),
+    "repeat": lambda: _numbered("xs repeated {k} times", "xs * {k}", "xs + [{k}]"),
     "append": lambda: _numbered("xs with {k} at the end", "xs + [{k}]", "[{k}] + xs"),
 }
 
@@ -238,10 +234,10 @@ class _Inputs:
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(f"micro-inputs-{seed}")
-        # Values stay near the constants of the statements, and the one-element lists hit every
-        # boundary, which is what tells `>` from `>=`.
+        # Values stay near the numbers of the statements. One-element lists hit every boundary, which
+        # is what tells `>` from `>=`; pairs tell how often from whether.
         self.pool = [[rng.randint(-4, 12) for _ in range(rng.randint(2, 12))] for _ in range(_POOL_SIZE)]
-        self.pool += [[k] for k in range(-2, 11)] + [[]]
+        self.pool += [[], *([k] for k in range(-2, 11)), *([k, k] for k in _NUMBERS)]
         self._outcomes: dict[str, list[object]] = {}
         self._chosen: dict[str, list[int]] = {}
 
@@ -253,21 +249,25 @@ class _Inputs:
         return self._outcomes[expression]
 
     def chosen(self, task: MicroTask) -> list[int]:
-        """The empty list, then the inputs that tell the most rivals from the task's expression."""
+        """The empty list, an input that tells the slip, and those that tell the most other rivals."""
         if task.statement not in self._chosen:
             self._chosen[task.statement] = self._choose(task)
         return self._chosen[task.statement]
 
     def _choose(self, task: MicroTask) -> list[int]:
-        right = self.outcomes(task.expression)
+        right, slip = self.outcomes(task.expression), self.outcomes(task.slip)
         alive = [self.outcomes(rival) for rival in _rivals(task)]
         chosen: list[int] = []
-        best = len(self.pool) - 1
+        best = self.pool.index([])
+
+        def worth(index: int) -> tuple[bool, int]:
+            told = sum(r[index] != right[index] for r in alive)
+            return slip in alive and slip[index] != right[index], told
+
         while len(chosen) < _MIN_CASES or (alive and len(chosen) < _MAX_CASES):
             chosen.append(best)
             alive = [r for r in alive if r[best] == right[best]]
-            left = [i for i in range(len(self.pool)) if i not in chosen]
-            best = max(left, key=lambda i: sum(r[i] != right[i] for r in alive))
+            best = max((i for i in range(len(self.pool)) if i not in chosen), key=worth)
         return chosen
 
     def fails(self, task: MicroTask, expression: str) -> bool:

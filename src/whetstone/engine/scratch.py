@@ -41,8 +41,8 @@ def build_scratch(
         max_position_embeddings=settings.max_positions,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.convert_tokens_to_ids(EOS),
-        pad_token_id=tokenizer.convert_tokens_to_ids(PAD),
+        eos_token_id=tokenizer.backend_tokenizer.token_to_id(EOS),
+        pad_token_id=tokenizer.backend_tokenizer.token_to_id(PAD),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -56,7 +56,10 @@ def build_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     Every byte is a token, so that any text survives encoding and decoding.
     """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # A digit is one token wherever it stands, so that a number of the statement is copied, not translated.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
