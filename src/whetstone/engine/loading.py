@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from whetstone.errors import UserError, did_you_mean
@@ -115,11 +116,19 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     if file.suffix != ".gguf":
         hint = "; run `whetstone model convert` on it first" if file.suffix in {".whl", ".zip"} else ""
         raise UserError(f"{file}: not a .gguf file nor a model folder{hint}")
+    # Newer transformers may keep the weights packed unless told; older ones always unpack.
+    unpack = (
+        {"quantization_config": transformers.GgufConfig(dequantize=True)}
+        if hasattr(transformers, "GgufConfig")
+        else {}
+    )
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-        quantized = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=dtype)
+        quantized = AutoModelForCausalLM.from_pretrained(
+            str(file.parent), gguf_file=file.name, dtype=dtype, **unpack
+        )
     except ImportError as error:
-        raise UserError(f"{file}: reading GGUF needs the gguf package; pip install gguf") from error
+        raise UserError(f"{file}: {error}; pip install 'whetstone-rl[train]'") from error
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file}: transformers cannot read this GGUF file: {error}") from error
     return _plain_copy(quantized, tokenizer, dtype), tokenizer
