@@ -2,6 +2,7 @@
 
 from whetstone.sandbox.client import Sandbox
 from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
+from whetstone.sandbox.probe import ProbeResult, probe
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
 from whetstone.sandbox.tiers import detect_tier
@@ -9,6 +10,7 @@ from whetstone.sandbox.tiers import detect_tier
 __all__ = [
     "Ended",
     "Job",
+    "ProbeResult",
     "Run",
     "RunLimits",
     "RunResult",
@@ -16,5 +18,6 @@ __all__ = [
     "SandboxFault",
     "Tier",
     "detect_tier",
+    "probe",
     "supervise",
 ]

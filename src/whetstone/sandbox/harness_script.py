@@ -9,6 +9,7 @@ its own disadvantage only.
 from __future__ import annotations
 
 import importlib.machinery
+import inspect
 import os
 import sys
 import types
@@ -44,13 +45,13 @@ def _compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:
         return compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         os.write(result_fd, COMPILE_ERROR)
-        sys.excepthook(type(error), error, None)
+        sys.excepthook(type(error), error.with_traceback(None), None)
         raise SystemExit(1) from None
 
 
 def _depth() -> int:
     """How many frames below the program's are ours: they must not use up its recursion limit."""
-    frame, depth = sys._getframe(), 0
-    while frame.f_back is not None:
+    frame, depth = inspect.currentframe(), 0
+    while frame is not None and frame.f_back is not None:
         frame, depth = frame.f_back, depth + 1
     return depth

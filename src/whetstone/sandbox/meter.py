@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -49,10 +50,8 @@ class Meter:
 
     def kill(self) -> None:
         """Send SIGKILL, which also ends a stopped process."""
-        try:
+        with contextlib.suppress(ProcessLookupError):  # ended by itself; its report is on the way
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it has ended by itself; its report is on the way
 
     def close(self) -> None:
         """Give the descriptors back."""

@@ -282,7 +282,7 @@ class Run:
 
 
 def disk_usage(directory: str) -> int:
-    """Bytes on disk beneath a directory, with a page for every entry; what vanishes meanwhile counts nothing."""
+    """Bytes on disk beneath a directory, with a page for every entry; what vanishes meanwhile counts 0."""
     total, waiting = 0, [directory]
     while waiting:
         try:

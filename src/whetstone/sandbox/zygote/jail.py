@@ -70,7 +70,7 @@ def _place_directory(path: str, root: str, home: str) -> None:
 
 
 def enter() -> None:
-    """Build the root and move into it. Needs fresh mount namespaces, and ``python_home`` as working directory."""
+    """Build the root and move into it: in a fresh mount namespace, from within ``python_home``."""
     home = os.path.join(python_home(), "lib")
     sources = readable_paths()
     kernel.mount("none", "/", None, MS_REC | MS_PRIVATE)

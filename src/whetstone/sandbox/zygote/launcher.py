@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from . import jail, kernel
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .landlock import Ruleset, version
-from .lockdown import Confinement
+from .lockdown import Confinement, set_common_limits
 from .seccomp import Filter, ProgramFilter, allow_list
 
 ROOT, USERNS, RESTRICTED = "root", "userns", "restricted"
@@ -120,12 +120,13 @@ def enter(request: Request) -> Confinement:
     jailed = request.tier != RESTRICTED
     uid = _enter_jail(request) if jailed else None
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")  # forks inherit it
     kernel.drop_bounding_set()
+    set_common_limits()
     directory = jail.TMP if jailed else request.directory
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
-    return Confinement(jailed, uid, directory, _file_rules(request), ProgramFilter())
+    return Confinement(jailed, uid, directory, _file_rules(request), ProgramFilter(jailed=jailed))
 
 
 def filter_self(*, jailed: bool) -> None:

@@ -11,11 +11,18 @@ from .landlock import Ruleset
 from .seccomp import ProgramFilter
 
 TMP_BYTES = 64 << 20
-TMP_BYTES_SMALL = 8 << 20
 MAX_THREADS = 512
 MAX_OPEN_FILES = 256
 _ADDRESS_SPACE_SLACK = 4 << 30
 _UNLIMITED = resource.RLIM_INFINITY
+_CEILINGS = {
+    kind: resource.getrlimit(kind)[1]
+    for kind in (
+        *(resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE),
+        *(resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE),
+        resource.RLIMIT_NPROC,
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -33,28 +40,33 @@ class Confinement:
 
 
 def _limit(kind: int, soft: int, hard: int) -> None:
-    ceiling = resource.getrlimit(kind)[1]
+    ceiling = _CEILINGS[kind]
     if ceiling != _UNLIMITED:
         soft = ceiling if soft == _UNLIMITED else min(soft, ceiling)
         hard = ceiling if hard == _UNLIMITED else min(hard, ceiling)
     resource.setrlimit(kind, (soft, hard))
 
 
-def set_limits(cpu_s: int, memory_bytes: int, file_bytes: int, *, own_uid: bool) -> None:
+def set_common_limits() -> None:
+    """The backstops that are the same for every run: set once, inherited by each child."""
+    _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
+    _limit(resource.RLIMIT_CORE, 0, 0)
+    _limit(resource.RLIMIT_MEMLOCK, 0, 0)
+    _limit(resource.RLIMIT_MSGQUEUE, 0, 0)
+
+
+def set_limits(limits: tuple[int, int, int], *, own_uid: bool) -> None:
     """Backstops behind the limits that are measured from outside.
 
-    Address space gets room beyond the memory limit, because only resident memory is to count:
-    reserved space and thread stacks are free.
+    ``limits`` are CPU seconds, memory bytes and file bytes. Address space gets room beyond the memory
+    limit, because only resident memory is to count: reserved space and thread stacks are free.
     """
+    cpu_s, memory_bytes, file_bytes = limits
     address_space = 2 * memory_bytes + _ADDRESS_SPACE_SLACK
     _limit(resource.RLIMIT_AS, address_space, address_space)
     _limit(resource.RLIMIT_STACK, memory_bytes, _UNLIMITED)
     _limit(resource.RLIMIT_CPU, cpu_s, cpu_s)
     _limit(resource.RLIMIT_FSIZE, file_bytes, file_bytes)
-    _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
-    _limit(resource.RLIMIT_CORE, 0, 0)
-    _limit(resource.RLIMIT_MEMLOCK, 0, 0)
-    _limit(resource.RLIMIT_MSGQUEUE, 0, 0)
     if own_uid:  # the kernel counts a user's processes: sharing the user would share the count
         _limit(resource.RLIMIT_NPROC, MAX_THREADS, MAX_THREADS)
 
@@ -85,8 +97,7 @@ def confine(rules: Confinement, limits: tuple[int, int, int], status_fd: int, *,
         os.setresgid(rules.uid, rules.uid, rules.uid)
         os.setresuid(rules.uid, rules.uid, rules.uid)
     kernel.drop_capabilities()
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
-    set_limits(*limits, own_uid=rules.uid is not None)
+    set_limits(limits, own_uid=rules.uid is not None)
     rules.program_filter.set_pid(os.getpid())
     if rules.ruleset is not None:
         rules.ruleset.restrict_self()

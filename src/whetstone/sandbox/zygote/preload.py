@@ -12,7 +12,15 @@ import sys
 
 from . import kernel
 
-MODULES = ["abc", "argparse", "array", "ast", "asyncio", "base64", "binascii", "bisect", "builtins", "calendar", "cmath", "codecs", "collections", "collections.abc", "concurrent.futures", "contextlib", "copy", "csv", "ctypes", "dataclasses", "datetime", "decimal", "difflib", "enum", "errno", "fractions", "functools", "gc", "getpass", "glob", "hashlib", "heapq", "hmac", "html", "inspect", "io", "itertools", "json", "keyword", "linecache", "locale", "logging", "math", "numbers", "operator", "os", "pathlib", "pickle", "platform", "pprint", "queue", "random", "re", "reprlib", "resource", "secrets", "select", "shutil", "signal", "site", "socket", "stat", "statistics", "string", "struct", "subprocess", "sys", "sysconfig", "tempfile", "textwrap", "threading", "time", "timeit", "tokenize", "traceback", "types", "typing", "unicodedata", "unittest", "unittest.mock", "urllib.parse", "uuid", "warnings", "weakref", "xml.etree.ElementTree", "zlib"]
+MODULES = (
+    *("abc", "array", "ast", "base64", "binascii", "bisect", "builtins", "cmath", "codecs", "collections"),
+    *("collections.abc", "contextlib", "copy", "ctypes", "dataclasses", "datetime", "decimal", "enum"),
+    *("errno", "fractions", "functools", "gc", "hashlib", "heapq", "inspect", "io", "itertools", "json"),
+    *("keyword", "linecache", "locale", "math", "numbers", "operator", "os", "pathlib", "pickle", "queue"),
+    *("random", "re", "reprlib", "resource", "select", "shutil", "signal", "site", "socket", "stat"),
+    *("statistics", "string", "struct", "sys", "tempfile", "textwrap", "threading", "time", "timeit"),
+    *("traceback", "types", "typing", "unicodedata", "warnings", "weakref", "zlib"),
+)
 
 _WARM_UP = """
 import bisect, collections, functools, heapq, itertools, json, math, random, re, sys

@@ -69,14 +69,14 @@ def _report(error: BaseException, own_files: frozenset[str]) -> None:
 def _leave() -> bool:
     """What Python does before it exits: join threads, run atexit, finalize, flush. False if stdout failed."""
     # Both are what the interpreter itself calls, and have no public name.
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    threading._shutdown()  # pyright: ignore
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     flushed = _flush()
     # Files and wrappers that the program left open are flushed by their finalizers.
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, name, getattr(sys, f"__{name}__"))
     vars(sys.modules["__main__"]).clear()
-    gc.collect()
+    gc.collect(1)
     return _flush() and flushed
 
 

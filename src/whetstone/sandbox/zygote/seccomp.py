@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import struct
 
 from . import kernel
 from .syscall_numbers import CONDITIONAL, HARMLESS, SET_UP, X86_64, audit_arch, number
 
 _INSTRUCTION = struct.Struct("=HBBI")
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NR_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_BIT = 0x40000000
@@ -27,6 +28,13 @@ _SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
 _HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 _ONLY_FOR_JAILS = ("mount", "unshare")
+# Landlock checks opening and naming files, not changing their attributes by path; truncating it
+# checks from its version 3 on. Where the host's files can be named, these calls are therefore closed.
+_HARMFUL_WITHOUT_JAIL = (
+    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "truncate", "openat2"),
+)
+_ACCESS_MODE_AND_TRUNCATE = 0o1003
 _BEFORE_THE_FILTER = ("pivot_root", "umount2", "landlock_create_ruleset", "landlock_add_rule")
 
 Code = list[tuple[int, int, int, int]]
@@ -62,12 +70,18 @@ def _fail_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Cod
 def _allow_stream_socketpair() -> Code:
     """Only connected streams: a datagram socket could be aimed at any address of the host."""
     types = (_SOCK_STREAM, _SOCK_STREAM | 0o4000, _SOCK_STREAM | 0o2000000, _SOCK_STREAM | _SOCK_FLAGS)
-    check = _argument(0) + [(_EQUAL, 1, 0, _AF_UNIX), *_fail(errno.EPERM)]
+    check = [*_argument(0), (_EQUAL, 1, 0, _AF_UNIX), *_fail(errno.EPERM)]
     return check + _allow_if_argument_in(1, types, errno.EPERM)
 
 
 def _allow_threads_only() -> Code:
-    return _argument(0) + [(_ANY_BIT, 0, 1, _CLONE_THREAD), *_ret(_ALLOW), *_fail(errno.EPERM)]
+    return [*_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), *_ret(_ALLOW), *_fail(errno.EPERM)]
+
+
+def _fail_if_truncating_unread(index: int) -> Code:
+    """Opening for reading with O_TRUNC empties a file that Landlock's first versions let one only read."""
+    compare = (_AND, 0, 0, _ACCESS_MODE_AND_TRUNCATE), (_EQUAL, 0, 1, os.O_TRUNC)
+    return [*_argument(index), *compare, *_fail(errno.EPERM), *_ret(_ALLOW)]
 
 
 def _on_call(name: str, block: Code) -> Code:
@@ -95,7 +109,7 @@ def allow_list(*, jailed: bool) -> Code:
     return code + _fail(errno.ENOSYS)
 
 
-def take_away(own_pid: int) -> Code:
+def take_away(own_pid: int, *, jailed: bool) -> Code:
     """What a program loses on top: processes, signals to others, mounts, descriptor passing."""
     code: Code = [(_LOAD, 0, 0, _NR_OFFSET)]
     code += _on_call("clone", _allow_threads_only())
@@ -103,8 +117,13 @@ def take_away(own_pid: int) -> Code:
         code += _on_call(name, _allow_if_argument_in(0, (own_pid,), errno.EPERM))
     code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
     code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
-    for name in ("mount", "unshare", "sendmsg", "recvmsg", "setresuid", "setresgid"):
+    for name in ("mount", "unshare", "sendmsg", "recvmsg"):
         code += _on_call(name, _fail(errno.EPERM))
+    if not jailed:
+        code += _on_call("open", _fail_if_truncating_unread(1))
+        code += _on_call("openat", _fail_if_truncating_unread(2))
+        for name in _HARMFUL_WITHOUT_JAIL:
+            code += _on_call(name, _fail(errno.EPERM))
     return code + _ret(_ALLOW)
 
 
@@ -129,8 +148,8 @@ class ProgramFilter(Filter):
 
     _UNKNOWN_PID = 0x7FFFFFFE
 
-    def __init__(self) -> None:
-        code = take_away(self._UNKNOWN_PID)
+    def __init__(self, *, jailed: bool) -> None:
+        code = take_away(self._UNKNOWN_PID, jailed=jailed)
         super().__init__(code)
         size = _INSTRUCTION.size
         self._pid_at = [i * size + 4 for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]

@@ -37,6 +37,7 @@ def _prepare(
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # not for programs to find
     sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv, sys.orig_argv = [""], [sys.executable]
     preload.settle()
     launcher.filter_self(jailed=rules.jailed)
     return serve.Server(control, status_read, status_write, rules, mains, own_files)

@@ -1,0 +1,128 @@
+"""Proofs for ``whetstone doctor``: each layer tried for real, by a program that attacks it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+
+from whetstone.sandbox.fork_server import StartRefused
+from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
+from whetstone.sandbox.run import Run
+from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.tiers import BUILTIN_HARNESSES, SCRIPT, start_at
+from whetstone.sandbox.zygote import landlock
+
+_LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 16)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """One layer: whether it holds here, and what was seen."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+# Each attack is a function that returns what it achieved, or raises when it was stopped.
+_ATTACKS = b"""
+import ctypes, json, os, socket, sys
+
+def read_host_file(): return open("/etc/passwd").read(20)
+def open_a_socket(): return str(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+def see_other_processes():
+    if os.path.isdir("/proc/1"): return os.listdir("/proc")
+    raise OSError("no /proc")
+def write_outside_tmp(): open("/usr/lib/whetstone-probe", "w"); return "created a file"
+def write_where_the_caller_can():
+    open(sys.stdin.readline().strip(), "w"); return "created a file"
+def start_a_process():
+    if os.fork() == 0: os._exit(0)
+    return "forked"
+def signal_another_process(): os.kill(os.getppid() or 1, 15); return "signalled"
+def trace_a_process():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(0, 0, 0, 0) == 0: return "ptrace(TRACEME) allowed"
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def read_the_callers_environment():
+    others = os.environ.keys() - {"PATH", "LANG", "HOME", "TMPDIR"}
+    if others: return "variables " + ", ".join(others)
+    raise OSError("only " + ", ".join(sorted(os.environ)))
+def inherit_a_descriptor():
+    found = []
+    for fd in range(3, 256):
+        try: os.fstat(fd); found.append(fd)
+        except OSError: pass
+    if found != [7]: return "descriptors %s" % found
+    raise OSError("only 0, 1, 2 and the result descriptor")
+
+report = {}
+for attack in (read_host_file, open_a_socket, see_other_processes, write_outside_tmp,
+               write_where_the_caller_can, start_a_process, signal_another_process, trace_a_process,
+               read_the_callers_environment, inherit_a_descriptor):
+    try: report[attack.__name__] = [False, str(attack())]
+    except OSError as error: report[attack.__name__] = [True, str(error)]
+print(json.dumps(report))
+"""
+
+_LIMIT_PROBES = (
+    ("cpu limit", Ended.CPU_LIMIT, b"while True: pass", RunLimits(0.2, 512 << 20, 1 << 16)),
+    ("wall limit", Ended.WALL_LIMIT, b"import time; time.sleep(60)", RunLimits(5, 512 << 20, 1 << 16, 0.3)),
+    ("memory limit", Ended.MEMORY_LIMIT, b"x = bytearray(1 << 30)", RunLimits(5, 128 << 20, 1 << 16)),
+    ("output limit", Ended.OUTPUT_LIMIT, b"while True: print('x' * 999)", RunLimits(5, 512 << 20, 1 << 16)),
+)
+
+
+def probe() -> list[ProbeResult]:
+    """Try every tier, then attack the strongest one that starts, and break each of its limits."""
+    results = [_landlock()]
+    strongest: Tier | None = None
+    for tier in sorted(Tier, reverse=True):
+        try:
+            start_at(tier, BUILTIN_HARNESSES).close()
+        except StartRefused as refused:
+            results.append(ProbeResult(f"tier {tier.label}", False, str(refused)))
+            continue
+        results.append(ProbeResult(f"tier {tier.label}", True, "started, and ran a program"))
+        strongest = strongest or tier
+    return results if strongest is None else results + probe_tier(strongest)
+
+
+def probe_tier(tier: Tier) -> list[ProbeResult]:
+    """Attack one tier. Raises StartRefused where the machine does not offer it."""
+    server = start_at(tier, BUILTIN_HARNESSES)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            target = os.path.join(directory, "written").encode()
+            [result] = supervise([Run(server, Job(SCRIPT, _ATTACKS, _LIMITS, stdin=target + b"\n"), 1)])
+        results = _attack_results(result)
+        for number, (name, expected, source, limits) in enumerate(_LIMIT_PROBES, 2):
+            [result] = supervise([Run(server, Job(SCRIPT, source, limits), number)])
+            cost = f"{result.cpu_s:.2f} s CPU, {result.wall_s:.2f} s, {result.peak_bytes >> 20} MiB"
+            results.append(ProbeResult(name, result.ended is expected, f"{result.ended}: {cost}"))
+        return results
+    except SandboxFault as fault:
+        return [ProbeResult("sandbox", False, str(fault))]
+    finally:
+        if server.alive:
+            server.close()
+
+
+def _landlock() -> ProbeResult:
+    version = landlock.version()
+    return ProbeResult(
+        "landlock", version > 0, f"interface version {version}" if version else "not in this kernel"
+    )
+
+
+def _attack_results(result: RunResult) -> list[ProbeResult]:
+    try:
+        report: dict[str, tuple[bool, str]] = json.loads(result.stdout)
+    except ValueError:
+        return [ProbeResult("attacks", False, f"{result.ended}: {result.stderr[-300:]!r}")]
+    return [
+        ProbeResult("a program cannot " + name.replace("_", " "), stopped, detail)
+        for name, (stopped, detail) in report.items()
+    ]
