@@ -37,8 +37,8 @@ class _Reference:
 def test_names(code: str, entry_point: str | None, references: tuple[str, ...]) -> TestNames:
     """Sort the free global names of test code.
 
-    A name stands for the program when it is the entry point, or every reference defines it at top level, or it
-    is neither a builtin nor a module. Raises SyntaxError when the code does not compile.
+    A name stands for the program when it is the entry point, or every reference defines it at top
+    level, or it is neither a builtin nor a module. Raises SyntaxError when the code does not compile.
     """
     free = free_names(code)
     known = [_read_reference(source) for source in references]

@@ -40,6 +40,9 @@ def load_program(source: str, names: dict[str, object] | None = None) -> dict[st
         module.__dict__.update(names)
     sys.modules["__main__"] = module
     sys.argv = [path]
+    sys.path.insert(0, os.path.dirname(path))
+    # The frames below the program's are ours: they must not use up its recursion limit.
+    sys.setrecursionlimit(sys.getrecursionlimit() + 50)
     exec(code, module.__dict__)
     return module.__dict__
 

@@ -1,0 +1,202 @@
+"""The judge as its users hold it: ``Judge`` for plain code, ``AsyncJudge`` for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from whetstone.errors import UserError, did_you_mean
+from whetstone.judge.judging import JudgeOptions
+from whetstone.judge.pool import Pool
+from whetstone.judge.values import NotInert
+from whetstone.judge.wire import Task, pack
+from whetstone.problem import Problem, Program, problem_from
+from whetstone.sandbox import Tier
+from whetstone.verdict import Judgement, Verdict
+
+LANGUAGES = ("python",)
+_IN_FLIGHT_PER_WORKER = 4
+_DEADLINE_SLACK_S = 120.0
+
+Pair = tuple[Problem | dict[str, Any], Program | None]
+
+
+class _Submitter:
+    """What both faces share: checking a pair and queueing it."""
+
+    def __init__(
+        self,
+        workers: int = 0,
+        minimum_tier: str = "restricted",
+        stop_at_first_failure: bool = False,
+        confirm_time_limit: bool = True,
+    ) -> None:
+        """``workers`` 0 means one for each core. The processes start here.
+
+        Raises SandboxUnavailable when this machine cannot isolate at ``minimum_tier`` (restricted, userns
+        or root), UserError for an argument that is none.
+        """
+        if workers < 0:
+            raise UserError(f"workers is {workers}; give 0 for one on each core, or a positive number")
+        self._options = JudgeOptions(stop_at_first_failure, confirm_time_limit)
+        self._pool = Pool(workers or len(os.sched_getaffinity(0)), _tier(minimum_tier))
+
+    @property
+    def isolation(self) -> str:
+        """The tier that holds the programs."""
+        return self._pool.isolation
+
+    @property
+    def window(self) -> int:
+        """How many programs ``judge_many`` keeps in flight."""
+        return self._pool.size * _IN_FLIGHT_PER_WORKER
+
+    def submit(self, problem: Problem | dict[str, Any], program: Program | None) -> Future[Judgement]:
+        """Queue one program. Raises UserError for a problem or language that cannot be judged."""
+        problem = problem_from(problem)
+        _check_language(problem.language, f"problem {problem.id!r}")
+        if program is None or not program.source.strip():
+            return _ready(Judgement(Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program"))
+        _check_language(program.language, f"the program for problem {problem.id!r}")
+        try:
+            data = pack(Task(problem, program, self._options))
+        except NotInert as error:
+            raise UserError(f"problem {problem.id!r} holds {error}") from None
+        limits = problem.limits
+        # The wall clock limit of a run and of its checker, and what starting anew takes, on a busy machine.
+        return self._pool.submit(data, 2 * (15 + 10 * limits.cpu_s) + _DEADLINE_SLACK_S)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+
+class Judge:
+    """Judges programs on worker processes. A context manager; thread-safe.
+
+    See ``whetstone.judge.judging`` for how cases become a verdict.
+    """
+
+    def __init__(
+        self,
+        workers: int = 0,
+        minimum_tier: str = "restricted",
+        stop_at_first_failure: bool = False,
+        confirm_time_limit: bool = True,
+    ) -> None:
+        """``workers`` 0 means one for each core; ``minimum_tier`` is restricted, userns or root.
+
+        Raises SandboxUnavailable when this machine cannot isolate that strictly, UserError for an
+        argument that is none.
+        """
+        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit)
+
+    @property
+    def isolation(self) -> str:
+        """The tier that holds the programs."""
+        return self._submitter.isolation
+
+    def judge(self, problem: Problem | dict[str, Any], program: Program | None) -> Judgement:
+        """Judge one program (None: there was none) and wait for the judgement.
+
+        Raises UserError for a problem that does not fit the schema or a language that is not here.
+        """
+        return self._submitter.submit(problem, program).result()
+
+    def judge_many(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+        """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
+        flying: deque[Future[Judgement]] = deque()
+        try:
+            for problem, program in pairs:
+                flying.append(self._submitter.submit(problem, program))
+                if len(flying) >= self._submitter.window:
+                    yield flying.popleft().result()
+            while flying:
+                yield flying.popleft().result()
+        finally:
+            for future in flying:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the workers. Judgements still awaited are cancelled."""
+        self._submitter.close()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncJudge:
+    """``Judge`` for coroutines: any number of judgements may be awaited at once."""
+
+    def __init__(
+        self,
+        workers: int = 0,
+        minimum_tier: str = "restricted",
+        stop_at_first_failure: bool = False,
+        confirm_time_limit: bool = True,
+    ) -> None:
+        """The same as ``Judge``. Starting takes a moment, in which the event loop does not run."""
+        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit)
+
+    @property
+    def isolation(self) -> str:
+        """The tier that holds the programs."""
+        return self._submitter.isolation
+
+    async def judge(self, problem: Problem | dict[str, Any], program: Program | None) -> Judgement:
+        """Judge one program. A cancelled await takes the program off the queue."""
+        return await asyncio.wrap_future(self._submitter.submit(problem, program))
+
+    async def judge_many(self, pairs: Iterable[Pair]) -> AsyncIterator[Judgement]:
+        """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
+        flying: deque[asyncio.Future[Judgement]] = deque()
+        try:
+            for problem, program in pairs:
+                flying.append(asyncio.wrap_future(self._submitter.submit(problem, program)))
+                if len(flying) >= self._submitter.window:
+                    yield await flying.popleft()
+            while flying:
+                yield await flying.popleft()
+        finally:
+            for future in flying:
+                future.cancel()
+
+    async def close(self) -> None:
+        """End the workers. Judgements still awaited are cancelled."""
+        await asyncio.to_thread(self._submitter.close)
+
+    async def __aenter__(self) -> AsyncJudge:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _tier(name: str) -> Tier:
+    labels = {tier.label: tier for tier in Tier}
+    if name not in labels:
+        raise UserError(f"unknown tier `{name}`{did_you_mean(name, labels)} (known: {', '.join(labels)})")
+    return labels[name]
+
+
+def _check_language(language: str, whose: str) -> None:
+    if language not in LANGUAGES:
+        raise UserError(f"{whose} is in `{language}`; this judge runs {', '.join(LANGUAGES)}")
+
+
+def _ready(judgement: Judgement) -> Future[Judgement]:
+    future: Future[Judgement] = Future()
+    future.set_result(judgement)
+    return future

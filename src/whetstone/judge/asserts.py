@@ -1,0 +1,122 @@
+"""Judging ``assert`` tests: test code in one process, the program in another, values between them."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from whetstone.judge.boxes import Boxes, harness_job
+from whetstone.judge.names import test_names
+from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
+from whetstone.judge.values import WireError, decode, encode
+from whetstone.problem import AssertTests, Problem
+from whetstone.sandbox import Ended, RunLimits, RunResult, supervise
+from whetstone.verdict import CaseJudgement, Verdict
+
+_FAILED_VERDICTS = {
+    "failed": Verdict.WRONG_ANSWER,
+    "unusable": Verdict.WRONG_ANSWER,
+    "raised": Verdict.RUNTIME_ERROR,
+    "missing": Verdict.RUNTIME_ERROR,
+    "gone": Verdict.RUNTIME_ERROR,
+}
+_STATUSES = frozenset({"passed", "broken", *_FAILED_VERDICTS})
+# The testing process holds what the program sends beside the test's own data.
+_TEST_MEMORY_MB = 1024.0
+
+
+def judge_assert(
+    boxes: Boxes, problem: Problem, tests: AssertTests, number: int, source: str
+) -> CaseJudgement:
+    """Run unit ``number`` of the tests against ``source``. Raises SandboxFault.
+
+    A unit is one of ``asserts``, or the whole of ``check`` or ``unittest``; each meets a fresh program.
+    """
+    try:
+        unit = _unit(problem, tests, number)
+    except (SyntaxError, ValueError) as error:
+        return judge_failure(f"the test code does not compile: {error}")
+    tested, program = _run_pair(boxes, problem, encode(unit), source)
+    if program.result == COMPILE_ERROR and program.ended is Ended.EXITED:
+        return case(program, Verdict.COMPILE_ERROR, "the program does not compile")
+    status, reason = _outcome(tested)
+    if status == "broken":
+        return judge_failure(reason)
+    failed = limit_exceeded(program) or limit_exceeded(tested)
+    if failed is not None:
+        return failed
+    if status == "passed":
+        return case(program, Verdict.ACCEPTED)
+    if status in {"gone", ""} and program.ended in {Ended.EXITED, Ended.SIGNALED}:
+        early = case(program, Verdict.RUNTIME_ERROR, "the program ended before its tests did")
+        return crashed(program) or early
+    if status == "":
+        return judge_failure(f"the testing process ended without an outcome: {tested.ended}")
+    memory = status == "raised" and reason.startswith("MemoryError")
+    return case(program, Verdict.MEMORY_LIMIT if memory else _FAILED_VERDICTS[status], reason)
+
+
+def _unit(problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
+    """What the testing process needs to run one unit."""
+    kind, code = "unittest", tests.unittest
+    if tests.check:
+        kind, code = "check", tests.check
+    elif tests.asserts:
+        kind, code = "asserts", tests.asserts[number]
+    assert code is not None
+    references = tuple(r.source for r in problem.references if r.language == "python")
+    names = test_names(f"{tests.setup}\n{code}", tests.entry_point, references)
+    return {
+        "kind": kind,
+        "setup": tests.setup,
+        "code": code,
+        "entry_point": tests.entry_point,
+        "names": list(names.program),
+        "imports": {name: list(where) for name, where in names.imports.items()},
+        "free": list(names.free),
+    }
+
+
+def _run_pair(boxes: Boxes, problem: Problem, unit: bytes, source: str) -> tuple[RunResult, RunResult]:
+    """Both processes, joined by a socket pair, to their end: (testing, program)."""
+    limits = problem.limits
+    program_limits = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+    memory_mb = max(_TEST_MEMORY_MB, 2 * limits.memory_mb)
+    test_limits = run_limits(2 * limits.cpu_s, memory_mb, limits.output_mb)
+    test_box, program_box = boxes.tests, boxes.programs
+    near, far = socket.socketpair()
+    with near, far:
+        program = program_box.start(
+            harness_job("program", source.encode("utf-8", "surrogatepass"), program_limits, link=far.fileno())
+        )
+        far.detach()  # the sandbox closes it from here on
+        try:
+            job = harness_job("tests", unit, _with_wall(test_limits, program_limits), link=near.fileno())
+            tested = test_box.start(job)
+        except BaseException:
+            program.close()
+            program.server.kill()
+            raise
+        near.detach()
+        results = supervise([tested, program])
+    return results[0], results[1]
+
+
+def _with_wall(limits: RunLimits, program: RunLimits) -> RunLimits:
+    """Wait a little longer than for the program, so that its limit is the one that is seen."""
+    wall_s = program.wall_s if program.wall_s is not None else 10 + 10 * program.cpu_s
+    return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, wall_s + 5)
+
+
+def _outcome(tested: RunResult) -> tuple[str, str]:
+    """Status and reason, as the testing process wrote them; an empty status when it did not."""
+    if tested.ended is not Ended.EXITED or tested.exit_code != 0:
+        return "", ""
+    try:
+        match decode(tested.result):
+            case [str() as status, str() as reason] if status in _STATUSES:
+                return status, reason
+            case _:
+                return "", ""
+    except WireError:
+        return "", ""

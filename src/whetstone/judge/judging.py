@@ -1,0 +1,113 @@
+"""From a problem and a program to a judgement, in one process: cases, retries, and the final verdict.
+
+The rules:
+
+- Every case of a problem must be accepted for the program to be. The program's verdict is that of the
+  first case that was not.
+- A case that could not be judged (after one retry) makes the whole program JUDGE_ERROR, without a score:
+  a share of the cases would be a guess. With ``stop_at_first_failure`` the score is all or nothing, so a case
+  that definitely failed before it settles the matter.
+- A time limit counts when it was hit twice: the better of the two runs stands.
+- A program that waited twice until the wall clock limit is not run further: its remaining cases have
+  no entry, and count as not accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from whetstone.judge.asserts import judge_assert
+from whetstone.judge.boxes import Boxes
+from whetstone.judge.call import judge_call
+from whetstone.judge.outcome import judge_failure
+from whetstone.judge.stdin import judge_stdin
+from whetstone.problem import CallTests, Problem, Program, StdinTests, case_count
+from whetstone.sandbox import SandboxFault
+from whetstone.verdict import CaseJudgement, Judgement, Verdict
+
+
+class JudgeOptions(Struct, frozen=True):
+    """How a judge goes about its work.
+
+    ``stop_at_first_failure``: run no case after one that failed. ``confirm_time_limit``: run a case
+    that hit a time limit once more before it counts.
+    """
+
+    stop_at_first_failure: bool = False
+    confirm_time_limit: bool = True
+
+
+def judge_program(
+    boxes: Boxes,
+    problem: Problem,
+    program: Program,
+    options: JudgeOptions,
+    progress: Callable[[], None] = lambda: None,
+) -> Judgement:
+    """Judge ``program``; ``progress`` is called after every run of a case."""
+    isolation = boxes.tier.label
+    if not program.source.strip():
+        return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
+    cases: list[CaseJudgement] = []
+    for number in range(case_count(problem)):
+        judged, stalled = _judge_case(boxes, problem, number, program.source, options, progress)
+        cases.append(judged)
+        failed = judged.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
+        # What does not compile for one case compiles for none.
+        if stalled or judged.verdict is Verdict.COMPILE_ERROR or (failed and options.stop_at_first_failure):
+            break
+    return conclude(cases, case_count(problem), isolation, options)
+
+
+def conclude(cases: list[CaseJudgement], count: int, isolation: str, options: JudgeOptions) -> Judgement:
+    """The judgement on a program from those on its cases, ``count`` of which the problem has."""
+    first = next((c for c in cases if c.verdict is not Verdict.ACCEPTED), None)
+    if first is None and len(cases) == count:
+        return Judgement(Verdict.ACCEPTED, cases, 1.0, isolation)
+    unjudged = next((c for c in cases if c.verdict is Verdict.JUDGE_ERROR), None)
+    settled = next((c for c in cases if c.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)), None)
+    if first is None or (unjudged is not None and not (options.stop_at_first_failure and settled)):
+        reason = unjudged.reason if unjudged else f"{len(cases)} of {count} cases were judged"
+        return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason)
+    deciding = settled if unjudged is not None and settled is not None else first
+    accepted = sum(c.verdict is Verdict.ACCEPTED for c in cases)
+    return Judgement(deciding.verdict, cases, accepted / count, isolation, deciding.reason)
+
+
+def _judge_case(
+    boxes: Boxes,
+    problem: Problem,
+    number: int,
+    source: str,
+    options: JudgeOptions,
+    progress: Callable[[], None],
+) -> tuple[CaseJudgement, bool]:
+    """The case's judgement, and whether the program slept through its wall clock limit twice."""
+    judged = _attempt(boxes, problem, number, source, progress)
+    if judged.verdict is Verdict.JUDGE_ERROR:
+        judged = _attempt(boxes, problem, number, source, progress)
+    if judged.verdict is not Verdict.TIME_LIMIT or not options.confirm_time_limit:
+        return judged, False
+    again = _attempt(boxes, problem, number, source, progress)
+    if again.verdict is Verdict.JUDGE_ERROR:
+        again = _attempt(boxes, problem, number, source, progress)
+    stalled = judged.cpu_s < problem.limits.cpu_s and again.cpu_s < problem.limits.cpu_s
+    return again, stalled and again.verdict is Verdict.TIME_LIMIT
+
+
+def _attempt(
+    boxes: Boxes, problem: Problem, number: int, source: str, progress: Callable[[], None]
+) -> CaseJudgement:
+    tests = problem.tests
+    try:
+        if isinstance(tests, StdinTests):
+            return judge_stdin(boxes, problem, tests.cases[number], source)
+        if isinstance(tests, CallTests):
+            return judge_call(boxes, problem, tests, tests.cases[number], source)
+        return judge_assert(boxes, problem, tests, number, source)
+    except SandboxFault as fault:
+        return judge_failure(f"the sandbox failed: {fault}")
+    finally:
+        progress()

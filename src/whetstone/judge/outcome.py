@@ -1,0 +1,55 @@
+"""From what a sandbox saw to a case's judgement: the rules that all kinds of test share."""
+
+from __future__ import annotations
+
+from whetstone.sandbox import Ended, RunLimits, RunResult
+from whetstone.verdict import CaseJudgement, Verdict
+
+COMPILE_ERROR = b"compile_error"
+"""What a harness answers for a source that is not Python."""
+
+_LIMIT_VERDICTS = {
+    Ended.CPU_LIMIT: (Verdict.TIME_LIMIT, "used its CPU time"),
+    Ended.WALL_LIMIT: (Verdict.TIME_LIMIT, "waited until the wall clock limit"),
+    Ended.MEMORY_LIMIT: (Verdict.MEMORY_LIMIT, "used more memory than allowed"),
+    Ended.OUTPUT_LIMIT: (Verdict.OUTPUT_LIMIT, "wrote more than allowed"),
+}
+_STDERR_TAIL = 300
+
+
+def case(result: RunResult, verdict: Verdict, reason: str = "") -> CaseJudgement:
+    """A case's judgement with the cost of its run."""
+    return CaseJudgement(verdict, result.cpu_s, result.wall_s, result.peak_bytes, reason)
+
+
+def limit_exceeded(result: RunResult) -> CaseJudgement | None:
+    """The judgement of a run that was ended for a limit; None for one that was not."""
+    found = _LIMIT_VERDICTS.get(result.ended)
+    return case(result, *found) if found else None
+
+
+def crashed(result: RunResult) -> CaseJudgement | None:
+    """The judgement of a run that did not end with exit code 0; None for one that did."""
+    if result.ended is Ended.SIGNALED:
+        return case(result, Verdict.RUNTIME_ERROR, f"ended by signal {result.signal}")
+    if result.exit_code != 0:
+        said = last_line(result.stderr)
+        reason = f"exit code {result.exit_code}" + (f": {said}" if said else "")
+        return case(result, Verdict.RUNTIME_ERROR, reason)
+    return None
+
+
+def last_line(stderr: bytes) -> str:
+    """The last line of what a program wrote to its standard error: usually the exception."""
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip()[:_STDERR_TAIL] if lines else ""
+
+
+def judge_failure(reason: str) -> CaseJudgement:
+    """A case that could not be judged."""
+    return CaseJudgement(Verdict.JUDGE_ERROR, reason=reason[:500])
+
+
+def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:
+    """A problem's limits in the sandbox's units."""
+    return RunLimits(cpu_s, int(memory_mb * (1 << 20)), int(output_mb * (1 << 20)))

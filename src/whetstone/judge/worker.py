@@ -1,0 +1,66 @@
+"""A judge worker: a fresh process that owns the sandboxes and judges one program at a time.
+
+``python -m whetstone.judge.worker CHANNEL_FD MINIMUM_TIER``, started by ``pool``. It leaves by itself when
+its parent does: the kernel signals it, and a thread of its own watches the channel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge.boxes import Boxes
+from whetstone.judge.judging import judge_program
+from whetstone.judge.wire import Done, LinkClosed, Progress, Ready, Refused, Task, pack, receive, send, unpack
+from whetstone.sandbox import Tier
+
+_PR_SET_PDEATHSIG = 1
+_POLLRDHUP = 0x2000
+
+
+def main(arguments: list[str]) -> int:
+    """Serve tasks from the channel until it closes."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    channel = socket.socket(fileno=int(arguments[0]))
+    threading.Thread(target=_leave_with_parent, args=(channel.fileno(),), daemon=True).start()
+    try:
+        boxes = Boxes(Tier[arguments[1].upper()])
+    except SandboxUnavailable as error:
+        send(channel, pack(Refused(str(error))))
+        return 0
+    with boxes:
+        try:
+            send(channel, pack(Ready(boxes.tier.label)))
+            _serve(channel, boxes)
+        except LinkClosed:
+            pass
+    return 0
+
+
+def _serve(channel: socket.socket, boxes: Boxes) -> None:
+    progress = pack(Progress())
+    while True:
+        task = unpack(receive(channel), Task)
+        judgement = judge_program(
+            boxes, task.problem, task.program, task.options, lambda: send(channel, progress)
+        )
+        send(channel, pack(Done(judgement)))
+
+
+def _leave_with_parent(fd: int) -> None:
+    """End at once when the channel closes, even in the middle of a program that sleeps."""
+    poller = select.poll()
+    poller.register(fd, _POLLRDHUP)
+    poller.poll()
+    # The fork-servers end when their control sockets close, which they do with this process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
