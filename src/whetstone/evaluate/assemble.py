@@ -81,10 +81,10 @@ def _with_body(starter: str, code: str) -> str:
     readings = [code.lstrip("\n")]
     if not first.startswith((" ", "\t")):
         readings = [f"    {first}\n{rest}", textwrap.indent(textwrap.dedent(code), "    ")]
-    for reading in readings:
-        for body in (reading, _indented_part(reading)):
-            if body.strip() and _compiles(head + body):
-                return head + body
+    # Whole readings first: cutting one of them short must not win over another that keeps all.
+    for body in (*readings, *map(_indented_part, readings)):
+        if body.strip() and _compiles(head + body):
+            return head + body
     return head + code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gzip
 import hashlib
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -167,7 +168,9 @@ def _called(place: str, row: MbppRow) -> str:
 
 def _tree(place: str, column: str, code: str) -> ast.Module:
     try:
-        return ast.parse(code)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # MBPP has invalid escapes, which Python warns of
+            return ast.parse(code)
     except (SyntaxError, ValueError) as error:
         raise UserError(f"{place}: column `{column}`: expected Python code ({error})") from None
 

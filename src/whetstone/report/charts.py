@@ -38,8 +38,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Chart:
-    """A finished chart: SVG text, legend entries (label, colour), and what its tooltip shows."""
+    """A finished chart: its id, SVG text, legend entries (label, colour), and what its tooltip shows."""
 
+    identity: str
     svg: str
     legend: list[tuple[str, str]]
     hover: dict[str, Any]
@@ -103,8 +104,9 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     y_format: Format = short,
     small: bool = False,
+    width: int = 0,
 ) -> Chart | None:
-    """Lines over steps; None when no line has a point."""
+    """Lines over steps; None when no line has a point. ``width`` is in SVG units, 0 for the usual."""
     values = [y for line in lines for _, y in line.points if y is not None]
     if not values:
         return None
@@ -113,8 +115,8 @@ def line_chart(
     low, high = y_range or padded_range(values)
     frame = Frame(min(xs), max(xs), low, high)
     if small:
-        frame.width, frame.height, frame.left, frame.right = 270, 120, 44, 10
-    frame.axes(y_format, y_ticks=2 if small else 4, x_ticks=3 if small else 6)
+        frame.width, frame.height, frame.left, frame.right = width or 270, 120, 44, 10
+    frame.axes(y_format, y_ticks=3 if small else 4, x_ticks=3 if small else 6)
     for line in lines:
         frame.parts.extend(_band(frame, line))
     for line in lines:
@@ -127,8 +129,8 @@ def line_chart(
         }
         for e in lines
     ]
-    legend = [(line.label, line.color) for line in lines if not line.faint]
-    return Chart(frame.svg(identity, label), legend, _hover(identity, frame, hover))
+    legend = [(line.label, line.color) for line in lines]
+    return Chart(identity, frame.svg(identity, label), legend, _hover(frame, hover))
 
 
 def area_chart(
@@ -151,19 +153,19 @@ def area_chart(
         back = [f"{x:.1f},{frame.y(y):.1f}" for x, y in zip(edges, lower, strict=True)]
         frame.parts.append(f'<polygon points="{" ".join(there + back[::-1])}" style="fill:{layer.color}"/>')
         floor = top
-    return Chart(frame.svg(identity, label), _legend(used), _stack_hover(identity, frame, xs, used, short))
+    return Chart(identity, frame.svg(identity, label), _legend(used), _stack_hover(frame, xs, used, short))
 
 
 def bar_chart(
     identity: str, label: str, xs: Sequence[float], layers: Sequence[Layer], y_format: Format
 ) -> Chart | None:
-    """Columns of stacked values; None when everything is zero."""
+    """Columns of stacked values, in the shape of a wide panel; None when everything is zero."""
     used = [layer for layer in layers if any(layer.values)]
     if not used:
         return None
     totals = [sum(layer.values[i] for layer in used) for i in range(len(xs))]
     spread = (max(xs) - min(xs)) / max(len(xs) - 1, 1) or 1.0
-    frame = Frame(min(xs) - spread / 2, max(xs) + spread / 2, 0.0, max(totals) * 1.05)
+    frame = Frame(min(xs) - spread / 2, max(xs) + spread / 2, 0.0, max(totals) * 1.05, width=780, height=270)
     frame.axes(y_format)
     width = min(44.0, (frame.x(spread) - frame.x(0.0)) * 0.78)
     for i, x in enumerate(xs):
@@ -175,7 +177,7 @@ def bar_chart(
             size = f'width="{width:.1f}" height="{height:.1f}"'
             frame.parts.append(f'<rect {place} {size} style="fill:{layer.color}"/>')
             floor = top
-    return Chart(frame.svg(identity, label), _legend(used), _stack_hover(identity, frame, xs, used, y_format))
+    return Chart(identity, frame.svg(identity, label), _legend(used), _stack_hover(frame, xs, used, y_format))
 
 
 def _band(frame: Frame, line: Line) -> list[str]:
@@ -216,10 +218,9 @@ def _legend(layers: Sequence[Layer]) -> list[tuple[str, str]]:
 
 
 def _stack_hover(
-    identity: str, frame: Frame, xs: Sequence[float], layers: Sequence[Layer], y_format: Format
+    frame: Frame, xs: Sequence[float], layers: Sequence[Layer], y_format: Format
 ) -> dict[str, Any]:
     return _hover(
-        identity,
         frame,
         [
             {
@@ -232,9 +233,8 @@ def _stack_hover(
     )
 
 
-def _hover(identity: str, frame: Frame, series: list[dict[str, Any]]) -> dict[str, Any]:
+def _hover(frame: Frame, series: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "id": identity,
         "left": frame.left,
         "right": frame.width - frame.right,
         "low": frame.x_low,

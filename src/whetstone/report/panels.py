@@ -14,11 +14,13 @@ from whetstone.verdict import Verdict
 
 MAX_POINTS = 400
 MAX_COLUMNS = 80
+MAX_BANDS = 48
+PHASES = ["generate", "train", "sync"]
 SET_LABELS = {"heldout": "held-out", "train": "training"}
 SET_COLORS = {"heldout": "var(--spark)", "train": "var(--steel)"}
 PHASE_COLORS = ["var(--steel)", "var(--spark)", "var(--moss)", "var(--plum)", "var(--stone)"]
 _OVERLAPPING = {"at", "step", "judge", "tokens_per_s", "eval"}
-_DRAWN = ("reward/", "verdict/", "length/")
+_DRAWN = ("reward/", "verdict/", "length/", "sample/unscored", "group/zero_variance")
 _FIRST = [
     "loss/loss",
     "loss/kl",
@@ -45,8 +47,6 @@ _TITLES = {
     "loss/skipped": "updates skipped",
     "group/trained": "groups trained",
     "group/sampled": "groups sampled",
-    "group/zero_variance": "groups without spread",
-    "sample/unscored": "replies without reward",
 }
 
 
@@ -73,7 +73,7 @@ class Panels:
     def _reward(self) -> str:
         raw = self.run.series(self.run.train, "reward/mean")
         points, width = thin(raw, MAX_POINTS)
-        lines = [Line("step", "var(--steel)", points, faint=True)]
+        lines = [Line("each step", "var(--stone)", points, faint=True)]
         window = max(1, len(points) // 12)
         if window > 1:
             lines.append(Line(f"mean of {window * width} steps", "var(--steel)", smoothed(points, window)))
@@ -82,7 +82,10 @@ class Panels:
         passed, _ = thin(self.run.series(self.run.train, "reward/pass_rate"), MAX_POINTS)
         if passed != points:
             lines.append(Line("accepted share", "var(--spark)", smoothed(passed, window)))
-        chart = line_chart("reward", "mean reward over steps", lines)
+        drawn = [y for line in lines for _, y in line.points if y is not None]
+        shares = bool(drawn) and min(drawn) >= 0 and max(drawn) <= 1
+        span = _share_range(lines) if shares else None
+        chart = line_chart("reward", "mean reward over steps", lines, y_range=span)
         return self._panel("Reward", "Mean over the replies that have one, by training step.", chart)
 
     def _pass_rate(self) -> str:
@@ -96,7 +99,7 @@ class Panels:
 
     def _verdicts(self) -> str:
         counts = {
-            v: thin(self.run.series(self.run.train, f"verdict/{v.value}"), MAX_POINTS)[0] for v in Verdict
+            v: thin(self.run.series(self.run.train, f"verdict/{v.value}"), MAX_BANDS)[0] for v in Verdict
         }
         steps = [x for x, _ in counts[Verdict.ACCEPTED]]
         layers = [
@@ -107,33 +110,37 @@ class Panels:
         chart = (
             area_chart("verdicts", "verdict mix over steps", steps, layers, _whole_percent) if steps else None
         )
-        return self._panel("Verdict mix", "Share of all sampled replies by what the judge said.", chart)
+        small = [
+            self._small("sample/unscored", "replies without reward", "var(--plum)"),
+            self._small("group/zero_variance", "groups without spread", "var(--stone)"),
+        ]
+        return self._panel(
+            "Verdict mix", "Share of all sampled replies by what the judge said.", chart, small
+        )
 
     def _lengths(self) -> str:
-        train = self.run.train
-        mean, _ = thin(self.run.series(train, "length/mean"), MAX_POINTS)
-        largest, _ = thin(self.run.series(train, "length/max"), MAX_POINTS)
-        cut, _ = thin(self.run.series(train, "length/truncated"), MAX_POINTS)
-        lengths = line_chart(
-            "lengths",
-            "reply length in tokens over steps",
-            [Line("longest", "var(--stone)", largest), Line("mean", "var(--steel)", mean)],
+        mean, _ = thin(self.run.series(self.run.train, "length/mean"), MAX_POINTS)
+        chart = line_chart("lengths", "mean reply length over steps", [Line("mean", "var(--steel)", mean)])
+        small = [
+            self._small("length/truncated", "cut at the token limit", "var(--spark)", share=True),
+            self._small("length/max", "longest, in tokens", "var(--stone)"),
+        ]
+        return self._panel("Reply length", "Tokens of a reply, by training step.", chart, small)
+
+    def _small(self, key: str, title: str, color: str, *, share: bool = False) -> Chart | None:
+        points, _ = thin(self.run.series(self.run.train, key), MAX_POINTS)
+        tops = [y for _, y in points if y is not None]
+        if not share:
+            return line_chart(key, title, [Line(title, color, points)], small=True)
+        span = (0.0, max([*tops, 0.05]) * 1.1)
+        return line_chart(
+            key, title, [Line(title, color, points)], y_range=span, y_format=percent, small=True
         )
-        shares = [y for _, y in cut if y is not None]
-        truncated = line_chart(
-            "truncated",
-            "share of replies cut at the token limit",
-            [Line("cut at the limit", "var(--spark)", cut)],
-            y_range=(0.0, max([*shares, 0.05]) * 1.1),
-            y_format=percent,
-            small=True,
-        )
-        note = "Tokens of a reply, and the share cut off at the limit."
-        return self._panel("Reply length", note, lengths, truncated, stacked=True)
 
     def _time(self) -> str:
         rows = _column_means([r for r in self.run.train if isinstance(r.get("time"), dict)])
-        names = [n for n in dict.fromkeys(n for _, t in rows for n in t) if n not in _OVERLAPPING]
+        known = dict.fromkeys(n for _, t in rows for n in t if n not in _OVERLAPPING)
+        names = [n for n in PHASES if n in known] + [n for n in known if n not in PHASES]
         layers = [
             Layer(name, PHASE_COLORS[min(i, 4)], [t.get(name, 0.0) for _, t in rows])
             for i, name in enumerate(names)
@@ -147,14 +154,13 @@ class Panels:
             self._small_time(rows, "tokens_per_s", "tokens generated per second"),
             self._small_time(rows, "judge", "judge, CPU seconds (while generating)"),
         ]
-        found = [chart for chart in smaller if chart]
-        return self._panel("Time", "Wall seconds of each step by phase.", chart, *found, stacked=True)
+        return self._panel("Time", "Wall seconds of each step by phase.", chart, smaller, wide=True)
 
     def _small_time(
         self, rows: Sequence[tuple[float, dict[str, float]]], name: str, title: str
     ) -> Chart | None:
         points: Points = [(step, t[name]) for step, t in rows if name in t]
-        return line_chart(f"time-{name}", title, [Line(title, "var(--moss)", points)], small=True)
+        return line_chart(f"time-{name}", title, [Line(title, "var(--moss)", points)], small=True, width=360)
 
     def _optimisation(self) -> str:
         keys = dict.fromkeys(key for r in self.run.train for key in r if _is_curve(key))
@@ -171,20 +177,26 @@ class Panels:
         note = "Each at its own scale, by training step."
         return f'<section class="panel wide"><h2>Optimisation</h2><p class="note">{note}</p>{body}</section>'
 
-    def _panel(self, title: str, note: str, *charts: Chart | None, stacked: bool = False) -> str:
-        """A panel with a main chart and small ones below it; "no data" when the main one is missing."""
-        main, *rest = charts
-        if main is None:
-            body = _NO_DATA
-        else:
-            body = _legend(main) + main.svg
-            if stacked:
-                body += '<div class="below">' + "".join(_figure(chart) for chart in rest if chart) + "</div>"
-            for chart in (main, *rest):
-                if chart:
-                    self.hover[_identity(chart)] = chart.hover
+    def _panel(
+        self,
+        title: str,
+        note: str,
+        main: Chart | None,
+        small: Sequence[Chart | None] = (),
+        *,
+        wide: bool = False,
+    ) -> str:
+        """A panel with a main chart and small ones; "no data" when the main one is missing."""
+        body = _NO_DATA
+        if main is not None:
+            drawn = [chart for chart in small if chart]
+            figures = "".join(_figure(chart) for chart in drawn)
+            body = f"<div>{_legend(main)}{main.svg}</div>"
+            body += f'<div class="below">{figures}</div>' if figures else ""
+            self.hover.update({chart.identity: chart.hover for chart in [main, *drawn]})
         head = f'<h2>{html.escape(title)}</h2><p class="note">{html.escape(note)}</p>'
-        return f'<section class="panel">{head}{body}</section>'
+        kind = "panel wide" if wide else "panel"
+        return f'<section class="{kind}">{head}<div class="charts">{body}</div></section>'
 
 
 _NO_DATA = '<p class="empty">no data</p>'
@@ -225,11 +237,9 @@ def _is_curve(key: str) -> bool:
     return "/" in key and not key.startswith(_DRAWN)
 
 
-def _identity(chart: Chart) -> str:
-    return str(chart.hover["id"])
-
-
 def _legend(chart: Chart) -> str:
+    if len(chart.legend) < 2:
+        return ""
     items = [
         f'<li><i style="background:{color}"></i>{html.escape(label)}</li>' for label, color in chart.legend
     ]

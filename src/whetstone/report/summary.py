@@ -40,7 +40,7 @@ def result_table(run: RunData) -> str:
     heads = ["problems", "measure", "before", "after", "change", "0% to 100%"]
     head = "".join(f"<th>{h}</th>" for h in (heads[:3] + heads[5:] if once else heads))
     note = f"{steps}; 95% bootstrap intervals over problems" + (
-        "." if once else "; the change is paired problem by problem."
+        "; the change is paired problem by problem." if run.changes else "."
     )
     return (
         f'<div class="scroll"><table class="result"><thead><tr>{head}</tr></thead>'

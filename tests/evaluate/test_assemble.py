@@ -1,0 +1,84 @@
+"""A reply becomes the program that its author meant: whole function, or the body of the prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from whetstone.evaluate.assemble import assemble
+from whetstone.problem import AssertTests, Problem
+
+PROMPT = '''import math
+
+
+def half(x: float) -> float:
+    return x / 2
+
+
+def area(r: float) -> float:
+    """Area of half a circle.
+    def area( is named here too
+    """
+'''
+PROBLEM = Problem(
+    id="p",
+    statement=PROMPT,
+    starter=PROMPT,
+    tests=AssertTests(check="def check(candidate): assert candidate(1)", entry_point="area"),
+    meta={"completes_starter": True},
+)
+
+
+def value(code: str) -> float:
+    namespace: dict[str, Any] = {}
+    exec(assemble(PROBLEM, code), namespace)
+    return namespace["area"](2.0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def area(r):\n    return half(math.pi * r * r)",
+        "from __future__ import annotations\ndef area(r: R) -> Q:\n    return half(math.pi * r**2)",
+        "def half(x):\n    return x * 0.5\n\ndef area(r):\n    return half(math.pi * r * r)\n",
+        "area = lambda r: half(math.pi * r * r)",
+        "    square = r * r\n    return half(math.pi * square)\n",
+        "square = r * r\n    return half(math.pi * square)",
+        "square = r * r\nreturn half(math.pi * square)",
+        "    return half(math.pi * r * r)\n\n\nprint(area(3))\nif broken",
+        "\n    return half(math.pi * r * r)\ndef",
+    ],
+    ids=[
+        "imports and helper of the prompt are there",
+        "a future import stays first",
+        "the reply's own helper wins",
+        "an assigned lambda",
+        "a body",
+        "a body whose first indentation was stripped",
+        "a body without indentation",
+        "a body and what follows it",
+        "a body and a kept stop text",
+    ],
+)
+def test_each_way_to_answer_gives_the_function(code: str) -> None:
+    assert value(code) == pytest.approx(6.283185307)
+
+
+def test_own_helper_overrides_the_prompts() -> None:
+    assert value("def half(x):\n    return 0.0\n\ndef area(r):\n    return half(r)") == 0.0
+
+
+def test_no_code_stays_no_code() -> None:
+    assert assemble(PROBLEM, "") == ""
+    assert assemble(PROBLEM, "  \n") == "  \n"
+
+
+@pytest.mark.parametrize("code", ["def area(r:\n  oops", "(" * 5000, "a\0b", "\ud800", "class"])
+def test_what_is_no_python_is_still_judged_with_the_code_in_it(code: str) -> None:
+    assert assemble(PROBLEM, code).endswith(code)
+
+
+def test_other_problems_keep_their_code() -> None:
+    other = Problem(id="q", statement="", starter=PROMPT, tests=PROBLEM.tests)
+    assert assemble(other, "    return 1") == "    return 1"
