@@ -35,18 +35,18 @@ BY_HAND: list[tuple[str, list[int], Any]] = [
     ("smallest or 0 of xs above 7", [7, 8, 12], 8),
     ("whether some x is below 2", [5, 1], True),
     ("whether every x is even", [2, 3], False),
-    ("list of cubes of odd xs", [1, 2, 3, -1], [1, 27, -1]),
+    ("list of negations of odd xs", [1, 2, 3, -1], [-1, -3, 1]),
     ("sum of doubles of xs below 4", [3, 4, 1], 8),
     ("largest or 0 of squares of positive xs", [-9, 2, 3], 9),
     ("list of differences of neighbours in xs", [1, 4, 2], [3, -2]),
     ("sum of products of neighbours in xs", [2, 3, 4], 18),
-    ("first 3 of xs", [9, 8, 7, 6], [9, 8, 7]),
-    ("last 2 of xs", [9, 8, 7, 6], [7, 6]),
-    ("xs without the first 3", [9, 8, 7, 6], [6]),
-    ("xs without the last 2", [9, 8, 7, 6], [9, 8]),
-    ("every 2th of xs from the first on", [1, 2, 3, 4, 5], [1, 3, 5]),
-    ("2 smallest of xs ascending", [3, 1, 2], [1, 2]),
-    ("2 largest of xs ascending", [3, 1, 2], [2, 3]),
+    ("list of first 3 xs", [9, 8, 7, 6], [9, 8, 7]),
+    ("list of last 2 xs", [9, 8, 7, 6], [7, 6]),
+    ("list of xs without the first 3", [9, 8, 7, 6], [6]),
+    ("list of xs without the last 2", [9, 8, 7, 6], [9, 8]),
+    ("list of xs at indices divisible by 2", [1, 2, 3, 4, 5], [1, 3, 5]),
+    ("sum of first 2 of sorted xs", [3, 1, 2], 3),
+    ("sum of last 2 of sorted xs", [3, 1, 2], 5),
     ("how often 4 is in xs", [4, 5, 4], 2),
     ("whether 6 is in xs", [5, 6], True),
     ("xs without any 3", [3, 1, 3], [1]),
@@ -91,7 +91,7 @@ def test_the_split_is_disjoint_and_depends_on_no_seed() -> None:
 def test_the_heldout_set_is_the_published_one() -> None:
     # Figures of earlier runs compare with later ones only while this stays as it is.
     text = "\n".join(sorted(p.statement for p in micro_problems("heldout")))
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "8a5ad6e5bb8f2a22"
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "1331d72fbec25f1a"
 
 
 def test_every_heldout_family_is_trained_on() -> None:

@@ -2,73 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.data.micro import micro_examples
+from whetstone.data.micro import MICRO_PREFIX, micro_examples, micro_tasks
 from whetstone.engine.scratch import build_scratch
-from whetstone.errors import UserError
 from whetstone.recipe import ScratchModel, WarmupSection
 from whetstone.trainer.warmup import warm_up, warmup_rate
 
-SMALL = ScratchModel(hidden_size=48, layers=2, heads=2, kv_heads=2, intermediate_size=96, vocab_size=384)
+SMALL = ScratchModel(hidden_size=64, layers=1, heads=2, kv_heads=2, intermediate_size=128, vocab_size=400)
 
 
-def warmed(settings: WarmupSection, examples: list[tuple[str, str]]) -> tuple[object, object, list[float]]:
-    model, tokenizer = build_scratch(SMALL, (p + r for p, r in examples), seed=0)
-    return model, tokenizer, warm_up(model, tokenizer, examples, settings)
+def untrained() -> tuple[Any, Any]:
+    return build_scratch(SMALL, (p + r for p, r in micro_examples(600, 0, 0.7)), seed=0)
 
 
 def test_a_few_steps_lower_the_loss_and_repeat_exactly() -> None:
     settings = WarmupSection(steps=15, batch_size=16, lr=5e-3, wrong_share=0.7)
-    examples = micro_examples(15 * 16, 0, settings.wrong_share)
-    _, _, losses = warmed(settings, examples)
+    losses = warm_up(*untrained(), settings, seed=3)
     assert losses[-1] < 0.75 * losses[0]
-    assert warmed(settings, examples)[2] == losses
-
-
-def test_a_warmed_up_model_writes_the_reply_and_ends_it() -> None:
-    settings = WarmupSection(steps=80, batch_size=8, lr=5e-3, wrong_share=0.0)
-    pairs = micro_examples(4, 0, 0.0)
-    model, tokenizer, _ = warmed(settings, pairs * 160)
-    for prompt, reply in pairs:
-        ids = torch.tensor([tokenizer.encode(prompt)])  # type: ignore[attr-defined]
-        out = model.generate(  # type: ignore[attr-defined]
-            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False
-        )[0, ids.shape[1] :].tolist()
-        assert out[-1] == tokenizer.eos_token_id  # type: ignore[attr-defined]
-        assert tokenizer.decode(out[:-1]) == reply  # type: ignore[attr-defined]
+    assert warm_up(*untrained(), settings, seed=3) == losses
+    assert warm_up(*untrained(), settings, seed=4) != losses
 
 
 def test_every_step_is_reported() -> None:
     seen: list[tuple[int, float]] = []
-    examples = micro_examples(12, 0, 0.7)
-    model, tokenizer = build_scratch(SMALL, (p + r for p, r in examples), seed=0)
-    losses = warm_up(
-        model,
-        tokenizer,
-        examples,
-        WarmupSection(steps=3, batch_size=4),
-        lambda i, loss: seen.append((i, loss)),
-    )
+    settings = WarmupSection(steps=3, batch_size=4)
+    losses = warm_up(*untrained(), settings, 0, lambda step, loss: seen.append((step, loss)))
     assert seen == list(enumerate(losses))
 
 
-def test_too_few_examples_are_an_error() -> None:
-    examples = micro_examples(7, 0, 0.7)
-    model, tokenizer = build_scratch(SMALL, (p + r for p, r in examples), seed=0)
-    with pytest.raises(UserError, match="8 examples; there are 7"):
-        warm_up(model, tokenizer, examples, WarmupSection(steps=2, batch_size=4))
+def test_a_warmed_up_model_writes_whole_expressions_and_ends_them() -> None:
+    model, tokenizer = untrained()
+    warm_up(model, tokenizer, WarmupSection(steps=160, batch_size=16, lr=5e-3, wrong_share=0.0), seed=0)
+    known = {task.expression for task in micro_tasks()}
+    written: list[str] = []
+    for prompt, _ in micro_examples(12, 1, 0.0):
+        assert prompt.endswith(MICRO_PREFIX)
+        ids = torch.tensor([tokenizer.encode(prompt)])
+        out = model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False
+        )[0, ids.shape[1] :].tolist()
+        if out[-1] == tokenizer.eos_token_id:
+            written.append(tokenizer.decode(out[:-1]))
+    # Which expression is right takes longer to learn than that it is one of them.
+    assert sum(text in known for text in written) >= 6
 
 
 @given(lr=st.floats(1e-6, 1.0), steps=st.integers(2, 500))
-def test_the_rate_rises_to_its_peak_and_falls_to_almost_nothing(lr: float, steps: int) -> None:
+def test_the_rate_rises_to_its_peak_and_then_falls(lr: float, steps: int) -> None:
     rates = [warmup_rate(lr, step, steps) for step in range(steps)]
     peak = rates.index(max(rates))
     assert max(rates) == pytest.approx(lr)
-    assert all(0 < rate <= lr * (1 + 1e-12) for rate in rates)
+    assert min(rates) > 0
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
-    assert rates[-1] == pytest.approx(lr) if steps == 2 else rates[-1] < lr
+
+
+def test_the_rate_ends_near_zero() -> None:
+    assert warmup_rate(1.0, 199, 200) < 1e-3

@@ -79,7 +79,6 @@ def _filters() -> list[_Part]:
 def _plain_maps() -> list[_Part]:
     return [
         _Part("squares of {}", "x * x", "x + x"),
-        _Part("cubes of {}", "x ** 3", "x * 3"),
         _Part("doubles of {}", "x * 2", "x ** 2"),
         _Part("negations of {}", "-x", "x"),
     ]
@@ -127,9 +126,24 @@ def _composed(head: str, template: str) -> Rows:
 
 
 def _numbered(statement: str, expression: str, slip: str) -> Rows:
-    """One row for each number ``{k}``."""
+    """One row for each number; the templates hold ``{k}``."""
     for k in _NUMBERS:
         yield statement.format(k=k), expression.format(k=k), slip.format(k=k)
+
+
+def _sliced(head: str, template: str) -> Rows:
+    """One row for each number and slice; ``template`` holds ``{s}``. The slip is its opposite."""
+    slices = [
+        ("first {k} xs", "xs[:{k}]", "xs[-{k}:]"),
+        ("last {k} xs", "xs[-{k}:]", "xs[:{k}]"),
+        ("xs without the first {k}", "xs[{k}:]", "xs[:-{k}]"),
+        ("xs without the last {k}", "xs[:-{k}]", "xs[{k}:]"),
+        ("xs at indices divisible by {k}", "xs[::{k}]", "xs[::-{k}]"),
+        ("first {k} of sorted xs", "sorted(xs)[:{k}]", "sorted(xs)[-{k}:]"),
+        ("last {k} of sorted xs", "sorted(xs)[-{k}:]", "sorted(xs)[:{k}]"),
+    ]
+    for phrase, code, slip in slices:
+        yield from _numbered(f"{head} {phrase}", template.format(s=code), template.format(s=slip))
 
 
 def _neighbours(head: str, template: str) -> Rows:
@@ -160,13 +174,8 @@ _FAMILIES: dict[str, Callable[[], Rows]] = {
     "max-map-filter": lambda: _composed("largest or 0 of", "max([{m} for x in xs if {c}], default=0)"),
     "list-neighbours": lambda: _neighbours("list of", "[{p} for a, b in zip(xs, xs[1:])]"),
     "sum-neighbours": lambda: _neighbours("sum of", "sum({p} for a, b in zip(xs, xs[1:]))"),
-    "first": lambda: _numbered("first {k} of xs", "xs[:{k}]", "xs[-{k}:]"),
-    "last": lambda: _numbered("last {k} of xs", "xs[-{k}:]", "xs[:{k}]"),
-    "drop-first": lambda: _numbered("xs without the first {k}", "xs[{k}:]", "xs[:{k}]"),
-    "drop-last": lambda: _numbered("xs without the last {k}", "xs[:-{k}]", "xs[-{k}:]"),
-    "every": lambda: _numbered("every {k}th of xs from the first on", "xs[::{k}]", "xs[{k}:]"),
-    "smallest": lambda: _numbered("{k} smallest of xs ascending", "sorted(xs)[:{k}]", "sorted(xs)[-{k}:]"),
-    "largest": lambda: _numbered("{k} largest of xs ascending", "sorted(xs)[-{k}:]", "sorted(xs)[:{k}]"),
+    "list-slice": lambda: _sliced("list of", "{s}"),
+    "sum-slice": lambda: _sliced("sum of", "sum({s})"),
     "count": lambda: _numbered("how often {k} is in xs", "xs.count({k})", "{k} in xs"),
     "contains": lambda: _numbered("whether {k} is in xs", "{k} in xs", "{k} not in xs"),
     "remove": lambda: _numbered("xs without any {k}", "[x for x in xs if x != {k}]", "xs[{k}:]"),
