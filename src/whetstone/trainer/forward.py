@@ -163,7 +163,7 @@ def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> t
 
 
 class _SelectedLogProbs(torch.autograd.Function):
-    """log-softmax at one place per row, which keeps one buffer of the logits' size instead of four."""
+    """log-softmax at one place per row, with two buffers of the logits' size, one kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -171,9 +171,12 @@ class _SelectedLogProbs(torch.autograd.Function):
         scores = logits.to(dtype, copy=True)
         if temperature != 1.0:
             scores.div_(temperature)
-        scores.sub_(torch.logsumexp(scores, dim=-1, keepdim=True))
-        chosen = scores.gather(-1, targets[:, None]).squeeze(-1)
+        scores.sub_(scores.amax(dim=-1, keepdim=True))
         probabilities = scores.exp()
+        total = probabilities.sum(-1, keepdim=True)
+        probabilities.div_(total)
+        scores.sub_(total.log())
+        chosen = scores.gather(-1, targets[:, None]).squeeze(-1)
         entropies = scores.mul_(probabilities).sum(-1).neg_()
         ctx.probabilities, ctx.targets = probabilities, targets
         ctx.temperature, ctx.dtype = temperature, logits.dtype

@@ -1,0 +1,50 @@
+"""Tiny models and samples that the trainer's tests share."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from whetstone.sample import Batch, FinishReason, Group, Sample
+
+VOCABULARY = 61
+
+
+def tiny_llama(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
+    """A two-layer Llama with weights large enough that attention matters."""
+    settings: dict[str, object] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.3,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(LlamaConfig(**(settings | changes))).to(dtype)
+
+
+def sample(ids: list[int], reward: float | None, finish: FinishReason = "stop") -> Sample:
+    return Sample(ids, [-1.0] * len(ids), [0] * len(ids), finish, "", reward=reward)
+
+
+def random_batch(seed: int = 0, groups: int = 3, replies: int = 4) -> Batch:
+    """Groups of replies of 1 to 9 tokens with rewards of 0 and 1, both of which occur in each."""
+    rng = random.Random(seed)
+
+    def ids(low: int, high: int) -> list[int]:
+        return [rng.randrange(3, VOCABULARY) for _ in range(rng.randint(low, high))]
+
+    return Batch(
+        [
+            Group(str(g), ids(2, 7), [sample(ids(1, 9), float(i % 2)) for i in range(replies)])
+            for g in range(groups)
+        ]
+    )
