@@ -163,7 +163,7 @@ def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> t
 
 
 class _SelectedLogProbs(torch.autograd.Function):
-    """log-softmax at one place per row, with two buffers of the logits' size, one kept for the backward pass."""
+    """log-softmax at one place per row, with two buffers of the logits' size, one of them kept."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
