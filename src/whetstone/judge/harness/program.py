@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import operator
+import os
 from collections.abc import Callable
 from itertools import islice
 from types import ModuleType
@@ -32,21 +33,29 @@ PLAIN_TYPES = (
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Load the program, greet, and serve until the testing process closes the link."""
-    assert link_fd is not None
+    if link_fd is None:
+        raise ValueError("this harness needs a link")
     holder = Holder(link_fd)
     try:
-        holder.scope = load_program(payload.decode("utf-8", "surrogatepass"))
+        _serve(holder, payload.decode("utf-8", "surrogatepass"))
     except CompileFailure:
         write_all(result_fd, COMPILE_ERROR)
-        return
+    except LinkLost:
+        pass  # the test is over
+    # Nobody waits for what the program would still do: its exit handlers, its threads.
+    os._exit(0)
+
+
+def _serve(holder: Holder, source: str) -> None:
+    try:
+        holder.scope = load_program(source)
+    except CompileFailure:
+        raise
     except BaseException as error:
         holder.link.send_greeting(["failed", describe(error)])
         return
-    try:
-        holder.link.send_greeting(["loaded"])
-        holder.link.serve_forever()
-    except LinkLost:
-        return
+    holder.link.send_greeting(["loaded"])
+    holder.link.serve_forever()
 
 
 class Holder:

@@ -1,0 +1,123 @@
+"""``whetstone doctor``: what this machine can do, proved by running probes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge import Judge, Program
+from whetstone.judge.api import LANGUAGES
+from whetstone.sandbox import ProbeResult, probe
+
+# Run in a process of its own: torch takes seconds and memory to import, and can fail to.
+_ACCELERATORS = """
+import json, torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+print(json.dumps([torch.__version__, [torch.cuda.get_device_name(i) for i in range(count)]]))
+"""
+_ACCELERATOR_TIMEOUT_S = 120
+_SELF_TEST = {
+    "id": "doctor/add",
+    "statement": "",
+    "tests": {"kind": "assert", "asserts": ["assert add(1, 2) == 3"]},
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="what this machine can do: isolation, languages, accelerators",
+        description="Find out what this machine can do, by trying: start each tier of isolation, attack the "
+        "strongest, break its limits, judge a right and a wrong program. Status 1 when programs cannot be "
+        "judged safely here.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb. Status 0 when programs can be judged here, 1 when not."""
+    probes = probe()
+    findings = [_judging()]
+    accelerators = _accelerators()
+    safe = all(found.ok for found in findings) and _all_hold(probes)
+    if args.json:
+        report = {
+            "python": platform.python_version(),
+            "cores": len(os.sched_getaffinity(0)),
+            "languages": list(LANGUAGES),
+            "accelerators": accelerators,
+            "probes": [
+                {"name": found.name, "ok": found.ok, "detail": found.detail} for found in probes + findings
+            ],
+            "safe": safe,
+        }
+        print(json.dumps(report, indent=2))
+        return 0 if safe else 1
+    _show(probes + findings, accelerators, safe, Console())
+    return 0 if safe else 1
+
+
+def _all_hold(probes: list[ProbeResult]) -> bool:
+    """Whether some tier starts and nothing got through it. Missing tiers and kernel parts are no failure."""
+    optional = ("tier ", "landlock")
+    tiers = [found for found in probes if found.name.startswith("tier ")]
+    return any(tier.ok for tier in tiers) and all(
+        found.ok for found in probes if not found.name.startswith(optional)
+    )
+
+
+def _judging() -> ProbeResult:
+    """Judge a right and a wrong program through the whole judge."""
+    try:
+        with Judge(workers=1) as judge:
+            right = judge.judge(_SELF_TEST, Program("python", "def add(a, b):\n    return a + b\n"))
+            wrong = judge.judge(_SELF_TEST, Program("python", "def add(a, b):\n    return a - b\n"))
+    except SandboxUnavailable as error:
+        return ProbeResult("judge", False, str(error))
+    ok = right.accepted and wrong.verdict.value == "wrong_answer"
+    detail = f"right program: {right.verdict.value}, wrong program: {wrong.verdict.value}"
+    return ProbeResult("judge", ok, f"{detail} (isolation: {right.isolation})")
+
+
+def _accelerators() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed (training needs it: pip install 'whetstone-rl[train]')"
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _ACCELERATORS],
+            capture_output=True,
+            timeout=_ACCELERATOR_TIMEOUT_S,
+            check=True,
+        )
+        version, names = json.loads(answer.stdout)
+    except (subprocess.SubprocessError, ValueError) as error:
+        return f"torch is installed but does not work: {error}"
+    return f"torch {version}; " + (", ".join(names) if names else "no GPU that torch can use, so the CPU")
+
+
+def _show(findings: list[ProbeResult], accelerators: str, safe: bool, console: Console) -> None:
+    cores = len(os.sched_getaffinity(0))
+    console.print(
+        f"Python {platform.python_version()}, {cores} cores, {platform.system()} {platform.release()}"
+    )
+    console.print(f"languages: {', '.join(LANGUAGES)}")
+    console.print(Text(f"accelerators: {accelerators}"))
+    table = Table("", "isolation", "what was seen", box=None, pad_edge=False)
+    for found in findings:
+        mark = Text("yes", style="green") if found.ok else Text("no", style="red")
+        table.add_row(mark, found.name, Text(found.detail))
+    console.print(table)
+    verdict = "programs can be judged here" if safe else "programs cannot be judged safely here"
+    console.print(Text(verdict, style="bold green" if safe else "bold red"))
