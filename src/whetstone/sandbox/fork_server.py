@@ -33,11 +33,11 @@ class ForkServer:
         self.tier = tier
         self.alive = True
         self._names = {name: index for index, name in enumerate(harnesses)}
-        self.directory = tempfile.mkdtemp(prefix="whetstone-") if tier is Tier.RESTRICTED else ""
+        self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {
             "tier": tier.label,
-            "directory": os.path.realpath(self.directory) if self.directory else "",
+            "directory": self.directory,
             "control": theirs.fileno(),
             "harnesses": [(name, str(path.resolve())) for name, path in harnesses.items()],
         }
@@ -114,6 +114,12 @@ class ForkServer:
             with contextlib.suppress(OSError):
                 scratch.empty_directory(self.directory)
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _private_directory() -> str:
+    """A new directory for the runs' files: in memory where there is such a place, as a jail's /tmp is."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return os.path.realpath(tempfile.mkdtemp(prefix="whetstone-", dir=place))
 
 
 def _spawn(request: str, control_fd: int) -> subprocess.Popen[bytes]:

@@ -17,7 +17,8 @@ STDERR_BYTES = 64 << 10
 TICK_S = 0.010
 """How often a run that lasts is looked at; also how long it goes unobserved at first."""
 _DISK_EVERY_TICKS = 10
-_ANSWER_TIMEOUT_S = 20.0
+_ANSWER_TIMEOUT_S = 60.0
+_ENTRY_BYTES = 1 << 14  # counted for each file or directory, so that their number is bounded as well
 _CHUNK = 1 << 16
 _MAX_THREADS = 2 * lockdown.MAX_THREADS
 _MFD = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -282,13 +283,13 @@ class Run:
 
 
 def disk_usage(directory: str) -> int:
-    """Bytes on disk beneath a directory, with a page for every entry; what vanishes meanwhile counts 0."""
+    """Bytes on disk beneath a directory, with some for every entry; what vanishes meanwhile counts 0."""
     total, waiting = 0, [directory]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    total += 4096 + entry.stat(follow_symlinks=False).st_blocks * 512
+                    total += _ENTRY_BYTES + entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError:

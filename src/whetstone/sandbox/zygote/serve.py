@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import select
@@ -31,13 +32,13 @@ class Server:
 
 
 def serve(server: Server) -> None:
-    """Answer requests until the driving process closes its end."""
+    """Answer requests until the driving process closes its end, then leave nothing behind."""
     poller = select.poll()
     poller.register(server.control, select.POLLIN)
     while True:
         packet, descriptors, _, _ = socket.recv_fds(server.control, wire.MAX_PACKET, _MAX_DESCRIPTORS)
         if not packet:
-            return
+            break
         if packet[:1] != wire.RUN:
             continue  # a question about a run that has ended meanwhile
         pid = kernel.fork()
@@ -45,6 +46,9 @@ def serve(server: Server) -> None:
             _child(server, packet)
         os.closerange(wire.PAYLOAD_FD, wire.PAYLOAD_FD + len(descriptors))
         _attend(server, poller, pid, packet)
+    _leave_nothing(server)
+    if not server.rules.jailed:
+        os.rmdir(server.rules.directory)
 
 
 def _child(server: Server, packet: bytes) -> NoReturn:
@@ -75,8 +79,9 @@ def _attend(server: Server, poller: select.poll, pid: int, packet: bytes) -> Non
         for fd, _ in poller.poll():
             if fd == pidfd:
                 ended = True
-            else:
-                _answer(server.control, pid, pidfd)
+            elif not _answer(server.control, pidfd):
+                poller.unregister(server.control)
+                os.kill(pid, signal.SIGKILL)  # the driving process is gone: nothing of it may stay
     poller.unregister(pidfd)
     os.close(pidfd)
     _, status, usage = os.wait4(pid, 0)
@@ -85,16 +90,16 @@ def _attend(server: Server, poller: select.poll, pid: int, packet: bytes) -> Non
     confined = said[:1] == CONFINED
     cpu_us = round((usage.ru_utime + usage.ru_stime) * 1e6)
     report = wire.REPORT.pack(wire.ENDED, number, status, cpu_us, usage.ru_maxrss * 1024, confined)
-    server.control.send(report if confined else report + said)
+    with contextlib.suppress(BrokenPipeError):  # nobody left to report to; the loop sees it next
+        server.control.send(report if confined else report + said)
 
 
-def _answer(control: socket.socket, pid: int, pidfd: int) -> None:
+def _answer(control: socket.socket, pidfd: int) -> bool:
+    """Answer one question; False when the driving process has closed its end."""
     packet = control.recv(wire.MAX_PACKET)
-    if not packet:  # the driving process is gone: nothing of it may stay
-        os.kill(pid, signal.SIGKILL)
-        os._exit(0)
     if packet[:1] == wire.PIDFD:
         socket.send_fds(control, [packet], [pidfd])
+    return bool(packet)
 
 
 def _status_text(status_read: int) -> bytes:
