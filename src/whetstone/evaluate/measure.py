@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import torch
@@ -80,7 +80,7 @@ def measure(
         model=loaded.source,
         dtype=dtype,
         device=str(loaded.model.device),
-        isolation=_isolation(evaluation),
+        isolation=judge.isolation,
     )
     evaluation = msgspec.structs.replace(evaluation, manifest=manifest)
     if out:
@@ -96,7 +96,7 @@ async def _run(
     plan: Plan,
     settings: WorkflowSection,
     loaded: LoadedModel,
-    judge: Any,
+    judge: AsyncJudge,
     show: Callable[[Progress], None],
 ) -> Evaluation:
     engine = TorchEngine(loaded.model, loaded.tokenizer)
@@ -106,9 +106,3 @@ async def _run(
             return await evaluate(benchmark.problems, engine, judge, workflow, plan, on_progress=show)
     finally:
         await engine.close()
-
-
-def _isolation(evaluation: Evaluation) -> str:
-    """The tier that held the programs; several only when workers fell back differently."""
-    tiers = {s.judgement.isolation for s in evaluation.samples if s.judgement and s.judgement.cases}
-    return ", ".join(sorted(tiers)) or "no program was run"

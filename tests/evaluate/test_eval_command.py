@@ -1,0 +1,81 @@
+"""``whetstone eval`` as a person uses it: a real model, the real judge, files, and clear refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whetstone.cli.main import main
+from whetstone.evaluate.results import load_evaluation
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    from whetstone.engine.loading import save_model
+    from whetstone.engine.scratch import build_scratch
+    from whetstone.recipe import ScratchModel
+
+    settings = ScratchModel(
+        hidden_size=32, layers=1, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300
+    )
+    built, tokenizer = build_scratch(settings, ["def f(xs):\n    return sum(xs)\n"] * 4, 0)
+    folder = tmp_path_factory.mktemp("model")
+    save_model(built, tokenizer, folder)
+    return folder
+
+
+def arguments(model: Path, out: Path, seed: int = 1) -> list[str]:
+    text = (
+        "eval --benchmark problems --data builtin:heldout --limit 3 --n 2 --k 1,2 --max-tokens 12 --no-chat"
+    )
+    return [
+        *text.split(),
+        *("--prefix", r"def f(xs):\n    return ", "--extraction", "whole", "--dtype", "float32"),
+        *("--threads", "1", "--workers", "1", "--seed", str(seed), "--model", str(model), "--out", str(out)),
+    ]
+
+
+def test_measures_saves_repeats_and_compares(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(model, tmp_path / "a")) == 0
+    assert "pass@1 (avg@2)" in capsys.readouterr().out
+    assert main(arguments(model, tmp_path / "b")) == 0
+    assert (tmp_path / "a" / "samples.jsonl").read_text().count("\n") == 6
+    first, second = (load_evaluation(tmp_path / name) for name in "ab")
+    assert [s.text for s in first.samples] == [s.text for s in second.samples]
+    assert first.manifest["benchmark"]["problems"] == 3
+    assert first.manifest["workflow"]["prefix"] == "def f(xs):\n    return "
+    assert first.manifest["judge"]["isolation"] in {"root", "userns", "restricted"}
+    assert first.manifest == second.manifest
+    assert main(["eval", "compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert "3 problems in both" in out
+    assert "also different" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "--model is missing"),
+        ("--model m", "--benchmark is missing"),
+        ("--model m --benchmark mbbp --data x", "did you mean `mbpp`"),
+        ("--model m --benchmark humaneval", "needs --data"),
+        ("--model m --benchmark humaneval --data absent.jsonl", "absent.jsonl: No such file"),
+        ("--model m --benchmark problems --data builtin:heldout --n 4", "pass@8 needs at least n = 8"),
+        ("--model m --benchmark problems --data builtin:heldout --limit -1", "--limit"),
+        (
+            "--model m --benchmark problems --data builtin:heldout --max-prompt-tokens 0",
+            "--max-prompt-tokens",
+        ),
+        ("--model ./absent --benchmark problems --data builtin:heldout", "absent: no such file or folder"),
+        ("compare absent other", "absent/evaluation.json: No such file"),
+    ],
+)
+def test_bad_input_ends_with_status_2_and_the_way_out(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", *words.split()]) == 2
+    assert message in capsys.readouterr().err
