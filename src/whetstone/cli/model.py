@@ -7,11 +7,12 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from whetstone.errors import UserError
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Any) -> None:
     """Add `model` and its verbs."""
     parser = subparsers.add_parser(
         "model",

@@ -1,0 +1,73 @@
+"""Tiny models of several architectures, built from their configs, and a byte tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+VOCABULARY = 300
+EOS = 256
+
+_ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": 2, "tie_word_embeddings": True},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False},
+    # Sliding windows much shorter than the sequences, and (Gemma) layers of two kinds.
+    "mistral": {"num_key_value_heads": 1, "sliding_window": 8},
+    "gemma3_text": {
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The models are too small for two threads, and the cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def build_model() -> Callable[..., Any]:
+    """build_model(architecture, seed=0, dtype=float32) -> a model with random weights."""
+
+    def build(architecture: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+        config = AutoConfig.for_model(
+            architecture,
+            vocab_size=VOCABULARY,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=512,
+            bos_token_id=None,
+            eos_token_id=EOS,
+            pad_token_id=None,
+            # Large enough for next-token distributions that are far from uniform.
+            initializer_range=0.3,
+            **_ARCHITECTURES[architecture],
+        )
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Byte b is token b in the order of the byte alphabet; 256 ends a sequence; the rest have no text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<eos>"])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")

@@ -1,0 +1,167 @@
+"""The embedded engine against plain forwards of the same model."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import random
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+
+from whetstone.engine.base import Completion, GenerationRequest, SamplingParams
+from whetstone.engine.torch_engine import TorchEngine
+
+Build = Callable[..., Any]
+ARCHITECTURES = ["llama", "qwen3", "mistral", "gemma3_text"]
+LONG = "A longer prompt, so that rows of one batch begin at different columns."
+
+
+async def collect(engine: TorchEngine, request: GenerationRequest) -> list[Completion]:
+    replies = [reply async for reply in engine.generate(request)]
+    assert sorted(r.index for r in replies) == list(range(request.n))
+    return sorted(replies, key=lambda r: r.index)
+
+
+def serve(engine: TorchEngine, *requests: GenerationRequest) -> list[list[Completion]]:
+    async def run() -> list[list[Completion]]:
+        return await asyncio.gather(*(collect(engine, r) for r in requests))
+
+    return asyncio.run(run())
+
+
+def teacher_forced(model: Any, prompt: list[int], reply: list[int], temperature: float = 1.0) -> list[float]:
+    """Log-probs of a reply by one forward over prompt and reply, without any cache."""
+    ids = torch.tensor([prompt + reply])
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    scores = torch.log_softmax(logits / temperature, -1)
+    return scores.gather(-1, torch.tensor(reply)[:, None]).squeeze(-1).tolist()
+
+
+def reference(model: Any, request: GenerationRequest, index: int, ends: set[int]) -> list[int]:
+    """What the documented streams draw, one uncached forward a token and a plain running sum."""
+    stream = random.Random(f"{request.seed}/{index}")
+    ids = list(request.prompt_ids)
+    while len(ids) - len(request.prompt_ids) < request.params.max_tokens:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].double()
+        shares = torch.softmax(logits / request.params.temperature, -1).tolist()
+        ids.append(bisect.bisect_right(list(accumulate(shares)), stream.random()))
+        if ids[-1] in ends:
+            break
+    return ids[len(request.prompt_ids) :]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_replies_are_those_of_an_uncached_loop(architecture: str, build_model: Build, tokenizer: Any) -> None:
+    """Shared prompts, rows of different lengths, late admission and compaction change nothing."""
+    model = build_model(architecture)
+    requests = [
+        GenerationRequest(tokenizer.encode("def f"), SamplingParams(max_tokens=9), n=3, seed=1),
+        GenerationRequest(
+            tokenizer.encode(LONG), SamplingParams(max_tokens=25, temperature=0.7), n=2, seed=2
+        ),
+        GenerationRequest([5], SamplingParams(max_tokens=30), n=2, seed=3),
+        GenerationRequest(tokenizer.encode(LONG * 2), SamplingParams(max_tokens=12), n=2, seed=4),
+    ]
+    ends = {tokenizer.eos_token_id}
+    expected = [[reference(model, r, i, ends) for i in range(r.n)] for r in requests]
+    for max_batch in (2, 64):
+        engine = TorchEngine(model, tokenizer, max_batch=max_batch)
+        replies = serve(engine, *requests)
+        assert [[reply.token_ids for reply in group] for group in replies] == expected
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_logprobs_are_those_of_a_plain_forward(
+    architecture: str, temperature: float, build_model: Build, tokenizer: Any
+) -> None:
+    model = build_model(architecture)
+    prompts = [tokenizer.encode(text) for text in ("x", "for i in range", LONG)]
+    params = SamplingParams(max_tokens=20, temperature=temperature, top_p=0.9, top_k=50)
+    requests = [GenerationRequest(p, params, n=2, seed=s) for s, p in enumerate(prompts)]
+    for request, group in zip(requests, serve(TorchEngine(model, tokenizer), *requests), strict=True):
+        for reply in group:
+            expected = teacher_forced(model, request.prompt_ids, reply.token_ids, temperature)
+            assert reply.logprobs == pytest.approx(expected, abs=2e-4)
+
+
+def test_bfloat16_logprobs_are_close_to_a_plain_forward(build_model: Build, tokenizer: Any) -> None:
+    model = build_model("llama", dtype=torch.bfloat16)
+    prompt = tokenizer.encode(LONG)
+    (group,) = serve(
+        TorchEngine(model, tokenizer), GenerationRequest(prompt, SamplingParams(max_tokens=40), n=4)
+    )
+    drift = [
+        abs(a - b)
+        for reply in group
+        for a, b in zip(reply.logprobs, teacher_forced(model, prompt, reply.token_ids), strict=True)
+    ]
+    assert sum(drift) / len(drift) < 0.1
+
+
+def test_a_long_reply_outgrows_the_cache_unharmed(build_model: Build, tokenizer: Any) -> None:
+    """The window moves and the tensors grow several times while short replies come and go."""
+    model = build_model("llama")
+    engine = TorchEngine(model, tokenizer, max_batch=3)
+    engine_requests = [GenerationRequest([9, 8], SamplingParams(max_tokens=380), seed=11)] + [
+        GenerationRequest(tokenizer.encode(LONG[: 3 * s + 1]), SamplingParams(max_tokens=7), n=3, seed=s)
+        for s in range(20)
+    ]
+    replies = serve(engine, *engine_requests)
+    for request, group in zip(engine_requests, replies, strict=True):
+        for reply in group:
+            expected = teacher_forced(model, request.prompt_ids, reply.token_ids)
+            assert reply.logprobs == pytest.approx(expected, abs=2e-4)
+
+
+def test_greedy_takes_the_most_likely_token(build_model: Build, tokenizer: Any) -> None:
+    model = build_model("qwen3")
+    prompt = tokenizer.encode("return")
+    request = GenerationRequest(prompt, SamplingParams(max_tokens=15, temperature=0), n=2)
+    ((first, second),) = serve(TorchEngine(model, tokenizer), request)
+    assert first.token_ids == second.token_ids
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt + first.token_ids])).logits[0]
+    assert first.token_ids == logits[len(prompt) - 1 : -1].argmax(-1).tolist()
+    assert first.logprobs == pytest.approx(teacher_forced(model, prompt, first.token_ids), abs=2e-4)
+
+
+def test_seeds_fix_replies_and_differ_from_each_other(build_model: Build, tokenizer: Any) -> None:
+    engine = TorchEngine(build_model("llama"), tokenizer)
+    params = SamplingParams(max_tokens=12)
+    requests = [GenerationRequest([1, 2, 3], params, n=3, seed=seed) for seed in (7, 7, 8)]
+    first, again, other = serve(engine, *requests)
+    assert [r.token_ids for r in first] == [r.token_ids for r in again]
+    drawn = [tuple(r.token_ids) for r in first + other]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_reply_ends_at_length_stop_string_or_end_token(build_model: Build, tokenizer: Any) -> None:
+    model = build_model("llama")
+    engine = TorchEngine(model, tokenizer)
+    prompt = tokenizer.encode("while True:")
+    ((free,),) = serve(engine, GenerationRequest(prompt, SamplingParams(max_tokens=40), seed=5))
+    # Two neighbouring tokens with plain text, whose pair has not come before, make the stop string.
+    texts = [tokenizer.decode([t]) for t in free.token_ids]
+    at = next(i for i in range(5, 39) if all(t.isascii() and t.isprintable() and t for t in texts[i : i + 2]))
+    stop = texts[at] + texts[at + 1]
+    assert stop not in tokenizer.decode(free.token_ids[: at + 1])
+    ((stopped,),) = serve(
+        engine, GenerationRequest(prompt, SamplingParams(max_tokens=40, stop=("\x00", stop)), seed=5)
+    )
+    assert stopped.finish_reason == "stop"
+    assert stopped.token_ids == free.token_ids[: at + 2]
+    ((short,),) = serve(engine, GenerationRequest(prompt, SamplingParams(max_tokens=6), seed=5))
+    assert (short.finish_reason, short.token_ids) == ("length", free.token_ids[:6])
+    model.generation_config.eos_token_id = [299, free.token_ids[3]]
+    ((ended,),) = serve(
+        TorchEngine(model, tokenizer), GenerationRequest(prompt, SamplingParams(max_tokens=40), seed=5)
+    )
+    cut = free.token_ids.index(free.token_ids[3]) + 1
+    assert (ended.finish_reason, ended.token_ids) == ("stop", free.token_ids[:cut])
