@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from whetstone.errors import UserError
+from whetstone.evaluate.assemble import AssemblingJudge
 from whetstone.evaluate.benchmarks import load_benchmark
-from whetstone.problem import AssertTests
+from whetstone.judge import AsyncJudge
+from whetstone.problem import AssertTests, Problem, Program
 
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 HUMANEVAL = SHARED / "humaneval" / "HumanEval.jsonl.gz"
@@ -61,6 +64,28 @@ def test_mbpp_has_its_427_problems_and_shows_every_assert() -> None:
         assert isinstance(problem.tests, AssertTests)
         assert all(line in problem.statement for line in problem.tests.asserts or [])
         assert f"def {problem.tests.entry_point}" in problem.references[0].source
+
+
+@needs_shared
+def test_references_pass_through_the_judge_in_every_form_a_reply_may_have() -> None:
+    humaneval = load_benchmark("humaneval", str(HUMANEVAL)).problems[::10]
+    mbpp = load_benchmark("mbpp", str(MBPP)).problems[::25]
+    pairs: list[tuple[Problem, str]] = []
+    for problem in humaneval:
+        whole, starter = problem.references[0].source, problem.starter or ""
+        assert isinstance(problem.tests, AssertTests)
+        function = whole[whole.index(f"def {problem.tests.entry_point}") :]
+        body = whole[len(starter) :]
+        pairs += [(problem, code) for code in (whole, function, body, body.strip())]
+    pairs += [(problem, problem.references[0].source) for problem in mbpp]
+
+    async def verdicts() -> list[str]:
+        async with AsyncJudge(workers=1) as judge:
+            complete = AssemblingJudge(judge)
+            calls = (complete.judge(problem, Program("python", code)) for problem, code in pairs)
+            return [judgement.verdict.value for judgement in await asyncio.gather(*calls)]
+
+    assert asyncio.run(verdicts()) == ["accepted"] * len(pairs)
 
 
 def test_mbpp_entry_point_is_the_called_function_not_its_helper(tmp_path: Path) -> None:

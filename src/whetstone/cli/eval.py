@@ -100,7 +100,7 @@ def _asking(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--extraction",
         choices=["last_fence", "first_fence", "all_fences", "whole"],
-        help="where the program stands in the reply (default: last_fence)",
+        help="where the program stands in the reply (default: last_fence; first_fence for humaneval, mbpp)",
     )
     group.add_argument(
         "--max-prompt-tokens", type=int, metavar="N", help="longer prompts count as failed (default: 2048)"
@@ -162,7 +162,11 @@ def _workflow(args: argparse.Namespace, benchmark: Benchmark) -> WorkflowSection
     if args.recipe:
         fields = load_recipe(args.recipe).workflow.model_dump()
     else:
-        fields: dict[str, Any] = {"prompt": benchmark.prompt, "max_prompt_tokens": 2048}
+        fields: dict[str, Any] = {
+            "prompt": benchmark.prompt,
+            "extraction": benchmark.extraction,
+            "max_prompt_tokens": 2048,
+        }
     given: dict[str, Any] = {
         "chat": False if args.no_chat else None,
         "prompt": _unescaped(args.prompt),

@@ -33,7 +33,9 @@ PROBLEMS_PROMPT = "{statement}\n\n{instruction}"
 class Benchmark(Struct, frozen=True):
     """Problems to evaluate on, and how they are asked.
 
-    ``prompt`` is the template for chat models. ``source`` is the file or set name as given,
+    ``prompt`` is the template for chat models, and ``extraction`` where the program stands in the
+    reply: the first fence for the two that ask for one function, since small models like to add a
+    second one with examples of its use. ``source`` is the file or set name as given,
     ``file_sha256`` the hash of the file's bytes (None for a set that ships), ``problems_sha256``
     of the problems as they are used. ``shows`` says what of the tests the prompt reveals.
     """
@@ -41,6 +43,7 @@ class Benchmark(Struct, frozen=True):
     name: str
     problems: list[Problem]
     prompt: str
+    extraction: str
     source: str
     shows: str
     file_sha256: str | None
@@ -81,7 +84,7 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
         raise UserError(f"unknown benchmark `{name}`{did_you_mean(name, BENCHMARKS)} (known: {known})")
     if not data:
         raise UserError(f"benchmark `{name}` needs --data: {_WHAT[name]}")
-    importer, prompt, shows = BENCHMARKS[name]
+    importer, prompt, extraction, shows = BENCHMARKS[name]
     problems = importer(data)
     chosen = problems[:limit] if limit > 0 else problems
     file = Path(data)
@@ -89,6 +92,7 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
         name=name,
         problems=chosen,
         prompt=prompt,
+        extraction=extraction,
         source=data,
         shows=shows,
         file_sha256=hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None,
@@ -222,10 +226,10 @@ def _read_set(path: str) -> list[Problem]:
     return load_problems(path)
 
 
-BENCHMARKS: dict[str, tuple[Callable[[str], list[Problem]], str, str]] = {
-    "humaneval": (read_humaneval, HUMANEVAL_PROMPT, "the examples in the docstring"),
-    "mbpp": (read_mbpp, MBPP_PROMPT, "all asserts"),
-    "problems": (_read_set, PROBLEMS_PROMPT, "what the statement says"),
+BENCHMARKS: dict[str, tuple[Callable[[str], list[Problem]], str, str, str]] = {
+    "humaneval": (read_humaneval, HUMANEVAL_PROMPT, "first_fence", "the examples in the docstring"),
+    "mbpp": (read_mbpp, MBPP_PROMPT, "first_fence", "all asserts"),
+    "problems": (_read_set, PROBLEMS_PROMPT, "last_fence", "what the statement says"),
 }
 _WHAT = {
     "humaneval": "the path of HumanEval.jsonl.gz",

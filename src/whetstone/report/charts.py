@@ -116,7 +116,7 @@ def line_chart(
     frame = Frame(min(xs), max(xs), low, high)
     if small:
         frame.width, frame.height, frame.left, frame.right = width or 270, 120, 44, 10
-    frame.axes(y_format, y_ticks=3 if small else 4, x_ticks=3 if small else 6)
+    frame.axes(y_format, y_ticks=3 if small else 4, x_ticks=4 if small else 6)
     for line in lines:
         frame.parts.extend(_band(frame, line))
     for line in lines:
