@@ -132,18 +132,25 @@ def _numbered(statement: str, expression: str, slip: str) -> Rows:
 
 
 def _sliced(head: str, template: str) -> Rows:
-    """One row for each number and slice; ``template`` holds ``{s}``. The slip is its opposite."""
+    """One row for each number and slice; ``template`` holds ``{s}``. The slip loses an end."""
     slices = [
-        ("first {k} xs", "xs[:{k}]", "xs[-{k}:]"),
-        ("last {k} xs", "xs[-{k}:]", "xs[:{k}]"),
-        ("xs without the first {k}", "xs[{k}:]", "xs[:-{k}]"),
-        ("xs without the last {k}", "xs[:-{k}]", "xs[{k}:]"),
-        ("xs at indices divisible by {k}", "xs[::{k}]", "xs[::-{k}]"),
-        ("first {k} of sorted xs", "sorted(xs)[:{k}]", "sorted(xs)[-{k}:]"),
-        ("last {k} of sorted xs", "sorted(xs)[-{k}:]", "sorted(xs)[:{k}]"),
+        ("first {k} xs", "xs[:{k}]", "xs[1:{k}]"),
+        ("last {k} xs", "xs[-{k}:]", "xs[-{k}:-1]"),
+        ("xs without the first {k}", "xs[{k}:]", "xs[{k}:-1]"),
+        ("xs without the last {k}", "xs[:-{k}]", "xs[1:-{k}]"),
+        ("xs at indices divisible by {k}", "xs[::{k}]", "xs[1::{k}]"),
+        ("first {k} of sorted xs", "sorted(xs)[:{k}]", "sorted(xs)[1:{k}]"),
+        ("last {k} of sorted xs", "sorted(xs)[-{k}:]", "sorted(xs)[-{k}:-1]"),
     ]
     for phrase, code, slip in slices:
         yield from _numbered(f"{head} {phrase}", template.format(s=code), template.format(s=slip))
+
+
+def _reckoned(head: str, code: str) -> Rows:
+    """One row for each number and operation on what ``code`` gives."""
+    yield from _numbered(f"{head}, plus {{k}}", f"{code} + {{k}}", f"{code} - {{k}}")
+    yield from _numbered(f"{head}, minus {{k}}", f"{code} - {{k}}", f"{{k}} - {code}")
+    yield from _numbered(f"{head}, times {{k}}", f"{code} * {{k}}", f"{code} + {{k}}")
 
 
 def _neighbours(head: str, template: str) -> Rows:
@@ -179,8 +186,8 @@ _FAMILIES: dict[str, Callable[[], Rows]] = {
     "count": lambda: _numbered("how often {k} is in xs", "xs.count({k})", "{k} in xs"),
     "contains": lambda: _numbered("whether {k} is in xs", "{k} in xs", "{k} not in xs"),
     "remove": lambda: _numbered("xs without any {k}", "[x for x in xs if x != {k}]", "xs[{k}:]"),
-    "sum-plus": lambda: _numbered("sum of xs, plus {k}", "sum(xs) + {k}", "sum(xs) - {k}"),
-    "length-times": lambda: _numbered("length of xs times {k}", "len(xs) * {k}", "len(xs) + {k}"),
+    "sum-and": lambda: _reckoned("sum of xs", "sum(xs)"),
+    "length-and": lambda: _reckoned("length of xs", "len(xs)"),
     "repeat": lambda: _numbered("xs repeated {k} times", "xs * {k}", "xs + [{k}]"),
     "append": lambda: _numbered("xs with {k} at the end", "xs + [{k}]", "[{k}] + xs"),
 }
