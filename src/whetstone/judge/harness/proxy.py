@@ -19,6 +19,7 @@ from whetstone.judge.values import NotInert, WireError
 
 _TYPES = {kind.__name__: kind for kind in PLAIN_TYPES}
 _FORWARDED_DUNDERS = frozenset({"__dict__", "__annotations__", "__defaults__", "__kwdefaults__"})
+_LABELS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 # Raised by a *call*, these would silently end a loop of the test and so skip its assertions.
 _LOOP_ENDERS = (StopIteration, StopAsyncIteration, GeneratorExit)
 _MAX_NESTED_EQUALITY = 50
@@ -174,12 +175,18 @@ class Handle:
         object.__setattr__(self, "_classes", classes)
         object.__setattr__(self, "_labels", labels)
 
+    def __getattribute__(self, name: str) -> Any:
+        # These would otherwise be found on the class of the handle.
+        if name in _LABELS:
+            labels = object.__getattribute__(self, "_labels")
+            if name in labels or name == "__doc__":
+                return labels.get(name)
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            if name in object.__getattribute__(self, "_labels"):
-                return object.__getattribute__(self, "_labels")[name]
-            if name not in _FORWARDED_DUNDERS:
-                raise AttributeError(name)
+        if name.startswith("__") and name.endswith("__") and name not in _FORWARDED_DUNDERS:
+            raise AttributeError(name)
         return _ask(self, "getattr", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
