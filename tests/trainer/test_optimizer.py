@@ -68,6 +68,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(bad):
     assert optimizer.skipped == int(after.pop("skipped")) == 1
     assert all(torch.equal(before[name], value) for name, value in after.items())
     assert all(torch.equal(a, b) for a, b in zip(weights, layer.parameters(), strict=True))
+    resumed = MasterAdamW(linear(torch.bfloat16).named_parameters())
+    resumed.load_state_dict(optimizer.state_dict())
+    assert resumed.skipped == 1
     layer(torch.ones(1, 8, dtype=torch.bfloat16)).sum().backward()
     assert optimizer.update(0.1) > 0
     assert not torch.equal(weights[0], layer.weight)
