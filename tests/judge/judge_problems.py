@@ -6,7 +6,7 @@ from typing import Any
 
 from whetstone.judge import Program
 
-LIMITS = {"cpu_s": 1.0, "memory_mb": 256.0, "output_mb": 1.0}
+LIMITS = {"cpu_s": 0.5, "memory_mb": 256.0, "output_mb": 1.0}
 
 
 def stdin_problem(*cases: tuple[str, str], **fields: Any) -> dict[str, Any]:

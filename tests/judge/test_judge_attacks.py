@@ -1,5 +1,4 @@
 """Programs that do not solve the problem but want to be accepted, or to harm the judge. None may be."""
-# ruff: noqa: E501 (programs on one line each read better than wrapped)
 
 from __future__ import annotations
 
@@ -185,7 +184,7 @@ def fib(n):
     "leaves threads behind": """
 import threading, time
 def spin():
-    while True: time.sleep(0.01)
+    while True: time.time()
 threading.Thread(target=spin).start()
 def fib(n): return 0
 raise ValueError

@@ -137,17 +137,20 @@ class _Place:
             self._started.set_exception(error)
         while not self._pool.closed and (order := self._pool.next_order()) is not None:
             judgement = self._judge(order)
-            if not order.future.done():
+            if judgement is not None and not order.future.done():
                 order.future.set_result(judgement)
         if self._worker is not None:
             self._worker.close()
 
-    def _judge(self, order: _Order) -> Judgement:
-        """Have the worker judge; a fresh worker takes the place of one that dies of it."""
+    def _judge(self, order: _Order) -> Judgement | None:
+        """Have the worker judge; a fresh worker takes the place of one that dies of it.
+
+        None when the pool was closed meanwhile: the worker's end is then no failure, but our doing.
+        """
         reason = ""
         for _ in range(_ATTEMPTS):
             if self._pool.closed:
-                break
+                return None
             try:
                 if self._worker is None:
                     self._worker = _Worker(self._pool.minimum_tier)
@@ -157,6 +160,8 @@ class _Place:
                 if self._worker is not None:
                     self._worker.close()
                     self._worker = None
+        if self._pool.closed:
+            return None
         return Judgement(
             Verdict.JUDGE_ERROR, [], None, self._pool.isolation, f"the judge's worker failed: {reason}"[:500]
         )

@@ -1,0 +1,85 @@
+"""``whetstone judge`` from a shell: JSON for machines, a table for people, and errors with the place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from judge_problems import stdin_problem
+
+from whetstone.cli.main import main
+
+PROBLEM = {**stdin_problem(("1 2\n", "3\n"), ("5 5\n", "10\n")), "id": "demo/add"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
+    (tmp_path / "problem.json").write_text(json.dumps(PROBLEM))
+    (tmp_path / "right.py").write_text("print(sum(map(int, input().split())))")
+    return tmp_path
+
+
+def run(files: Path, programs: str, *more: str) -> int:
+    (files / "programs.jsonl").write_text(programs)
+    paths = ["--problems", str(files / "problems.jsonl"), "--programs", str(files / "programs.jsonl")]
+    return main(["judge", "run", *paths, "--workers", "1", *more])
+
+
+def test_a_file_of_programs_becomes_a_line_of_json_each(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = {"problem_id": "demo/add", "source": "print(sum(map(int, input().split())))", "id": 7}
+    wrong = {"problem_id": "demo/add", "program": {"language": "python", "source": "print(3)"}}
+    assert run(files, json.dumps(right) + "\n\n" + json.dumps(wrong)) == 0
+    captured = capsys.readouterr()
+    first, second = map(json.loads, captured.out.splitlines())
+    assert (first["id"], first["verdict"], first["score"]) == (7, "accepted", 1.0)
+    assert (second["problem_id"], second["verdict"], second["score"]) == ("demo/add", "wrong_answer", 0.5)
+    assert [case["verdict"] for case in second["cases"]] == ["accepted", "wrong_answer"]
+    assert "wrong_answer" in captured.err
+
+
+def test_judgements_go_to_a_file_when_asked(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = {"problem_id": "demo/add", "source": "print(3)"}
+    assert run(files, json.dumps(line), "--out", str(files / "out.jsonl")) == 0
+    assert json.loads((files / "out.jsonl").read_text())["verdict"] == "wrong_answer"
+    assert "wrong_answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ("", "no programs"),
+        ("{", "line 1: not JSON"),
+        ("[]", "line 1: not a JSON object"),
+        ('{"problem_id": "demo/add", "sorce": "x"}', "did you mean `source`?"),
+        ('{"source": "x"}', "`problem_id` must be"),
+        ('\n{"problem_id": "demo/ad", "source": "x"}', "line 2: `problem_id`: no problem 'demo/ad'"),
+        ('{"problem_id": "demo/add"}', "exactly one of"),
+        ('{"problem_id": "demo/add", "source": 3}', "`source` must be"),
+        ('{"problem_id": "demo/add", "program": {"language": "python"}}', "`program`"),
+        ('{"problem_id": "demo/add", "program": {"language": "cobol", "source": "x"}}', "runs python"),
+    ],
+)
+def test_bad_input_is_named_with_its_place(
+    files: Path, programs: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(files, programs) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_one_program_is_shown_case_by_case(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "one", str(files / "problem.json"), str(files / "right.py")]) == 0
+    assert capsys.readouterr().out.count("accepted") == 3
+    assert main(["judge", "one", str(files / "none.json"), str(files / "right.py")]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+def test_the_doctor_proves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["safe"] == (status == 0)
+    assert any(probe["name"] == "judge" and probe["ok"] for probe in report["probes"])
+    assert report["languages"] == ["python"]
