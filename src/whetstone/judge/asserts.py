@@ -47,11 +47,12 @@ def judge_assert(
         return failed
     if status == "passed":
         return case(program, Verdict.ACCEPTED)
-    if status in {"gone", ""} and program.ended in {Ended.EXITED, Ended.SIGNALED}:
+    if status == "":
+        # Our own process ended without an outcome, which no program can bring about: no verdict.
+        return judge_failure(f"the testing process ended without an outcome: {tested.ended}")
+    if status == "gone" and program.ended in {Ended.EXITED, Ended.SIGNALED}:
         early = case(program, Verdict.RUNTIME_ERROR, "the program ended before its tests did")
         return crashed(program) or early
-    if status == "":
-        return judge_failure(f"the testing process ended without an outcome: {tested.ended}")
     memory = status == "raised" and reason.startswith("MemoryError")
     return case(program, Verdict.MEMORY_LIMIT if memory else _FAILED_VERDICTS[status], reason)
 

@@ -39,6 +39,9 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         outcome = ["broken", str(error)[:300]]
     except LinkLost as error:
         outcome = ["gone", str(error)]
+    except BaseException as error:
+        # Outside the unit itself only an odd answer of the program's can raise.
+        outcome = ["unusable", describe(error)]
     write_all(result_fd, encode(outcome))
     os._exit(0)
 
