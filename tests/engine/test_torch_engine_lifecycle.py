@@ -176,9 +176,8 @@ def test_an_engine_outlives_an_event_loop_that_was_cut_off(build_model: Build, p
     engine = TorchEngine(endless(build_model), plain_tokenizer)
 
     async def leave_midway() -> None:
-        replies = engine.generate(request(400, n=2))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(replies), timeout=0.05)
+        engine.generate(request(400, n=2))
+        await asyncio.sleep(0)  # the first step is under way when the loop ends
 
     asyncio.run(leave_midway())
     (reply,) = asyncio.run(collect(engine, request(4)))
