@@ -88,7 +88,7 @@ class WorkflowSection(Section):
     chat: use the tokenizer's chat template; otherwise ``prompt`` is the whole text.
     prompt: user text; ``{statement}``, ``{starter}`` and ``{instruction}`` are filled in, where the
         instruction says how the tests will call the program.
-    prefix: text that the assistant's reply starts with (given, not sampled).
+    prefix: text that the assistant's reply starts with (given, not sampled); ``{starter}`` is filled in.
     answer_format: ``plain``, or ``think_answer``: <think>…</think> then <answer>…</answer>.
     extraction: where the program stands in the reply; see ``whetstone.judge.extract``.
     reward: ``all`` is 1 for an accepted program and 0 otherwise; ``fraction`` is the share of cases passed.

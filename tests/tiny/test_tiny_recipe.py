@@ -31,7 +31,7 @@ def test_the_workflow_makes_the_reference_of_the_right_reply(recipe: Recipe) -> 
     workflow = SingleTurn(recipe.workflow, tokenizer)
     for problem in micro_problems("heldout"):
         reply = problem.references[0].source.removeprefix(MICRO_PREFIX).rstrip("\n")
-        program = workflow.program_of(reply)
+        program = workflow.program_of(problem, reply)
         assert program is not None
         assert program.strip() == problem.references[0].source.strip()
 

@@ -101,7 +101,11 @@ class _Run:
 
     async def go(self) -> RunSummary:
         """Start or resume, train, evaluate, and say what came out."""
-        judge = AsyncJudge(workers=self.recipe.judge.workers, minimum_tier=self.recipe.judge.minimum_tier)
+        judge = AsyncJudge(
+            workers=self.recipe.judge.workers,
+            minimum_tier=self.recipe.judge.minimum_tier,
+            stop_at_first_failure=self.recipe.workflow.reward == "all",
+        )
         async with judge:
             self.judge = judge
             with MetricsWriter(self.folder / "metrics.jsonl") as self.metrics:
@@ -134,7 +138,9 @@ class _Run:
             self.source.drawn = int(saved.state["flow"]["drawn"])
         # The engine serves a copy: the trainer's weights change while replies may be in flight.
         served = copy.deepcopy(policy.model).requires_grad_(False)
-        self.engine = TorchEngine(served, policy.tokenizer, version=self.trainer.version)
+        self.engine = TorchEngine(served, policy.tokenizer)
+        if checkpoint is not None:
+            await self.engine.update_weights(self.trainer.weights(), self.trainer.version)
         self.flow = LocalFlow(
             self.source,
             self.workflow,

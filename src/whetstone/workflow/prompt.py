@@ -50,6 +50,15 @@ def instruction(problem: Problem) -> str:
     )
 
 
+def reply_prefix(problem: Problem, settings: WorkflowSection) -> str:
+    """What the reply is given to start with.
+
+    A starter loses its last newline: tokenizers join a newline with the indentation after it, so a
+    model that is given the bare newline continues it badly.
+    """
+    return settings.prefix.replace("{starter}", (problem.starter or "").rstrip())
+
+
 def prompt_text(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> str:
     """The whole text the model continues, the reply's given prefix included.
 
@@ -66,7 +75,7 @@ def prompt_text(problem: Problem, settings: WorkflowSection, tokenizer: Tokenize
             "{statement}, {starter} and {instruction}, and a literal brace is doubled"
         ) from None
     if not settings.chat:
-        return user + settings.prefix
+        return user + reply_prefix(problem, settings)
     if not tokenizer.chat_template:
         raise UserError("this model has no chat template; set `workflow.chat: false`")
     system = settings.system
@@ -75,7 +84,7 @@ def prompt_text(problem: Problem, settings: WorkflowSection, tokenizer: Tokenize
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": user})
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return str(text) + settings.prefix
+    return str(text) + reply_prefix(problem, settings)
 
 
 def prompt_ids(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> list[int]:

@@ -12,7 +12,7 @@ from whetstone.problem import Problem, Program
 from whetstone.recipe import WorkflowSection
 from whetstone.sample import Group, Sample
 from whetstone.verdict import Judgement, Verdict
-from whetstone.workflow.prompt import Tokenizer, prompt_ids
+from whetstone.workflow.prompt import Tokenizer, prompt_ids, reply_prefix
 
 _THINK_ANSWER = re.compile(r"\s*<think>.*?</think>\s*<answer>(?P<answer>.*)</answer>\s*", re.DOTALL)
 
@@ -36,9 +36,9 @@ class SingleTurn:
         """The problem's prompt as token ids; see ``workflow.prompt``."""
         return prompt_ids(problem, self._settings, self._tokenizer)
 
-    def program_of(self, reply: str) -> str | None:
+    def program_of(self, problem: Problem, reply: str) -> str | None:
         """The program in a reply (prefix excluded), or None when its form is broken or it has none."""
-        text: str | None = self._settings.prefix + reply
+        text: str | None = reply_prefix(problem, self._settings) + reply
         if self._settings.answer_format == "think_answer":
             found = _THINK_ANSWER.fullmatch(text or "")
             text = found["answer"] if found else None
@@ -72,7 +72,7 @@ class SingleTurn:
 
     async def _finish(self, problem: Problem, completion: Completion, judge: ProgramJudge) -> Sample:
         text = self._tokenizer.decode(completion.token_ids, skip_special_tokens=True)
-        program = self.program_of(text)
+        program = self.program_of(problem, text)
         judgement = None
         if completion.finish_reason != "abort":
             judgement = await judge.judge(problem, Program(problem.language, program or ""))
