@@ -57,7 +57,8 @@ def test_there_are_enough_of_every_kind(shipped: list[Problem]) -> None:
     kinds = Counter(type(p.tests) for p in shipped)
     assert min(kinds[kind] for kind in (CallTests, StdinTests, AssertTests)) >= MINIMUM // 8
     levels = Counter(p.meta["difficulty"] for p in shipped)
-    assert set(levels) == {"very_easy", "easy", "medium"}
+    assert set(levels) == {"trivial", "very_easy", "easy", "medium"}
+    assert levels["trivial"] >= 110
     assert levels["very_easy"] > levels["easy"] > levels["medium"]
 
 
