@@ -75,10 +75,15 @@ class WarmupSection(Section):
 
 class DataSection(Section):
     """Problem sets: a JSONL or Parquet file, or a set that ships: ``builtin:train``, ``builtin:heldout``,
-    ``micro:train``, ``micro:heldout``. ``max_problems`` takes a seeded subset; 0 takes all."""
+    ``micro:train``, ``micro:heldout``.
+
+    difficulty: train only on problems whose ``meta.difficulty`` is one of these; empty trains on all.
+    max_problems: train on a seeded subset of at most so many; 0 takes all.
+    """
 
     train: str = "builtin:train"
     heldout: str = "builtin:heldout"
+    difficulty: tuple[str, ...] = ()
     max_problems: Natural = 0
 
 

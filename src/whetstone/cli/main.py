@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from whetstone import __version__
+from whetstone.engine.threads import sleep_while_waiting
 from whetstone.errors import UserError
 
 VERBS = ("judge", "doctor", "data", "model", "train", "eval", "report")
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
     args = build_parser().parse_args(argv)
+    sleep_while_waiting()  # the judge's workers want the cores that torch's threads would spin on
     run: Callable[[argparse.Namespace], int] = importlib.import_module(f"whetstone.cli.{args.verb}").run
     signal.signal(signal.SIGTERM, _interrupt)
     try:

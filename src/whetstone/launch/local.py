@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from whetstone.data.builtin import load_problems, subset
 from whetstone.engine.base import SamplingParams
@@ -67,11 +68,19 @@ def train(recipe: Recipe, display: Display) -> RunSummary:
 
 
 def problem_sets(recipe: Recipe) -> dict[str, list[Problem]]:
-    """The training and held-out problems of a recipe. Raises UserError when they share an id."""
-    sets = {
-        "train": load_problems(recipe.data.train, max_problems=recipe.data.max_problems, seed=recipe.seed),
-        "heldout": load_problems(recipe.data.heldout),
-    }
+    """The training and held-out problems of a recipe. Raises UserError when they share an id, or none is left."""
+    data = recipe.data
+    sets = {"train": load_problems(data.train), "heldout": load_problems(data.heldout)}
+    if data.difficulty:
+        wanted = [p for p in sets["train"] if p.meta.get("difficulty") in data.difficulty]
+        if not wanted:
+            there = sorted({str(p.meta.get("difficulty")) for p in sets["train"]})
+            raise UserError(
+                f"`data.difficulty`: no problem of {data.train} is {' or '.join(data.difficulty)}; "
+                f"there are {', '.join(there)}"
+            )
+        sets["train"] = wanted
+    sets["train"] = subset(sets["train"], data.max_problems, recipe.seed)
     shared = {p.id for p in sets["train"]} & {p.id for p in sets["heldout"]}
     if shared:
         raise UserError(
@@ -83,6 +92,7 @@ def problem_sets(recipe: Recipe) -> dict[str, list[Problem]]:
 
 def _configure_torch(recipe: Recipe) -> None:
     keep_freed_memory()
+    disable_progress_bar()  # ours shows the run; transformers' bars would tear it
     torch.set_num_threads(recipe.model.threads or os.cpu_count() or 1)
     torch.manual_seed(recipe.seed)
 

@@ -1,0 +1,103 @@
+"""A run that was killed goes on as if it had not been, and says from where."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tiny_recipe import command, run, timeless, write_recipe
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    done = run(recipe, out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def kill_in_step(recipe: Path, out: Path, records: int) -> None:
+    """Start the run, and SIGKILL it while it works on the step after the ``records``-th record."""
+    process = subprocess.Popen(
+        command(recipe, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    metrics = out / "metrics.jsonl"
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and process.poll() is None:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") >= records:
+            break
+        time.sleep(0.005)
+    assert process.poll() is None, "the run ended before it could be killed"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 5])
+def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
+    records: int, recipe: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    kill_in_step(recipe, out, records)
+    resumed = run(recipe, out)
+    assert resumed.returncode == 0, resumed.stderr
+    assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
+    kinds = sorted(p.name for p in (out / "rollouts").iterdir())
+    assert kinds == sorted(p.name for p in (uninterrupted / "rollouts").iterdir())
+
+
+def test_a_resumed_run_says_from_where(recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(recipe, out, "trainer.steps=2").returncode == 0
+    resumed = run(recipe, out, "trainer.steps=3")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "from step 2" in resumed.stdout
+
+
+def test_another_recipe_in_the_same_folder_is_refused_by_key(recipe: Path, uninterrupted: Path) -> None:
+    before = (uninterrupted / "metrics.jsonl").read_bytes()
+    refused = run(recipe, uninterrupted, "trainer.lr=0.5")
+    assert refused.returncode == 2
+    assert "trainer.lr" in refused.stderr
+    assert "out=FOLDER" in refused.stderr
+    assert (uninterrupted / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = subprocess.Popen(command(recipe, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 100
+        while not (out / "recipe.yaml").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        second = run(recipe, out)
+        assert second.returncode == 2
+        assert "another process trains in this folder" in second.stderr
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_no_room_for_a_checkpoint_leaves_the_last_one_valid(recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(recipe, out, "trainer.steps=2").returncode == 0
+    # A file-size limit stands for a full disk: the weights no longer fit, small files still do.
+    limited = subprocess.run(
+        ["bash", "-c", 'ulimit -f 64; exec "$@"', "bash", *command(recipe, out, "trainer.steps=4")],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert limited.returncode == 2, limited.stderr
+    assert "no space left" in limited.stderr
+    assert "step-2 is still valid" in limited.stderr
+    assert run(recipe, out, "trainer.steps=4").returncode == 0

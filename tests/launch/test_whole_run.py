@@ -1,0 +1,35 @@
+"""One command takes a model from a recipe to a report; the page and the checkpoint are usable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tiny_recipe import run, write_recipe
+from whetstone.cli.main import main
+
+
+def test_a_run_leaves_everything_that_the_readme_names(tmp_path: Path) -> None:
+    recipe, out = write_recipe(tmp_path), tmp_path / "run"
+    done = run(recipe, out, "algorithm.preset=grpo", "workflow.reward=fraction")
+    assert done.returncode == 0, done.stderr
+    assert "pass@1" in done.stdout
+    assert "held-out" in done.stdout
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    steps = [r["step"] for r in records if r["kind"] == "train"]
+    assert steps == [1, 2, 3, 4, 5]
+    assert [r["step"] for r in records if r["kind"] == "eval"] == [0, 3, 5]
+    last = [r for r in records if r["kind"] == "train"][-1]
+    judged = sum(v for k, v in last.items() if k.startswith("verdict/"))
+    assert judged == last["group/sampled"] * 4
+    assert (out / "recipe.yaml").exists()
+    assert len(list((out / "rollouts").glob("*.parquet"))) == 5
+
+    assert main(["report", str(out)]) == 0
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+
+    checkpoint = out / "checkpoints" / "step-5"
+    arguments = ["--benchmark", "problems", "--data", "micro:heldout", "--limit", "2", "--n", "2", "--k", "1"]
+    workflow = ["--recipe", str(out / "recipe.yaml"), "--out", str(tmp_path / "eval")]
+    assert main(["eval", "--model", str(checkpoint), *arguments, *workflow]) == 0
+    assert (tmp_path / "eval" / "evaluation.json").exists()
