@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tiny_recipe import command, run, timeless, write_recipe
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tiny_recipe import run, write_recipe
+
 from whetstone.cli.main import main
 
 

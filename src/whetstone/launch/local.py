@@ -68,7 +68,7 @@ def train(recipe: Recipe, display: Display) -> RunSummary:
 
 
 def problem_sets(recipe: Recipe) -> dict[str, list[Problem]]:
-    """The training and held-out problems of a recipe. Raises UserError when they share an id, or none is left."""
+    """The training and held-out problems of a recipe. Raises UserError when they overlap, or none is left."""
     data = recipe.data
     sets = {"train": load_problems(data.train), "heldout": load_problems(data.heldout)}
     if data.difficulty:

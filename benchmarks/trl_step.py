@@ -1,0 +1,266 @@
+"""Seconds per GRPO step: Whetstone's trainer and TRL's ``GRPOTrainer``, side by side in one run.
+
+    .venv/bin/python benchmarks/trl_step.py --trl-python /path/to/trl-venv/bin/python \\
+        --model models/SmolLM2-135M-Instruct --rounds 3 --steps 5
+
+Both get the same model, prompts, group size, reply length (exactly ``--tokens``, so that neither
+gains by stopping early), bf16 compute over fp32 master weights, one AdamW update per step, threads,
+and the same judge for the reward. ``trl-bf16`` is TRL with bf16 parameters and no master weights: less
+precise, shown because it is TRL's faster setting. The parties take turns, each in a fresh process;
+the first step of every process is left out.
+
+TRL's environment needs: torch, trl, and whetstone-rl's base install (for the judge).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PARTIES = ("whetstone", "trl", "trl-bf16")
+
+
+def problems(count: int) -> list[Any]:
+    """The first ``count`` shipped training tasks that call a function."""
+    from whetstone.data.builtin import load_problems
+    from whetstone.problem import CallTests
+
+    return [p for p in load_problems("builtin:train") if isinstance(p.tests, CallTests)][:count]
+
+
+def question(problem: Any) -> str:
+    """The user's text, the same for both parties."""
+    return f"{problem.statement}\n\nReply with the code only, in one Python code block."
+
+
+def run_whetstone(args: argparse.Namespace) -> list[float]:
+    """Time steps of the synchronous loop: generate, judge, learn, hand over the weights."""
+    import asyncio
+
+    import torch
+
+    from whetstone.algorithm.spec import resolve
+    from whetstone.engine.base import SamplingParams
+    from whetstone.engine.loading import load_model
+    from whetstone.engine.memory import keep_freed_memory
+    from whetstone.engine.torch_engine import TorchEngine
+    from whetstone.flow.local import LocalFlow
+    from whetstone.flow.source import PromptSource
+    from whetstone.judge import AsyncJudge
+    from whetstone.recipe import TrainerSection, WorkflowSection
+    from whetstone.trainer.trainer import Trainer
+    from whetstone.workflow.single_turn import SingleTurn
+
+    keep_freed_memory()
+    torch.set_num_threads(args.threads)
+    policy = load_model(args.model, dtype="bfloat16")
+    served = load_model(args.model, dtype="bfloat16")
+    served.model.generation_config.eos_token_id = None  # every reply has its full length
+    served.tokenizer.eos_token = None
+    spec = resolve("dapo", {"drop_zero_variance": False, "refill_rounds": 0, "overlong_buffer": 0})
+    settings = TrainerSection(
+        prompts_per_step=args.prompts, samples_per_prompt=args.group, lr=1e-6, micro_batch_tokens=4096
+    )
+    workflow = SingleTurn(
+        WorkflowSection(prompt="{statement}\n\nReply with the code only, in one Python code block."),
+        policy.tokenizer,
+    )
+    tasks = problems(args.prompts)
+
+    async def steps() -> list[float]:
+        engine = TorchEngine(served.model, served.tokenizer)
+        trainer = Trainer(policy.model, spec, settings, temperature=1.0, max_tokens=args.tokens)
+        seconds: list[float] = []
+        async with AsyncJudge(workers=args.threads) as judge:
+            flow = LocalFlow(
+                PromptSource(tasks, seed=0),
+                workflow,
+                engine,
+                judge,
+                spec,
+                SamplingParams(max_tokens=args.tokens),
+                prompts_per_step=args.prompts,
+                samples_per_prompt=args.group,
+                seed=0,
+            )
+            for _ in range(args.steps + 1):
+                start = time.perf_counter()
+                drawn = await flow.next_batch(trainer.version)
+                trainer.step(drawn.batch)
+                await engine.update_weights(trainer.weights(), trainer.version)
+                seconds.append(time.perf_counter() - start)
+                assert all(len(s.response_ids) == args.tokens for g in drawn.sampled for s in g.samples)
+        await engine.close()
+        return seconds
+
+    return asyncio.run(steps())
+
+
+def run_trl(args: argparse.Namespace) -> list[float]:
+    """Time GRPOTrainer's steps by a callback around each."""
+    import torch
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from whetstone.judge import Judge
+    from whetstone.judge.extract import extract_program
+    from whetstone.problem import Program
+
+    torch.set_num_threads(args.threads)
+    tasks = problems(args.prompts)
+    by_id = {p.id: p for p in tasks}
+    judge = Judge(workers=args.threads)
+
+    def reward(completions: list[Any], problem_id: list[str], **_: Any) -> list[float]:
+        texts = [c[0]["content"] for c in completions]
+        pairs = [
+            (by_id[i], Program("python", extract_program(t, "last_fence") or ""))
+            for i, t in zip(problem_id, texts, strict=True)
+        ]
+        return [float(j.accepted) for j in judge.judge_many(pairs)]
+
+    class Clock(TrainerCallback):
+        """Wall time from the beginning of each step to its end."""
+
+        def __init__(self) -> None:
+            self.seconds: list[float] = []
+            self._start = 0.0
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self._start = time.perf_counter()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.seconds.append(time.perf_counter() - self._start)
+
+    rows = [{"prompt": [{"role": "user", "content": question(p)}], "problem_id": p.id} for p in tasks]
+    samples = args.prompts * args.group
+    config = GRPOConfig(
+        output_dir=args.scratch,
+        use_cpu=True,
+        bf16=True,
+        loss_type="dapo",
+        beta=0.0,
+        learning_rate=1e-6,
+        num_generations=args.group,
+        max_completion_length=args.tokens,
+        temperature=1.0,
+        per_device_train_batch_size=samples // 2,
+        gradient_accumulation_steps=2,
+        max_steps=args.steps + 1,
+        generation_kwargs={"min_new_tokens": args.tokens},
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=1000,
+        model_init_kwargs={"dtype": "bfloat16" if args.party == "trl-bf16" else "float32"},
+    )
+    clock = Clock()
+    trainer = GRPOTrainer(
+        model=args.model,
+        reward_funcs=reward,
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        callbacks=[clock],
+    )
+    trainer.train()
+    judge.close()
+    return clock.seconds
+
+
+def versions(python: str) -> str:
+    """What an environment runs with."""
+    code = (
+        "import torch, transformers, importlib.metadata as m, importlib.util as u;"
+        "print('torch', torch.__version__, 'transformers', transformers.__version__,"
+        " *(['trl', m.version('trl')] if u.find_spec('trl') else []))"
+    )
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Let the parties take turns and print their medians and ratios."""
+    seconds: dict[str, list[float]] = {party: [] for party in PARTIES}
+    source = str(Path(__file__).resolve().parents[1] / "src")
+    for turn in range(args.rounds):
+        for party in PARTIES:
+            python = sys.executable if party == "whetstone" else args.trl_python
+            command = [
+                python,
+                __file__,
+                "--party",
+                party,
+                "--model",
+                args.model,
+                "--steps",
+                str(args.steps),
+                "--prompts",
+                str(args.prompts),
+                "--group",
+                str(args.group),
+                "--tokens",
+                str(args.tokens),
+                "--threads",
+                str(args.threads),
+                "--scratch",
+                args.scratch,
+            ]
+            environment = {
+                **os.environ,
+                "PYTHONPATH": source,
+                "HF_HUB_OFFLINE": "1",
+                "OMP_NUM_THREADS": str(args.threads),
+            }
+            done = subprocess.run(command, capture_output=True, text=True, env=environment)
+            if done.returncode:
+                sys.exit(f"{party} failed:\n{done.stderr[-4000:]}")
+            measured = json.loads(done.stdout.strip().splitlines()[-1])
+            seconds[party] += measured[1:]
+            print(f"round {turn + 1} {party:10} " + " ".join(f"{s:6.2f}" for s in measured[1:]), flush=True)
+    print(
+        f"\n{platform.machine()}, {args.threads} threads; {args.prompts} prompts x {args.group} replies"
+        f" x {args.tokens} tokens; {versions(sys.executable)} | {versions(args.trl_python)}"
+    )
+    ours = statistics.median(seconds["whetstone"])
+    for party in PARTIES:
+        middle = statistics.median(seconds[party])
+        print(
+            f"{party:10} median {middle:6.2f} s  min {min(seconds[party]):6.2f}"
+            f"  max {max(seconds[party]):6.2f}  whetstone/this {ours / middle:.2f}"
+        )
+
+
+def main() -> None:
+    """Either the comparison, or one party of it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trl-python", default="", help="the Python of an environment with TRL")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--scratch", default="runs/trl-scratch")
+    parser.add_argument("--party", choices=PARTIES, default=None)
+    args = parser.parse_args()
+    if args.party is None:
+        compare(args)
+    else:
+        seconds = run_whetstone(args) if args.party == "whetstone" else run_trl(args)
+        print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main()
