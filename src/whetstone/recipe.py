@@ -170,14 +170,19 @@ class TrainerSection(Section):
 
 
 class EvaluationSection(Section):
-    """Evaluation during a run, on both problem sets; ``every`` 0 evaluates only before and after."""
+    """Evaluation during a run, on both problem sets, with the prompt, length and stops of training.
+
+    every: in steps; 0 evaluates only before and after. train_problems: how many training problems to
+    take, a seeded subset, 0 for all; the held-out set is always whole. n, k: replies to each problem,
+    and the k of pass@k.
+    """
 
     every: Natural = 0
     n: Count = 8
     k: tuple[Count, ...] = (1, 8)
     temperature: Annotated[float, Field(ge=0)] = 0.8
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_problems: Natural = 0
+    train_problems: Natural = 0
 
     @model_validator(mode="after")
     def _enough(self) -> EvaluationSection:

@@ -21,9 +21,9 @@ data: {train: "micro:train", heldout: "micro:heldout"}
 workflow: {chat: false, prompt: "# {statement}\\n", prefix: "def f(xs):\\n    return ", extraction: whole}
 sampling: {temperature: 1.0, max_tokens: 12}
 algorithm: {preset: dapo, refill_rounds: 1, overlong_buffer: 4}
-trainer: {steps: 5, prompts_per_step: 4, samples_per_prompt: 4, minibatches: 2, lr: 1.0e-3, checkpoint_every: 2,
-  keep_checkpoints: 2}
-evaluation: {n: 2, k: [1, 2], max_problems: 4, every: 3}
+trainer: {steps: 5, prompts_per_step: 4, samples_per_prompt: 4, minibatches: 2, lr: 1.0e-3,
+  checkpoint_every: 2}
+evaluation: {n: 2, k: [1, 2], train_problems: 4, every: 3}
 judge: {workers: 1}
 """
 

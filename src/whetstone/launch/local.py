@@ -250,7 +250,7 @@ class _Run:
         start = time.perf_counter()
         evaluations: dict[str, Evaluation] = {}
         for name, problems in self.sets.items():
-            chosen = subset(problems, settings.max_problems, recipe.seed)
+            chosen = subset(problems, settings.train_problems if name == "train" else 0, recipe.seed)
             self.display.begin(f"evaluating {name} at step {step}", len(chosen) * plan.n)
             evaluation = await evaluate(
                 chosen, self.engine, self.judge, self.workflow, plan, on_progress=self._progress
