@@ -122,13 +122,20 @@ def _decimals_equal(actual: Any, expected: Any) -> bool:
 
 
 def _sequences_equal(actual: Any, expected: Any) -> bool:
-    if len(actual) != len(expected):
+    if _length(actual) != _length(expected):
         return False
     # Loops, not all(...): a generator would cost a stack frame at every level of nesting.
     for left, right in zip(actual, expected, strict=True):  # noqa: SIM110
         if not equal(left, right):
             return False
     return True
+
+
+def _length(sequence: Any) -> int:
+    try:
+        return len(sequence)
+    except OverflowError:  # a range of 2**63 items or more, longer than anything that is expected
+        return -1
 
 
 def _sets_equal(actual: Any, expected: Any, from_list: bool) -> bool:
@@ -172,7 +179,7 @@ def _frozen(value: Any) -> object:
     if isinstance(value, dict):
         pairs = cast("dict[object, object]", value).items()
         return ("mapping", frozenset([(_frozen(k), _frozen(v)) for k, v in pairs]))
-    if isinstance(value, (bytearray, deque, range)):
+    if isinstance(value, (bytearray, deque)):
         return (type(value).__name__, bytes(value) if isinstance(value, bytearray) else tuple(value))
     if isinstance(value, Decimal) and not value.is_finite():
         return ("decimal", str(value))

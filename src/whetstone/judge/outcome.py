@@ -19,7 +19,12 @@ _STDERR_TAIL = 300
 
 def case(result: RunResult, verdict: Verdict, reason: str = "") -> CaseJudgement:
     """A case's judgement with the cost of its run."""
-    return CaseJudgement(verdict, result.cpu_s, result.wall_s, result.peak_bytes, reason)
+    return CaseJudgement(verdict, result.cpu_s, result.wall_s, result.peak_bytes, _storable(reason))
+
+
+def _storable(reason: str) -> str:
+    """``reason`` without lone surrogates, which a program can put there and no file of text can hold."""
+    return reason.encode("utf-8", "backslashreplace").decode()
 
 
 def limit_exceeded(result: RunResult) -> CaseJudgement | None:
@@ -47,7 +52,7 @@ def last_line(stderr: bytes) -> str:
 
 def judge_failure(reason: str) -> CaseJudgement:
     """A case that could not be judged."""
-    return CaseJudgement(Verdict.JUDGE_ERROR, reason=reason[:500])
+    return CaseJudgement(Verdict.JUDGE_ERROR, reason=_storable(reason[:500]))
 
 
 def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:

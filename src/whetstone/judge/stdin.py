@@ -35,17 +35,28 @@ def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, source: str) ->
 
 def _checked(boxes: Boxes, checker: str, test: StdinCase, result: RunResult) -> CaseJudgement:
     """The checker's decision. It runs beside the program's sandbox, with fixed generous limits."""
-    output = result.stdout.decode("utf-8", "replace")
+    right, reason = _decision(boxes, checker, test, result.stdout.decode("utf-8", "replace"))
+    if right is None and _decision(boxes, checker, test, test.output)[0] is not None:
+        # It decides on the expected output, so what it cannot read is the program's fault: else
+        # printing nonsense would be a way out of being judged.
+        return case(result, Verdict.WRONG_ANSWER, f"the problem's checker cannot read the output: {reason}")
+    if right is None:
+        return judge_failure(reason)
+    return case(result, Verdict.ACCEPTED if right else Verdict.WRONG_ANSWER, reason)
+
+
+def _decision(boxes: Boxes, checker: str, test: StdinCase, output: str) -> tuple[bool | None, str]:
+    """What the checker says of ``output``, with a reason; None when it does not decide."""
     payload = encode([checker, test.input, output, test.output])
     checked = boxes.tests.run(harness_job("checker", payload, run_limits(20, 2048, 16)))
     if checked.ended is not Ended.EXITED or checked.exit_code != 0:
-        return judge_failure(f"the checker did not decide: {checked.ended}")
+        return None, f"the checker did not decide: {checked.ended}"
     try:
         answer = decode(checked.result)
     except WireError as error:
-        return judge_failure(f"the checker did not decide: {error}")
+        return None, f"the checker did not decide: {error}"
     if answer == [True]:
-        return case(result, Verdict.ACCEPTED)
+        return True, ""
     if answer == [False]:
-        return case(result, Verdict.WRONG_ANSWER, "refused by the problem's checker")
-    return judge_failure(f"the checker failed: {answer[-1]}")
+        return False, "refused by the problem's checker"
+    return None, f"the checker failed: {answer[-1]}"

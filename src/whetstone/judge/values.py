@@ -320,7 +320,8 @@ def _read_array(code: str) -> Callable[[_Reader, int], Any]:
 
 def _hashable(keys: list[Any]) -> list[Any]:
     """``keys``, unless they were chosen to collide: a set of those would take quadratic time."""
-    if len(keys) > 1000 and len(set(map(hash, keys))) < len(keys) // 2:
+    alike = Counter(map(hash, keys)).values()
+    if sum(n * (n - 1) for n in alike) > 100 * len(keys) + 10_000:
         raise WireError("keys with equal hashes")
     return keys
 

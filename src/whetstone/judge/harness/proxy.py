@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, cast
 
-from whetstone.judge.harness.link import RAISED, RETURNED, Link
+from whetstone.judge.harness.link import RAISED, RETURNED, Link, Reference
 from whetstone.judge.harness.program import MAX_ITEMS, PLAIN_TYPES
 from whetstone.judge.values import NotInert, WireError
 
@@ -23,6 +23,7 @@ _LABELS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 # Raised by a *call*, these would silently end a loop of the test and so skip its assertions.
 _LOOP_ENDERS = (StopIteration, StopAsyncIteration, GeneratorExit)
 _MAX_NESTED_EQUALITY = 50
+_CATCH_ALL = (BaseException, Exception)
 
 
 class Peer:
@@ -58,6 +59,8 @@ class Peer:
 
     def export(self, value: object) -> object:
         """What stands for an object of the test in the program's process."""
+        if isinstance(value, Reference):
+            return ["shared", value.number]
         if isinstance(value, Handle):
             return ["yours", object.__getattribute__(value, "_number")]
         for number, kind in self.classes.items():
@@ -147,8 +150,9 @@ class Peer:
         made: Any = getattr(builtins, base, None)
         if not (isinstance(made, type) and issubclass(made, BaseException)):
             raise WireError("an unknown exception")
-        if issubclass(made, (AssertionError, SystemExit, KeyboardInterrupt)):
-            # A subclass, so that `except AssertionError` finds it and the test's own stays apart.
+        if made in _CATCH_ALL or issubclass(made, (AssertionError, SystemExit, KeyboardInterrupt)):
+            # A subclass, so that `except AssertionError` finds it and the test's own stays apart: also
+            # where a program calls `Exception` its own error, which would catch failed assertions.
             made = _FOREIGN[base] = _FOREIGN.get(base) or _subclass(base, made)
         for entry in reversed(cast("list[Any]", chain) if type(chain) is list else []):
             match entry:

@@ -10,6 +10,7 @@ the program gave made the test code raise); ``raised`` (an exception of the prog
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import unittest
@@ -74,10 +75,16 @@ def _run(peer: Peer, unit: dict[str, Any], scope: dict[str, Any]) -> list[str]:
     if unit["kind"] == "check":
         if "check" not in scope:
             raise TestCodeError("the test code defines no `check`")
-        scope["check"](scope[unit["entry_point"]])
+        _ran_to_its_end(scope["check"](scope[unit["entry_point"]]))
     if unit["kind"] == "unittest":
         return _run_unittest(peer, scope, unit["code"])
     return ["passed", ""]
+
+
+def _ran_to_its_end(returned: object) -> None:
+    """Refuse a test that only made a coroutine or generator: none of its assertions were run."""
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        raise TestCodeError(f"the test code gave a {type(returned).__name__}, so its assertions never ran")
 
 
 def _compiled(source: str, name: str) -> Any:
@@ -106,7 +113,8 @@ def _scope(peer: Peer, unit: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(peer: Peer, wanted: list[str]) -> dict[Any, Any]:
-    found = peer.ask("names", wanted)
+    # A tuple: a list in a request would be brought to what the program says it made of it.
+    found = peer.ask("names", tuple(wanted))
     if type(found) is not dict:
         raise peer.link.lose("malformed names")
     # Only what was asked for: a program must not put names of its choice into the test's globals.
@@ -163,10 +171,22 @@ class _Result(unittest.TestResult):
         super().addSubTest(test, subtest, err)
 
 
+def _refuse_unawaited(loader: unittest.TestLoader, case: type[unittest.TestCase]) -> None:
+    """Refuse coroutine and generator methods of a class that would call them without running them."""
+    awaits = issubclass(case, unittest.IsolatedAsyncioTestCase)
+    for name in loader.getTestCaseNames(case):
+        method = getattr(case, name)
+        lazy = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+        if lazy or (inspect.iscoroutinefunction(method) and not awaits):
+            raise TestCodeError(f"`{name}` would be called and never run, so its assertions never ran")
+
+
 def _run_unittest(peer: Peer, scope: dict[str, Any], code: str) -> list[str]:
     loader = unittest.TestLoader()
     cases = [v for v in scope.values() if isinstance(v, type) and issubclass(v, unittest.TestCase)]
     own = [case for case in cases if case.__module__ == _MODULE]
+    for case in own:
+        _refuse_unawaited(loader, case)
     suite = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in own)
     wanted = suite.countTestCases()
     if not wanted:
