@@ -189,3 +189,44 @@ def test_a_function_of_the_test_may_change_what_the_program_gave_it(judge: Judge
     source = "def f(g):\n    rows = [[1], [2]]\n    g(rows)\n    return rows"
     judgement = judge.judge(problem, python(source))
     assert judgement.accepted, judgement
+
+
+def test_threads_of_a_program_may_call_the_tests_function(judge: Judge) -> None:
+    problem = assert_problem(asserts=["assert f(lambda x: x * x, [1, 2, 3] * 10) == [1, 4, 9] * 10"])
+    source = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def f(g, xs):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(g, xs))"
+    )
+    judgement = judge.judge(problem, python(source))
+    assert judgement.accepted, judgement
+
+
+COUNTING = "def f(n=0):\n    while True:\n        yield n\n        n += 1"
+FAILING = "def f():\n    for n in range(100):\n        yield n\n    raise KeyError('end')"
+
+
+@pytest.mark.parametrize(
+    ("code", "source"),
+    [
+        ("from itertools import islice\nassert list(islice(f(), 50)) == list(range(50))", COUNTING),
+        ("assert [a for a, _ in zip(f(), range(30))] == list(range(30))", COUNTING),
+        ("for x in f():\n    if x == 40: break\nassert x == 40 and 77 in f()", COUNTING),
+        ("g = f()\nassert next(g) == 0\nfor x in g:\n    if x == 20: break\nassert next(g) == 21", COUNTING),
+        ("g = f()\nassert [p for p, _ in zip(zip(g, g), 'abc')] == [(0, 1), (2, 3), (4, 5)]", COUNTING),
+        (
+            "g = f()\nassert list(g) == [0, 1] and list(g) == [] and next(g, 5) == 5",
+            "f = lambda: iter([0, 1])",
+        ),
+        ("n = 0\ntry:\n    for x in f(): n += 1\nexcept KeyError: n += 1000\nassert n == 1100", FAILING),
+        ("assert sum(f()) == 4999950000", "def f(): yield from range(100000)"),
+    ],
+)
+def test_an_iterator_is_asked_for_little_more_than_is_used(judge: Judge, code: str, source: str) -> None:
+    judgement = judge.judge(assert_problem(asserts=[code]), python(source))
+    assert judgement.accepted, judgement
+
+
+@pytest.mark.parametrize("code", ["assert list(f()) == 2", "assert 2.5 in f()"])
+def test_an_endless_iterator_that_is_read_to_its_end_is_a_limit(judge: Judge, code: str) -> None:
+    judgement = judge.judge(assert_problem(asserts=[code]), python(COUNTING))
+    assert judgement.verdict in (Verdict.TIME_LIMIT, Verdict.MEMORY_LIMIT), judgement

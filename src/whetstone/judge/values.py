@@ -25,6 +25,7 @@ from typing import Any, cast
 MAX_DEPTH = 100
 MAX_BYTES = 64 << 20
 MAX_NODES = 8_000_000
+_NODES_OF_LARGE = 12
 
 Exporter = Callable[[object], object]
 """Names an object that is not inert: returns the inert value that stands for it, or raises NotInert."""
@@ -326,9 +327,15 @@ def _hashable(keys: list[Any]) -> list[Any]:
     return keys
 
 
+def _large(r: _Reader) -> _Reader:
+    """Count an object that even empty takes as much memory as many others."""
+    r.nodes += _NODES_OF_LARGE
+    return r
+
+
 def _read_pairs(make: Callable[[], dict[Any, Any]]) -> Callable[[_Reader, int], Any]:
     def read(r: _Reader, depth: int) -> Any:
-        flat = r.items(depth, 2)
+        flat = (r if make is dict else _large(r)).items(depth, 2)
         result = make()
         for key, value in zip(_hashable(flat[::2]), flat[1::2], strict=True):
             result[key] = value
@@ -390,7 +397,7 @@ _READERS: dict[bytes, Callable[[_Reader, int], Any]] = {
     b"t": lambda r, d: tuple(r.items(d)),
     b"S": lambda r, d: set(_hashable(r.items(d))),
     b"Z": lambda r, d: frozenset(_hashable(r.items(d))),
-    b"E": lambda r, d: deque(r.items(d)),
+    b"E": lambda r, d: deque(_large(r).items(d)),
     b"d": _read_pairs(dict),
     b"O": _read_pairs(OrderedDict),
     b"C": _read_pairs(Counter),

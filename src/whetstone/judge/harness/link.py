@@ -8,6 +8,7 @@ Messages are values of the ``values`` codec behind a length, bounded in size and
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from operator import is_
@@ -48,6 +49,8 @@ class Link:
         self._importer = importer
         self._serve = serve
         self.lost = ""
+        # Threads of a program call the test's functions too: a request and its reply are one turn.
+        self._turn = threading.RLock()
 
     def request(self, message: list[Any]) -> list[Any]:
         """Send a request and return the reply, serving the other end's requests meanwhile.
@@ -55,20 +58,23 @@ class Link:
         Mutable containers in the request are afterwards brought to what the other end made of them.
         Raises NotInert when the request cannot cross, LinkLost when the other end is lost.
         """
-        self._send(b"?" + encode(message, self._exporter))
-        shared = mutables(message)
-        while True:
-            data = self._receive()
-            if data[:1] == b"!":
-                return self._reply(self._decode(data[1:], shared), shared)
-            if data[:1] != b"?":
-                raise self.lose("an unknown kind of message")
-            self.answer(data)
+        with self._turn:
+            self._send(b"?" + encode(message, self._exporter))
+            shared = mutables(message)
+            while True:
+                data = self._receive()
+                if data[:1] == b"!":
+                    return self._reply(self._decode(data[1:], shared), shared)
+                if data[:1] != b"?":
+                    raise self.lose("an unknown kind of message")
+                self.answer(data)
 
     def serve_forever(self) -> None:
         """Answer requests until the other end closes."""
         while True:
-            self.answer(self._receive())
+            with self._turn:
+                data = self._receive()
+            self.answer(data)
 
     def answer(self, data: bytes) -> None:
         """Serve one request. What cannot cross is answered with a TypeError."""
@@ -81,7 +87,8 @@ class Link:
         except NotInert as error:
             refusal = [RAISED, [None, "TypeError"], [f"{error}, so it cannot be handed over"], {}]
             encoded = encode([refusal, 0, []])
-        self._send(b"!" + encoded)
+        with self._turn:
+            self._send(b"!" + encoded)
 
     def _reply(self, message: list[Any], shared: list[Any]) -> list[Any]:
         if len(message) != 3 or type(message[0]) is not list:

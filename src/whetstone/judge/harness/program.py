@@ -67,6 +67,7 @@ class Holder:
         self.objects: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.callbacks: dict[int, Any] = {}
+        self.failed: dict[int, BaseException] = {}
 
     def serve(self, message: list[Any]) -> list[Any]:
         """Do one operation of the program's; whatever it raises is handed over by value."""
@@ -76,6 +77,8 @@ class Holder:
                 return [RETURNED, self._names(*arguments)]
             if operation == "state":
                 return [RETURNED, self._state(*arguments)]
+            if operation == "take":
+                return [RETURNED, self._take(*arguments)]
             return [RETURNED, _OPERATIONS[operation](*arguments)]
         except LinkLost:
             raise
@@ -125,6 +128,23 @@ class Holder:
         """The program's globals of these names. Modules are left out: the test imports its own."""
         found = {name: self.scope[name] for name in names if name in self.scope}
         return {name: value for name, value in found.items() if not isinstance(value, ModuleType)}
+
+    def _take(self, target: Any, count: int) -> list[Any]:
+        """``[items, ended]``: up to ``count`` next items. What it raises after some, the next call raises."""
+        failed = self.failed.pop(id(target), None)
+        if failed is not None:
+            raise failed
+        items: list[Any] = []
+        try:
+            while len(items) < count:
+                items.append(next(target))
+        except StopIteration:
+            return [items, True]
+        except BaseException as error:
+            if not items:
+                raise
+            self.failed[id(target)] = error
+        return [items, False]
 
     def _state(self, target: Any) -> list[Any] | None:
         """Class and attributes of an instance whose class defines equality; None for any other."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, cast
@@ -23,6 +24,7 @@ _LABELS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 # Raised by a *call*, these would silently end a loop of the test and so skip its assertions.
 _LOOP_ENDERS = (StopIteration, StopAsyncIteration, GeneratorExit)
 _MAX_NESTED_EQUALITY = 50
+_ITEMS_PER_ITEM_AHEAD = 8
 _CATCH_ALL = (BaseException, Exception)
 
 
@@ -225,7 +227,7 @@ class Handle:
 
     def __contains__(self, item: object) -> bool:
         # Never the program's own __contains__: it would be told the value to agree with.
-        return item in list(iter(self))
+        return any(each is item or each == item for each in iter(self))
 
     def __enter__(self) -> Any:
         return _ask(self, "enter")
@@ -271,24 +273,47 @@ class ClassHandle(CallableHandle):
 
 
 class IteratorHandle(Handle):
-    """A generator or other iterator of the program's: ``next`` asks, a loop takes the rest at once."""
+    """A generator or other iterator of the program's, maybe an endless one.
 
-    __slots__ = ("_rest",)
+    ``next`` asks for one item. A loop asks for some in advance, in proportion to what it has had.
+    """
+
+    __slots__ = ("_ahead", "_ended", "_given")
+
+    def __init__(self, peer: Peer, number: int, classes: tuple[Any, ...], labels: dict[str, str]) -> None:
+        super().__init__(peer, number, classes, labels)
+        object.__setattr__(self, "_ahead", deque[Any]())
+        object.__setattr__(self, "_ended", False)
+        object.__setattr__(self, "_given", 0)
 
     def __iter__(self) -> Iterator[Any]:
-        try:
-            return cast("Iterator[Any]", object.__getattribute__(self, "_rest"))
-        except AttributeError:
-            rest = iter(_exact(self, _ask(self, "items"), list))
-            object.__setattr__(self, "_rest", rest)
-            return rest
+        ahead = cast("deque[Any]", object.__getattribute__(self, "_ahead"))
+        while ahead or _take(self, ahead):
+            yield ahead.popleft()
 
     def __next__(self) -> Any:
-        try:
-            rest = cast("Iterator[Any]", object.__getattribute__(self, "_rest"))
-        except AttributeError:
-            return _ask(self, "next")
-        return next(rest)
+        ahead = cast("deque[Any]", object.__getattribute__(self, "_ahead"))
+        if ahead:
+            return ahead.popleft()
+        if object.__getattribute__(self, "_ended"):
+            raise StopIteration
+        return _ask(self, "next")
+
+
+def _take(handle: IteratorHandle, ahead: deque[Any]) -> bool:
+    """Ask for the next items of an iterator; False at its end."""
+    if object.__getattribute__(handle, "_ended"):
+        return False
+    given = cast("int", object.__getattribute__(handle, "_given"))
+    reply = _exact(handle, _ask(handle, "take", 1 + given // _ITEMS_PER_ITEM_AHEAD), list)
+    match reply:
+        case [list() as items, bool() as ended] if items or ended:
+            ahead.extend(cast("list[Any]", items))
+            object.__setattr__(handle, "_given", given + len(ahead))
+            object.__setattr__(handle, "_ended", ended)
+            return bool(ahead)
+        case _:
+            raise cast("Peer", object.__getattribute__(handle, "_peer")).link.lose("malformed items")
 
 
 def _ask(handle: Handle, operation: str, *arguments: Any) -> Any:
