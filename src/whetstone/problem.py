@@ -38,6 +38,7 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``tokens`` (default): whitespace-separated tokens, case-sensitive; a token also matches as an
     equal decimal number, or within 1e-6 when the expected token has a ``.`` or an exponent.
+    An expected integer padded with zeros is no number but text: its width counts.
     ``exact``: the same text. ``lines``: the same lines, trailing blanks aside.
     ``floats``: tokens, every numeric one within ``abs`` or ``rel``.
     ``ignore_case``: tokens without regard to case. ``unordered_lines``: lines in any order.

@@ -10,6 +10,7 @@ from judge_problems import assert_problem, call_problem, python, stdin_problem
 from test_judge_attacks import rejected
 
 from whetstone.judge import Judge, Verdict
+from whetstone.judge.values import WireError, decode
 
 # Speaks the wire of an assert test itself, instead of the harness.
 WIRE = r"""
@@ -230,3 +231,12 @@ def test_an_iterator_is_asked_for_little_more_than_is_used(judge: Judge, code: s
 def test_an_endless_iterator_that_is_read_to_its_end_is_a_limit(judge: Judge, code: str) -> None:
     judgement = judge.judge(assert_problem(asserts=[code]), python(COUNTING))
     assert judgement.verdict in (Verdict.TIME_LIMIT, Verdict.MEMORY_LIMIT), judgement
+
+
+@pytest.mark.parametrize("tag", [b"E", b"C", b"O"])
+def test_empty_containers_cannot_fill_the_memory_of_who_reads_them(tag: bytes) -> None:
+    """Nine bytes on the wire, many hundreds in memory."""
+    empty = tag + bytes(8)
+    assert len(decode(b"l" + (100).to_bytes(8, "little") + empty * 100)) == 100
+    with pytest.raises(WireError, match="too many"):
+        decode(b"l" + (700_000).to_bytes(8, "little") + empty * 700_000)
