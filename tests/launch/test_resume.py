@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -71,12 +72,24 @@ def test_another_recipe_in_the_same_folder_is_refused_by_key(recipe: Path, unint
     assert (uninterrupted / "metrics.jsonl").read_bytes() == before
 
 
+def locked(out: Path) -> bool:
+    """Whether a process holds the run's lock."""
+    try:
+        with (out / ".lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
 def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     first = subprocess.Popen(command(recipe, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 100
-        while not (out / "recipe.yaml").exists() and time.monotonic() < deadline:
+        while not locked(out) and time.monotonic() < deadline:
             time.sleep(0.01)
         second = run(recipe, out)
         assert second.returncode == 2
@@ -91,7 +104,7 @@ def test_no_room_for_a_checkpoint_leaves_the_last_one_valid(recipe: Path, tmp_pa
     assert run(recipe, out, "trainer.steps=2").returncode == 0
     # A file-size limit stands for a full disk: the weights no longer fit, small files still do.
     limited = subprocess.run(
-        ["bash", "-c", 'ulimit -f 64; exec "$@"', "bash", *command(recipe, out, "trainer.steps=4")],
+        ["bash", "-c", 'ulimit -f 256; exec "$@"', "bash", *command(recipe, out, "trainer.steps=4")],
         capture_output=True,
         text=True,
         timeout=280,

@@ -6,8 +6,8 @@ types, so that no method of a program ever runs here.
 - ``bool`` is 0 or 1, and numbers of all types compare by value. An expected float is met within
   1e-9 relative; an expected integer exactly. ``nan`` is met by ``nan`` alone. A string is never a number.
 - list, tuple, deque and range are all sequences. A mapping is a dict.
-- A set meets a set of the same elements. JSON has no sets: a returned set also meets an expected
-  list that holds each of its elements once.
+- A set meets a set of the same elements, and nothing else does. JSON has no sets, so a problem whose
+  answer is one says it in ``assert`` tests: a set that met a list would solve "sort the distinct items".
 - JSON has only string keys: where every expected key is a string, a returned key that is not one
   counts as the string that ``json.dumps`` would write for it.
 """
@@ -34,10 +34,8 @@ def equal(actual: object, expected: object) -> bool:
     """True when ``actual`` is the answer ``expected``, by the rules above."""
     if isinstance(expected, _NUMBERS):
         return isinstance(actual, _NUMBERS) and _numbers_equal(actual, expected)
-    if isinstance(actual, _SETS) and isinstance(expected, (*_SETS, list)):
-        return _sets_equal(
-            cast("set[object]", actual), cast("list[object]", expected), type(expected) is list
-        )
+    if isinstance(expected, _SETS):
+        return isinstance(actual, _SETS) and _sets_equal(actual, expected)
     if isinstance(expected, _SEQUENCES):
         return isinstance(actual, _SEQUENCES) and _sequences_equal(
             cast("list[object]", actual), cast("list[object]", expected)
@@ -138,23 +136,14 @@ def _length(sequence: Any) -> int:
         return -1
 
 
-def _sets_equal(actual: Any, expected: Any, from_list: bool) -> bool:
+def _sets_equal(actual: Any, expected: Any) -> bool:
     if len(actual) != len(expected):
         return False
-    # Elements of a JSON list may be lists themselves, which stand for tuples in a set.
-    left = list(actual)
-    right = list(expected)
-    if not from_list and not actual.symmetric_difference(expected):
+    if not actual.symmetric_difference(expected):
         return True
-    if from_list:
-        wanted = {_frozen(item) for item in right}
-        if len(wanted) != len(right):
-            return False
-        if {_frozen(item) for item in left} == wanted:
-            return True
-    if not any(_has_inexact(item) for item in right) or len(left) > _MAX_INEXACT_ELEMENTS:
+    if len(actual) > _MAX_INEXACT_ELEMENTS or not any(_has_inexact(item) for item in expected):
         return False
-    return _matched(left, right)
+    return _matched(list(actual), list(expected))
 
 
 def _matched(left: list[Any], right: list[Any]) -> bool:
@@ -168,22 +157,6 @@ def _matched(left: list[Any], right: list[Any]) -> bool:
         else:
             return False
     return not rest
-
-
-def _frozen(value: Any) -> object:
-    """A hashable stand-in in which equal answers are equal, floats aside."""
-    if isinstance(value, (list, tuple)):
-        return ("sequence", *[_frozen(item) for item in cast("Iterable[object]", value)])
-    if isinstance(value, _SETS):
-        return ("set", frozenset([_frozen(item) for item in cast("Iterable[object]", value)]))
-    if isinstance(value, dict):
-        pairs = cast("dict[object, object]", value).items()
-        return ("mapping", frozenset([(_frozen(k), _frozen(v)) for k, v in pairs]))
-    if isinstance(value, (bytearray, deque)):
-        return (type(value).__name__, bytes(value) if isinstance(value, bytearray) else tuple(value))
-    if isinstance(value, Decimal) and not value.is_finite():
-        return ("decimal", str(value))
-    return cast("object", value)
 
 
 def _has_inexact(value: Any) -> bool:

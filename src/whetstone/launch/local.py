@@ -32,7 +32,7 @@ from whetstone.flow.source import PromptSource
 from whetstone.judge import AsyncJudge
 from whetstone.launch.display import Display
 from whetstone.launch.records import eval_record, train_record
-from whetstone.launch.run_dir import claim, locked
+from whetstone.launch.run_dir import check_recipe, locked, write_recipe
 from whetstone.launch.start import start_model
 from whetstone.problem import Problem
 from whetstone.recipe import Recipe
@@ -62,7 +62,7 @@ def train(recipe: Recipe, display: Display) -> RunSummary:
     sets = problem_sets(recipe)
     folder = recipe.run_dir()
     with locked(folder):
-        claim(folder, recipe)
+        check_recipe(folder, recipe)
         _configure_torch(recipe)
         return asyncio.run(_Run(recipe, folder, sets, display).go())
 
@@ -110,7 +110,10 @@ class _Run:
         self.spec = recipe.algorithm.spec()
 
     async def go(self) -> RunSummary:
-        """Start or resume, train, evaluate, and say what came out."""
+        """Start or resume, train, evaluate, and say what came out.
+
+        Nothing is written before the judge serves and the model is loaded.
+        """
         judge = AsyncJudge(
             workers=self.recipe.judge.workers,
             minimum_tier=self.recipe.judge.minimum_tier,
@@ -118,19 +121,20 @@ class _Run:
         )
         async with judge:
             self.judge = judge
+            checkpoint = latest_checkpoint(self.folder, on_skip=self.display.say)
+            policy = self._policy(checkpoint)
+            write_recipe(self.folder, self.recipe)
             with MetricsWriter(self.folder / "metrics.jsonl") as self.metrics:
                 self.rollouts = RolloutWriter(self.folder)
-                await self._build()
+                await self._join(policy, checkpoint)
                 try:
                     return await self._train()
                 finally:
                     await self.engine.close()
 
-    async def _build(self) -> None:
-        """Load or make the model, join the parts, and restore them from the newest checkpoint."""
+    async def _join(self, policy: LoadedModel, checkpoint: Path | None) -> None:
+        """Join the parts, and restore them from the checkpoint if there is one."""
         recipe = self.recipe
-        checkpoint = latest_checkpoint(self.folder, on_skip=self.display.say)
-        policy = self._policy(checkpoint)
         self.model, self.tokenizer = policy.model, policy.tokenizer
         self.trainer = Trainer(
             policy.model,
@@ -200,7 +204,7 @@ class _Run:
             self.display.begin("training", steps, done=self.trainer.version)
             await train_sync(self.trainer, self.flow, self.engine, self, steps=steps)
             self.display.end()
-        after = evaluated.get(self.trainer.version) or self._last_eval
+        after = evaluated.get(self.trainer.version) or self._evaluated
         return RunSummary(self.folder, before, after)
 
     def phase(self, name: str) -> None:
@@ -218,7 +222,7 @@ class _Run:
         self.display.step(record, recipe.trainer.steps)
         last = step == recipe.trainer.steps
         if last or (recipe.evaluation.every and step % recipe.evaluation.every == 0):
-            self._last_eval = await self._evaluate(step)
+            await self._evaluate(step)
             self.display.begin("training", recipe.trainer.steps, done=step)
         if last or step % recipe.trainer.checkpoint_every == 0:
             self._checkpoint(step)
@@ -260,6 +264,7 @@ class _Run:
             self.display.end(f"pass@1 {evaluation.pass_at[1].value:.3f}")
         record = eval_record(step, evaluations, time.perf_counter() - start)
         self.metrics.write(record)
+        self._evaluated = record
         return record
 
     def _progress(self, progress: Progress) -> None:

@@ -27,6 +27,7 @@ _MAY_CHANGE = {
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
     """Hold the folder for this process; a second run in it is refused. Freed even by ``kill -9``."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -42,14 +43,15 @@ def locked(folder: Path) -> Generator[None]:
     try:
         yield
     finally:
+        if [file.name for file in folder.iterdir()] == [".lock"]:  # nothing came of it
+            (folder / ".lock").unlink()
+            for path in made:
+                path.rmdir()
         os.close(handle)
 
 
-def claim(folder: Path, recipe: Recipe) -> None:
-    """Write the resolved recipe, or check that the run that is there has the same one.
-
-    Raises UserError naming the keys that differ.
-    """
+def check_recipe(folder: Path, recipe: Recipe) -> None:
+    """Raise UserError, naming the keys that differ, when the folder holds a run with another recipe."""
     file = folder / "recipe.yaml"
     if file.exists():
         before = _flat(yaml.safe_load(file.read_text(encoding="utf-8")))
@@ -62,6 +64,11 @@ def claim(folder: Path, recipe: Recipe) -> None:
                 f"{folder} holds a run with another recipe: {keys}. "
                 "Give the same recipe to resume it, or name another folder with out=FOLDER"
             )
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    """Write the resolved recipe, every field included."""
+    file = folder / "recipe.yaml"
     partial = file.with_suffix(".tmp")
     partial.write_text(dump_recipe(recipe), encoding="utf-8")
     partial.replace(file)
