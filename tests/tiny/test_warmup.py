@@ -21,24 +21,31 @@ def untrained() -> tuple[Any, Any]:
     return build_scratch(SMALL, (p + r for p, r in micro_examples(600, 0, 0.7)), seed=0)
 
 
+def examples(settings: WarmupSection, seed: int) -> list[tuple[str, str]]:
+    return micro_examples(settings.steps * settings.batch_size, seed, settings.wrong_share)
+
+
 def test_a_few_steps_lower_the_loss_and_repeat_exactly() -> None:
     settings = WarmupSection(steps=15, batch_size=16, lr=5e-3, wrong_share=0.7)
-    losses = warm_up(*untrained(), settings, seed=3)
+    losses = warm_up(*untrained(), examples(settings, 3), settings)
     assert losses[-1] < 0.75 * losses[0]
-    assert warm_up(*untrained(), settings, seed=3) == losses
-    assert warm_up(*untrained(), settings, seed=4) != losses
+    assert warm_up(*untrained(), examples(settings, 3), settings) == losses
+    assert warm_up(*untrained(), examples(settings, 4), settings) != losses
 
 
 def test_every_step_is_reported() -> None:
     seen: list[tuple[int, float]] = []
     settings = WarmupSection(steps=3, batch_size=4)
-    losses = warm_up(*untrained(), settings, 0, lambda step, loss: seen.append((step, loss)))
+    losses = warm_up(
+        *untrained(), examples(settings, 0), settings, lambda step, loss: seen.append((step, loss))
+    )
     assert seen == list(enumerate(losses))
 
 
 def test_a_warmed_up_model_writes_whole_expressions_and_ends_them() -> None:
     model, tokenizer = untrained()
-    warm_up(model, tokenizer, WarmupSection(steps=160, batch_size=16, lr=5e-3, wrong_share=0.0), seed=0)
+    settings = WarmupSection(steps=160, batch_size=16, lr=5e-3, wrong_share=0.0)
+    warm_up(model, tokenizer, examples(settings, 0), settings)
     known = {task.expression for task in micro_tasks()}
     written: list[str] = []
     for prompt, _ in micro_examples(12, 1, 0.0):

@@ -21,14 +21,19 @@ def test_loss_is_the_mean_cross_entropy_of_reply_tokens():
             total += float(torch.nn.functional.cross_entropy(rows, torch.tensor(reply), reduction="sum"))
             count += len(reply)
     for limit in (1, 8, 1000):
-        (loss,) = sft(tiny_llama(), [BATCH], lr=1e-3, micro_batch_tokens=limit)
+        (loss,) = sft(tiny_llama(), [BATCH], rate=lambda _: 1e-3, micro_batch_tokens=limit)
         assert loss == pytest.approx(total / count, rel=1e-5)
 
 
 def test_a_batch_can_be_learned_by_heart():
     model = tiny_llama()
     seen = []
-    losses = sft(model, [BATCH] * 60, lr=1e-2, warmup_steps=5, on_step=lambda i, loss: seen.append((i, loss)))
+    losses = sft(
+        model,
+        [BATCH] * 60,
+        rate=lambda step: 1e-2 * min(1.0, (step + 1) / 5),
+        on_step=lambda i, loss: seen.append((i, loss)),
+    )
     assert seen == list(enumerate(losses))
     assert losses[-1] < 0.1 < losses[0]
     prompt, reply = BATCH[2]
@@ -39,7 +44,7 @@ def test_a_batch_can_be_learned_by_heart():
 
 def test_a_warmed_up_model_goes_on_to_reinforcement_learning_undisturbed():
     warmed = tiny_llama()
-    sft(warmed, [BATCH] * 3, lr=1e-3)
+    sft(warmed, [BATCH] * 3, rate=lambda _: 1e-3)
     fresh = tiny_llama()
     fresh.load_state_dict(warmed.state_dict())
     steps = [
@@ -53,4 +58,4 @@ def test_a_warmed_up_model_goes_on_to_reinforcement_learning_undisturbed():
 
 def test_a_batch_without_reply_tokens_is_refused():
     with pytest.raises(ValueError, match="at least one reply token"):
-        sft(tiny_llama(), [[([3], [])]], lr=1e-3)
+        sft(tiny_llama(), [[([3], [])]], rate=lambda _: 1e-3)

@@ -37,8 +37,10 @@ def start_model(recipe: Recipe, display: Display) -> LoadedModel:
         losses = warm_up(
             model,
             tokenizer,
+            micro_examples(
+                recipe.warmup.steps * recipe.warmup.batch_size, recipe.seed, recipe.warmup.wrong_share
+            ),
             recipe.warmup,
-            recipe.seed,
             on_step,
         )
         display.end(f"loss {losses[0]:.3f} to {losses[-1]:.3f}")

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whetstone.trainer.forward import Forward
-from whetstone.trainer.optimizer import MasterAdamW, warmup_lr
+from whetstone.trainer.optimizer import MasterAdamW
 from whetstone.trainer.packing import Prompted, pack
 
 Example = tuple[Sequence[int], Sequence[int]]
@@ -19,8 +19,7 @@ def sft(
     model: PreTrainedModel,
     batches: Iterable[Sequence[Example]],
     *,
-    lr: float,
-    warmup_steps: int = 0,
+    rate: Callable[[int], float],
     weight_decay: float = 0.0,
     grad_clip: float = 1.0,
     micro_batch_tokens: int = 8192,
@@ -28,20 +27,20 @@ def sft(
 ) -> list[float]:
     """One update per batch by cross-entropy on the reply tokens; returns the losses, in nats per token.
 
-    The rate rises linearly over ``warmup_steps`` and then stays. ``on_step`` gets the step's number,
-    from 0, and its loss. The model's weights change in place.
+    ``rate`` gives the learning rate of a step, which are numbered from 0; ``on_step`` gets the step's
+    number and its loss. The model's weights change in place.
     """
     forward = Forward(model.eval(), temperature=1.0)
     optimizer = MasterAdamW(model.named_parameters(), weight_decay=weight_decay, grad_clip=grad_clip)
     losses: list[float] = []
     try:
         for step, batch in enumerate(batches):
-            rate = warmup_lr(lr, step, warmup_steps)
-            losses.append(
-                supervised_step(forward, optimizer, batch, lr=rate, micro_batch_tokens=micro_batch_tokens)
+            loss = supervised_step(
+                forward, optimizer, batch, lr=rate(step), micro_batch_tokens=micro_batch_tokens
             )
+            losses.append(loss)
             if on_step is not None:
-                on_step(step, losses[-1])
+                on_step(step, loss)
     finally:
         optimizer.close()
     return losses

@@ -1,52 +1,45 @@
-"""Supervised warm-up of a model from scratch on micro-tasks, before RL has anything to reward."""
+"""Supervised warm-up of a model from scratch, before RL has anything to reward."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from whetstone.data.micro import micro_examples
 from whetstone.recipe import WarmupSection
-from whetstone.trainer.forward import Forward
-from whetstone.trainer.optimizer import MasterAdamW
-from whetstone.trainer.sft import Example, supervised_step
+from whetstone.trainer.sft import Example, sft
 
 _RISING_SHARE = 0.1
-_MICRO_BATCH_TOKENS = 8192
 
 
 def warm_up(
     model: PreTrainedModel,
     tokenizer: Any,
+    examples: Sequence[tuple[str, str]],
     settings: WarmupSection,
-    seed: int,
     on_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:
-    """Train on the seed's micro-task examples, and return each step's loss in nats per token.
+    """Train on (prompt, reply) texts, and return each step's loss in nats per token.
 
-    Loss falls on the reply and on the end-of-sequence token put after it. ``tokenizer`` is a Hugging
+    ``examples`` are taken in order, ``batch_size`` for each of the ``steps``; ValueError when they are
+    too few. Loss falls on the reply and on the end-of-sequence token put after it. ``tokenizer`` is a Hugging
     Face one. ``on_step`` gets the step's number, from 0, and its loss. The model changes in place
     and stays in evaluation mode.
     """
-    examples = micro_examples(settings.steps * settings.batch_size, seed, settings.wrong_share)
-    forward = Forward(model.eval(), temperature=1.0)
-    optimizer = MasterAdamW(model.named_parameters())
-    losses: list[float] = []
-    try:
-        for step in range(settings.steps):
-            start = step * settings.batch_size
-            batch = [_encode(tokenizer, *pair) for pair in examples[start : start + settings.batch_size]]
-            rate = warmup_rate(settings.lr, step, settings.steps)
-            loss = supervised_step(forward, optimizer, batch, lr=rate, micro_batch_tokens=_MICRO_BATCH_TOKENS)
-            losses.append(loss)
-            if on_step is not None:
-                on_step(step, loss)
-    finally:
-        optimizer.close()
-    return losses
+    if len(examples) < settings.steps * settings.batch_size:
+        raise ValueError(f"{len(examples)} examples are too few for {settings.steps} steps")
+    batches = (
+        [_encode(tokenizer, *pair) for pair in examples[start : start + settings.batch_size]]
+        for start in range(0, settings.steps * settings.batch_size, settings.batch_size)
+    )
+    return sft(
+        model,
+        batches,
+        rate=lambda step: warmup_rate(settings.lr, step, settings.steps),
+        on_step=on_step,
+    )
 
 
 def warmup_rate(lr: float, step: int, steps: int) -> float:
