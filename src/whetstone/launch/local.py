@@ -203,7 +203,6 @@ class _Run:
         if self.trainer.version < steps:
             self.display.begin("training", steps, done=self.trainer.version)
             await train_sync(self.trainer, self.flow, self.engine, self, steps=steps)
-            self.display.end()
         after = evaluated.get(self.trainer.version) or self._evaluated
         return RunSummary(self.folder, before, after)
 
@@ -223,7 +222,8 @@ class _Run:
         last = step == recipe.trainer.steps
         if last or (recipe.evaluation.every and step % recipe.evaluation.every == 0):
             await self._evaluate(step)
-            self.display.begin("training", recipe.trainer.steps, done=step)
+            if not last:
+                self.display.begin("training", recipe.trainer.steps, done=step)
         if last or step % recipe.trainer.checkpoint_every == 0:
             self._checkpoint(step)
 
