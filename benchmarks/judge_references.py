@@ -19,10 +19,10 @@ from pathlib import Path
 
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Program
-from whetstone.problem import AssertTests, Limits, Problem
+from whetstone.problem import Limits, Problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "judge"))
-from mutants import mutants
+from mutants import mutants, plainly_right
 
 MUTANTS_EACH = 3
 
@@ -32,23 +32,6 @@ def problem_set(folder: Path) -> list[Problem]:
     humaneval = load_benchmark("humaneval", str(folder / "humaneval" / "HumanEval.jsonl.gz")).problems
     mbpp = load_benchmark("mbpp", str(folder / "mbpp_sanitized" / "sanitized-mbpp.json")).problems
     return [*humaneval, *mbpp]
-
-
-def plainly_right(problem: Problem, source: str) -> bool:
-    """Program and test in one plain interpreter."""
-    tests = problem.tests
-    assert isinstance(tests, AssertTests)
-    if tests.check:
-        code = f"{source}\n{tests.check}\ncheck({tests.entry_point})\n"
-    else:
-        code = "\n".join([source, tests.setup, *(tests.asserts or [])])
-    try:
-        return (
-            subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=30).returncode
-            == 0
-        )
-    except subprocess.TimeoutExpired:
-        return False
 
 
 def main() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 import copy
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+
+from whetstone.problem import AssertTests, Problem
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
@@ -91,3 +95,18 @@ def _return_none(node: ast.AST) -> None:
 
 def _drop_last_statement(node: ast.AST) -> None:
     node.body.pop()  # type: ignore[attr-defined]
+
+
+def plainly_right(problem: Problem, source: str) -> bool:
+    """Program and test in one plain interpreter, as the benchmark itself runs them."""
+    tests = problem.tests
+    assert isinstance(tests, AssertTests)
+    if tests.check:
+        code = f"{source}\n{tests.check}\ncheck({tests.entry_point})\n"
+    else:
+        code = "\n".join([source, tests.setup, *(tests.asserts or [])])
+    try:
+        run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        return False
+    return run.returncode == 0

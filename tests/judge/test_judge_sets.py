@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
-from mutants import mutants
+from mutants import mutants, plainly_right
 from shared_sets import humaneval, mbpp, shared_folder
 
 from whetstone.judge import Judge, Program
-from whetstone.problem import AssertTests, Limits, Problem
+from whetstone.problem import Limits, Problem
 
 _SEED = 20260
 _MUTATED_PROBLEMS = 40
@@ -42,13 +40,13 @@ def test_no_mutant_that_its_own_test_refutes_is_accepted(judge: Judge, problems:
     judged = list(judge.judge_many(pairs))
     accepted = [pair for pair, j in zip(pairs, judged, strict=True) if j.accepted]
     # A mutant may be right by chance; then the plain run agrees.
-    assert [p.id for p, program in accepted if not _plainly_right(p, program.source)] == []
+    assert [p.id for p, program in accepted if not plainly_right(p, program.source)] == []
     rejected = len(pairs) - len(accepted)
     assert rejected > len(pairs) // 2
     disagreeing = [
         (pair[0].id, j.reason)
         for pair, j in list(zip(pairs, judged, strict=True))[::6]
-        if not j.accepted and j.verdict != "time_limit" and _plainly_right(pair[0], pair[1].source)
+        if not j.accepted and j.verdict != "time_limit" and plainly_right(pair[0], pair[1].source)
     ]
     assert disagreeing == []
 
@@ -63,18 +61,3 @@ def _mutated(problems: list[Problem], chosen: random.Random) -> Iterator[tuple[P
 
 def _fast() -> Limits:
     return Limits(cpu_s=1.0)
-
-
-def _plainly_right(problem: Problem, source: str) -> bool:
-    """Program and test in one plain interpreter, as the benchmark itself runs them."""
-    tests = problem.tests
-    assert isinstance(tests, AssertTests)
-    if tests.check:
-        code = f"{source}\n{tests.check}\ncheck({tests.entry_point})\n"
-    else:
-        code = "\n".join([source, tests.setup, *(tests.asserts or [])])
-    try:
-        run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=20)
-    except subprocess.TimeoutExpired:
-        return False
-    return run.returncode == 0

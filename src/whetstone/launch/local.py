@@ -128,7 +128,7 @@ class _Run:
                 self.rollouts = RolloutWriter(self.folder)
                 await self._join(policy, checkpoint)
                 try:
-                    return await self._train()
+                    return await self._train(fresh=checkpoint is None)
                 finally:
                     await self.engine.close()
 
@@ -145,18 +145,11 @@ class _Run:
             deterministic=recipe.deterministic,
         )
         self.workflow = SingleTurn(recipe.workflow, policy.tokenizer)
-        self.source = PromptSource(self.sets["train"], recipe.seed)
-        if checkpoint is not None:
-            saved = load_checkpoint(checkpoint)
-            self.trainer.load_state_dict(saved.trainer_state)
-            self.source.drawn = int(saved.state["flow"]["drawn"])
         # The engine serves a copy: the trainer's weights change while replies may be in flight.
         served = copy.deepcopy(policy.model).requires_grad_(False)
         self.engine = TorchEngine(served, policy.tokenizer)
-        if checkpoint is not None:
-            await self.engine.update_weights(self.trainer.weights(), self.trainer.version)
         self.flow = LocalFlow(
-            self.source,
+            PromptSource(self.sets["train"], recipe.seed),
             self.workflow,
             self.engine,
             self.judge,
@@ -166,6 +159,11 @@ class _Run:
             samples_per_prompt=recipe.trainer.samples_per_prompt,
             seed=recipe.seed,
         )
+        if checkpoint is not None:
+            saved = load_checkpoint(checkpoint)
+            self.trainer.load_state_dict(saved.trainer_state)
+            self.flow.restore(saved.state["flow"])
+            await self.engine.update_weights(self.trainer.weights(), self.trainer.version)
         done = self.trainer.version if checkpoint is not None else -1
         dropped = self.metrics.truncate_after(done)
         self.rollouts.truncate_after(done)
@@ -194,11 +192,11 @@ class _Run:
             stop=sampling.stop,
         )
 
-    async def _train(self) -> RunSummary:
+    async def _train(self, *, fresh: bool) -> RunSummary:
         steps = self.recipe.trainer.steps
         evaluated = {r["step"]: r for r in read_metrics(self.metrics.path) if r["kind"] == "eval"}
         before = evaluated.get(0) or await self._evaluate(0)
-        if self.trainer.version == 0 and latest_checkpoint(self.folder) is None:
+        if fresh:
             self._checkpoint(0)
         if self.trainer.version < steps:
             self.display.begin("training", steps, done=self.trainer.version)
