@@ -14,6 +14,7 @@ import torch
 from tiny_models import random_batch, tiny_llama
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 from whetstone.algorithm.spec import resolve
 from whetstone.errors import UserError
@@ -158,6 +159,9 @@ def start_child(work) -> tuple[int, int]:
         status = 1
         try:
             os.close(reading)
+            # The lock of transformers' bars is a semaphore that forks share: killed inside one, this
+            # process would keep it from its parent for ever.
+            disable_progress_bar()
             work(lambda text: os.write(writing, f"{text}\n".encode()))
             status = 0
         finally:
