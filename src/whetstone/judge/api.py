@@ -35,16 +35,19 @@ class _Submitter:
         minimum_tier: str = "restricted",
         stop_at_first_failure: bool = False,
         confirm_time_limit: bool = True,
+        tier: str | None = None,
     ) -> None:
         """``workers`` 0 means one for each core. The processes start here.
 
+        ``tier`` asks for exactly that isolation instead of the strongest from ``minimum_tier`` on.
         Raises SandboxUnavailable when this machine cannot isolate at ``minimum_tier`` (restricted, userns
         or root), UserError for an argument that is none.
         """
         if workers < 0:
             raise UserError(f"workers is {workers}; give 0 for one on each core, or a positive number")
         self._options = JudgeOptions(stop_at_first_failure, confirm_time_limit)
-        self._pool = Pool(workers or len(os.sched_getaffinity(0)), _tier(minimum_tier))
+        exactly = _tier(tier) if tier is not None else None
+        self._pool = Pool(workers or len(os.sched_getaffinity(0)), _tier(minimum_tier), exactly)
 
     @property
     def isolation(self) -> str:
@@ -88,13 +91,16 @@ class Judge:
         minimum_tier: str = "restricted",
         stop_at_first_failure: bool = False,
         confirm_time_limit: bool = True,
+        tier: str | None = None,
     ) -> None:
         """``workers`` 0 means one for each core; ``minimum_tier`` is restricted, userns or root.
+
+        ``tier`` asks for exactly one of these instead of the strongest that this machine offers.
 
         Raises SandboxUnavailable when this machine cannot isolate that strictly, UserError for an
         argument that is none.
         """
-        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit)
+        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit, tier)
 
     @property
     def isolation(self) -> str:
@@ -144,9 +150,10 @@ class AsyncJudge:
         minimum_tier: str = "restricted",
         stop_at_first_failure: bool = False,
         confirm_time_limit: bool = True,
+        tier: str | None = None,
     ) -> None:
         """The same as ``Judge``. Starting takes a moment, in which the event loop does not run."""
-        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit)
+        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit, tier)
 
     @property
     def isolation(self) -> str:

@@ -21,9 +21,9 @@ def harness_job(
 class Boxes:
     """Owns both sandboxes. The one for test code starts when it is first needed."""
 
-    def __init__(self, minimum_tier: Tier) -> None:
+    def __init__(self, minimum_tier: Tier, tier: Tier | None = None) -> None:
         """Start the sandbox for programs. Raises SandboxUnavailable."""
-        self.programs = Sandbox(_HARNESSES, minimum_tier=minimum_tier)
+        self.programs = Sandbox(_HARNESSES, tier=tier, minimum_tier=minimum_tier)
         self._tests: Sandbox | None = None
 
     @property

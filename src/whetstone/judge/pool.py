@@ -40,11 +40,14 @@ class _Order:
 class Pool:
     """Runs tasks on ``size`` workers. Thread-safe."""
 
-    def __init__(self, size: int, minimum_tier: Tier) -> None:
-        """Start the workers and wait for the first. Raises SandboxUnavailable."""
+    def __init__(self, size: int, minimum_tier: Tier, tier: Tier | None = None) -> None:
+        """Start the workers and wait for the first: at exactly ``tier``, or the strongest that works.
+
+        Raises SandboxUnavailable.
+        """
         self.size = size
         self.isolation = ""
-        self._tier = minimum_tier
+        self.tiers = (minimum_tier, tier)
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._closed = False
         self._lock = threading.Lock()
@@ -81,11 +84,6 @@ class Pool:
     def closed(self) -> bool:
         """Whether the workers are to leave."""
         return self._closed
-
-    @property
-    def minimum_tier(self) -> Tier:
-        """The weakest isolation the workers may use."""
-        return self._tier
 
     def close(self) -> None:
         """End the workers, which are ours alone; tasks not done are cancelled."""
@@ -131,7 +129,7 @@ class _Place:
 
     def _run(self) -> None:
         try:
-            self._worker = _Worker(self._pool.minimum_tier)
+            self._worker = _Worker(*self._pool.tiers)
             self._started.set_result(self._worker.isolation)
         except Exception as error:
             self._started.set_exception(error)
@@ -153,7 +151,7 @@ class _Place:
                 return None
             try:
                 if self._worker is None:
-                    self._worker = _Worker(self._pool.minimum_tier)
+                    self._worker = _Worker(*self._pool.tiers)
                 return self._worker.judge(order)
             except (LinkClosed, WireError, SandboxUnavailable, OSError) as error:
                 reason = str(error)
@@ -170,12 +168,15 @@ class _Place:
 class _Worker:
     """A worker process and the channel to it."""
 
-    def __init__(self, minimum_tier: Tier) -> None:
+    def __init__(self, minimum_tier: Tier, tier: Tier | None) -> None:
         """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed."""
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "whetstone.judge.worker", str(theirs.fileno()), minimum_tier.label],
+                [
+                    *(sys.executable, "-m", "whetstone.judge.worker", str(theirs.fileno())),
+                    *(minimum_tier.label, *([tier.label] if tier is not None else [])),
+                ],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": _python_path()},
                 pass_fds=[theirs.fileno()],

@@ -1,7 +1,7 @@
 """A judge worker: a fresh process that owns the sandboxes and judges one program at a time.
 
-``python -m whetstone.judge.worker CHANNEL_FD MINIMUM_TIER``, started by ``pool``. It leaves by itself when
-its parent does: the kernel signals it, and a thread of its own watches the channel.
+``python -m whetstone.judge.worker CHANNEL_FD MINIMUM_TIER [TIER]``, started by ``pool``. It leaves by itself
+when its parent does: the kernel signals it, and a thread of its own watches the channel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     channel = socket.socket(fileno=int(arguments[0]))
     threading.Thread(target=_leave_with_parent, args=(channel.fileno(),), daemon=True).start()
     try:
-        boxes = Boxes(Tier[arguments[1].upper()])
+        boxes = Boxes(*(Tier[label.upper()] for label in arguments[1:]))
     except SandboxUnavailable as error:
         send(channel, pack(Refused(str(error))))
         return 0
