@@ -1,7 +1,7 @@
 """Running one untrusted program within limits, and saying what happened. No tests, no rewards."""
 
 from whetstone.sandbox.client import Sandbox
-from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
+from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Stopped, Tier
 from whetstone.sandbox.probe import ProbeResult, probe
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
@@ -16,6 +16,7 @@ __all__ = [
     "RunResult",
     "Sandbox",
     "SandboxFault",
+    "Stopped",
     "Tier",
     "detect_tier",
     "probe",

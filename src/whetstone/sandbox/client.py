@@ -22,17 +22,20 @@ class Sandbox:
         *,
         tier: Tier | None = None,
         minimum_tier: Tier = Tier.RESTRICTED,
+        stop_fd: int | None = None,
     ) -> None:
         """Start the fork-server and prove it by a run.
 
         ``harnesses`` maps names to Python files that import nothing but the standard library; the
         builtin ``script`` is always there. ``tier`` asks for exactly that tier, None for the strongest
-        that works. Raises SandboxUnavailable if the machine does not offer it, ValueError for a
+        that works. When ``stop_fd`` (the caller's) becomes readable, what runs is ended and Stopped raised.
+        Raises SandboxUnavailable if the machine does not offer it, ValueError for a
         harness called ``script``.
         """
         if taken := BUILTIN_HARNESSES.keys() & harnesses.keys():
             raise ValueError(f"harness names {sorted(taken)} are builtin; choose others")
         self._harnesses = {**BUILTIN_HARNESSES, **harnesses}
+        self._stop_fd = stop_fd
         self._number = 0
         self._run: Run | None = None
         self._closed = False
@@ -61,12 +64,12 @@ class Sandbox:
         self._number = self._number % 0xFFFFFFFF + 1
         if self._server.alive:
             try:
-                self._run = Run(self._server, job, self._number)
+                self._run = Run(self._server, job, self._number, self._stop_fd)
                 return self._run
             except SandboxFault:
                 self._server.kill()  # it died while idle: nothing was lost, begin a fresh one
         self._server = self._fresh_server()
-        self._run = Run(self._server, job, self._number)
+        self._run = Run(self._server, job, self._number, self._stop_fd)
         return self._run
 
     def _fresh_server(self) -> ForkServer:

@@ -66,7 +66,7 @@ class Ended(StrEnum):
     MEMORY_LIMIT = "memory_limit"
     OUTPUT_LIMIT = "output_limit"
     KILLED = "killed"
-    """Ended by us because its partner's run was over."""
+    """Ended by us: its partner's run was over, or the caller wanted no more of it."""
 
 
 @dataclass(frozen=True)
@@ -90,3 +90,7 @@ class RunResult:
 
 class SandboxFault(Exception):
     """The sandbox itself failed (a fork-server died, a set-up step was refused). Never a verdict."""
+
+
+class Stopped(Exception):
+    """The sandbox's ``stop_fd`` became readable: what ran was ended, and the fork-servers live on."""

@@ -88,9 +88,10 @@ def _sealed_file(data: bytes) -> int:
 class Run:
     """A started run. ``supervise`` drives it to its end; until then nobody reads its output."""
 
-    def __init__(self, server: ForkServer, job: Job, number: int) -> None:
+    def __init__(self, server: ForkServer, job: Job, number: int, stop_fd: int | None = None) -> None:
         """Send the job. Raises SandboxFault if the fork-server is gone, KeyError for an unknown harness."""
         self.server = server
+        self.stop_fd = stop_fd
         self.ended = False
         self._limits = job.limits
         self._number = number

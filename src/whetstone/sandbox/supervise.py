@@ -6,7 +6,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 
-from whetstone.sandbox.job import Ended, RunResult
+from whetstone.sandbox.job import Ended, RunResult, Stopped
 from whetstone.sandbox.run import Run
 
 PARTNER_GRACE_S = 0.050
@@ -18,21 +18,36 @@ def supervise(runs: Sequence[Run]) -> list[RunResult]:
 
     ``runs[0]`` leads: when it has ended, the others get a moment and are then killed (KILLED). A
     partner that ends first changes nothing for the leader, except that its link reads end of file.
-    Raises SandboxFault if a fork-server fails; every run is then over and its fork-server gone.
+    Raises SandboxFault if a fork-server fails; every run is then over and its fork-server gone. Raises
+    Stopped, with every run over, once the leader's ``stop_fd`` became readable.
     """
     try:
-        _drive(runs)
+        stopped = _drive(runs)
     except BaseException:
         for run in runs:
             run.close()
             run.server.kill()
         raise
+    if stopped:
+        raise Stopped
     return [run.result() for run in runs]
 
 
-def _drive(runs: Sequence[Run]) -> None:
+def _drive(runs: Sequence[Run]) -> bool:
+    """Until every run has ended; whether the caller's ``stop_fd`` asked for it."""
     poller = select.poll()
+    stopped = False
+
+    def stop() -> bool:
+        nonlocal stopped
+        stopped = True
+        for run in runs:
+            run.kill(Ended.KILLED)
+        return False
+
     handlers = {fd: (run, handler) for run in runs for fd, handler in run.handlers().items()}
+    if runs[0].stop_fd is not None:
+        handlers[runs[0].stop_fd] = (runs[0], stop)
     for fd in handlers:
         poller.register(fd, select.POLLIN)
     leader_ended: float | None = None
@@ -49,6 +64,7 @@ def _drive(runs: Sequence[Run]) -> None:
         for run in active:
             if not run.ended and now >= run.next_tick:
                 run.tick(now)
+    return stopped
 
 
 def _handle(poller: select.poll, handlers: dict[int, tuple[Run, Callable[[], bool]]], wait_s: float) -> None:
