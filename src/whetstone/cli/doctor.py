@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from whetstone.cli.doctor_attack import run_attacks
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Program
 from whetstone.judge.api import LANGUAGES
@@ -42,12 +43,21 @@ def add_parser(subparsers: Any) -> None:
         description="Find out what this machine can do, by trying: start each tier of isolation, attack the "
         "strongest, break its limits, judge a right and a wrong program. Status 1 when programs cannot be "
         "judged safely here.",
+        epilog="example: whetstone doctor --attack",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--attack",
+        action="store_true",
+        help="instead of probes, run the attack suite: every program that wants to be accepted without "
+        "solving its problem, and its honest twin (about a minute on two cores)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb. Status 0 when programs can be judged here, 1 when not."""
+    if args.attack:
+        return run_attacks(as_json=args.json)
     probes = probe()
     findings = [_judging()]
     accelerators = _accelerators()

@@ -1,0 +1,109 @@
+"""The attack suite, on every isolation tier that this machine offers: no attack in, no honest program out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from whetstone.attacks.corpus import Attack, Corpus, load_corpus
+from whetstone.attacks.run import Trial, outcome, run_trials, trials
+from whetstone.cli.main import main
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
+from whetstone.problem import Program
+from whetstone.sandbox import Tier
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return load_corpus()
+
+
+@pytest.mark.parametrize("tier", [tier.label for tier in Tier])
+def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier: str) -> None:
+    try:
+        Judge(1, tier=tier).close()
+    except SandboxUnavailable as refused:
+        pytest.skip(str(refused))
+    outcomes = list(run_trials(trials(corpus), tier=tier))
+    assert {o.judgement.isolation for o in outcomes} == {tier}
+    names = [f"{o.trial.class_name} / {o.trial.name} ({o.trial.role})" for o in outcomes]
+    assert {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure} == {}
+
+
+def attack_trial(corpus: Corpus, **fields: Any) -> Trial:
+    attack = Attack("n", "call_add", "a", "p", **fields)
+    return Trial("c", "n", "attack", corpus.problems["call_add"], Program("python", "p"), attack)
+
+
+def judgement(verdict: Verdict, *cases: Verdict, **fields: Any) -> Judgement:
+    score = None if verdict is Verdict.JUDGE_ERROR else float(verdict is Verdict.ACCEPTED)
+    return Judgement(verdict, [CaseJudgement(case) for case in cases], score, "restricted", **fields)
+
+
+ACCEPTED = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED)
+WRONG = judgement(Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER)
+
+
+@pytest.mark.parametrize(
+    "got",
+    [
+        ACCEPTED,
+        judgement(Verdict.JUDGE_ERROR),
+        judgement(Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER, Verdict.ACCEPTED),
+    ],
+)
+def test_an_attack_that_gets_reward_or_no_verdict_is_a_failure(corpus: Corpus, got: Judgement) -> None:
+    assert outcome(attack_trial(corpus), got).failure
+
+
+def test_an_attack_that_is_stopped_is_none(corpus: Corpus) -> None:
+    assert not outcome(attack_trial(corpus), WRONG).failure
+    assert not outcome(attack_trial(corpus, verdicts=[Verdict.WRONG_ANSWER]), WRONG).failure
+    assert outcome(attack_trial(corpus, verdicts=[Verdict.TIME_LIMIT]), WRONG).failure
+
+
+def test_only_the_named_tier_or_mark_excuses_an_attack(corpus: Corpus) -> None:
+    for where, excused in (("restricted", True), ("root", False), ("shared_interpreter", False)):
+        found = outcome(attack_trial(corpus, not_stopped={where: "because"}), ACCEPTED)
+        assert (found.known, bool(found.failure)) == ("because" if excused else "", not excused)
+    marked = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED, shared_interpreter=True)
+    found = outcome(attack_trial(corpus, not_stopped={"shared_interpreter": "because"}), marked)
+    assert (found.known, found.failure) == ("because", "")
+
+
+def test_an_honest_program_that_is_not_accepted_is_a_failure(corpus: Corpus) -> None:
+    for role in ("twin", "reference"):
+        trial = msgspec.structs.replace(attack_trial(corpus), role=role)
+        assert outcome(trial, WRONG).failure
+        assert not outcome(trial, ACCEPTED).failure
+
+
+def test_the_judgement_that_counts_is_the_attacks_not_that_of_an_earlier_program(corpus: Corpus) -> None:
+    fields = {"earlier": [corpus.problems["call_add"].references[0].source]}
+    trial = attack_trial(corpus, **fields)
+    [found] = run_trials([msgspec.structs.replace(trial, program=Program("python", "def add(a, b): pass"))])
+    assert (found.judgement.verdict, found.failure) == (Verdict.WRONG_ANSWER, "")
+
+
+def test_the_doctor_runs_the_suite_and_says_so(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two classes are enough here: the whole corpus was run above."""
+    few = Corpus(corpus.problems, {"early_exit": corpus.classes["early_exit"][:3]})
+    monkeypatch.setattr("whetstone.cli.doctor_attack.load_corpus", lambda: few)
+    assert main(["doctor", "--attack", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["held"]
+    assert report["classes"]["early_exit"]["stopped"] == 3
+    assert report["classes"]["problems"]["accepted"] == len(trials(Corpus(corpus.problems, {})))
+
+    honest = Attack("honest", "call_add", "be right", corpus.problems["call_add"].references[0].source)
+    monkeypatch.setattr(
+        "whetstone.cli.doctor_attack.load_corpus", lambda: Corpus(corpus.problems, {"x": [honest]})
+    )
+    assert main(["doctor", "--attack"]) == 1
+    assert "x / honest: had a case accepted" in capsys.readouterr().out
