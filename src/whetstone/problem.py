@@ -7,7 +7,7 @@ are positive, names that are called are identifiers.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -33,6 +33,11 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     output_mb: Positive = 16.0
 
 
+CompareMode = Literal[
+    "tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "lcb", "scalebox", "kattis"
+]
+
+
 class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     """How the output of a ``stdin`` case is held against the expected text.
 
@@ -40,19 +45,77 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     equal decimal number, or within 1e-6 when the expected token has a ``.`` or an exponent.
     An expected integer padded with zeros is no number but text: its width counts.
     ``exact``: the same text. ``lines``: the same lines, trailing blanks aside.
-    ``floats``: tokens, every numeric one within ``abs`` or ``rel``.
+    ``floats``: tokens, every numeric one within ``abs`` or ``rel`` (each 1e-6 unless given).
     ``ignore_case``: tokens without regard to case. ``unordered_lines``: lines in any order.
+
+    Three modes reproduce other judges, with their faults, so that figures can be compared with
+    published ones; see ``whetstone.judge.compare_foreign``. ``lcb``: LiveCodeBench. ``scalebox``:
+    ScaleBox, which does not see missing or extra lines. ``kattis``: the default validator of
+    Kattis, with its flags ``case_sensitive`` and ``space_change_sensitive``; ``abs`` and ``rel`` are its
+    float tolerances, none unless given.
     """
 
-    mode: Literal["tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines"] = "tokens"
-    abs: Annotated[float, Meta(ge=0)] = 1e-6
-    rel: Annotated[float, Meta(ge=0)] = 1e-6
+    mode: CompareMode = "tokens"
+    abs: Annotated[float, Meta(ge=0)] | None = None
+    rel: Annotated[float, Meta(ge=0)] | None = None
+    case_sensitive: bool = False
+    space_change_sensitive: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("floats", "kattis") and (self.abs is not None or self.rel is not None):
+            raise ValueError(f"`abs` and `rel` belong to the modes floats and kattis, not {self.mode}")
+        if self.mode != "kattis" and (self.case_sensitive or self.space_change_sensitive):
+            raise ValueError("`case_sensitive` and `space_change_sensitive` belong to the mode kattis")
 
 
 class PythonChecker(Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="type"):
-    """``def check(input, output, expected) -> bool``, run in a sandbox of its own. It decides alone."""
+    """``def check(input, output, expected) -> bool``, run in a sandbox of its own. It decides alone.
+
+    An exception that it raises on this output, but not on the expected one, says that it cannot read
+    the output: WRONG_ANSWER. A checker that crashes or exceeds its limits is JUDGE_ERROR.
+    """
 
     source: NonEmpty
+
+
+class ProgramChecker(Struct, frozen=True, forbid_unknown_fields=True, tag="program", tag_field="type"):
+    """A program in any supported language that decides by its exit code, in one of three protocols.
+
+    ``testlib``: arguments are the files of the input, the program's output and the expected output; exit
+    code 0 accepts; 1 (wrong), 2 (presentation), 4 (dirt), 7 (points, which are not acceptance) and 8
+    (unexpected end) refuse. ``kattis``: arguments are the files of the input and of the expected output
+    and a directory for feedback, then ``arguments``; the program's output is on standard input; 42
+    accepts, 43 refuses. ``scalebox``: the files ``stdin.txt``, ``stdout.txt`` (expected) and
+    ``answer.txt`` (the program's output) lie in the working directory; 0 accepts, any other exit code
+    refuses. Everything else (a signal, a limit, another exit code) is JUDGE_ERROR.
+    """
+
+    language: NonEmpty
+    source: NonEmpty
+    protocol: Literal["testlib", "kattis", "scalebox"]
+    arguments: list[str] = []
+
+    def __post_init__(self) -> None:
+        if self.arguments and self.protocol != "kattis":
+            raise ValueError("`arguments` are the validator flags of the kattis protocol")
+
+
+StandardCheckerName = Literal[
+    "acmp", "caseicmp", "casencmp", "casewcmp", "dcmp", "fcmp", "hcmp", "icmp", "lcmp", "ncmp",
+    "nyesno", "rcmp", "rcmp4", "rcmp6", "rcmp9", "rncmp", "uncmp", "wcmp", "yesno",
+]  # fmt: skip
+
+
+class StandardChecker(Struct, frozen=True, forbid_unknown_fields=True, tag="standard", tag_field="type"):
+    """One of the checkers that come with testlib, by name: ours, with the same rules.
+
+    See ``whetstone.judge.checkers_standard`` for what each accepts.
+    """
+
+    name: StandardCheckerName
+
+
+Checker = PythonChecker | ProgramChecker | StandardChecker
 
 
 class StdinCase(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,24 +132,57 @@ class StdinTests(Struct, frozen=True, forbid_unknown_fields=True, tag="stdin", t
 
 
 class CallCase(Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments as JSON values, and the expected return value."""
+    """Arguments as JSON values, and the expected return value.
+
+    With ``operations`` (class design problems): names of methods, called in order on one object. The
+    first is the class itself, which constructs the object. ``args`` and ``expected`` then hold one entry
+    for each operation: a list of arguments, and the value returned (null for the constructor).
+    """
 
     expected: Any
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+    operations: Annotated[list[str], Meta(min_length=1)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.operations is None:
+            return
+        _check_names(*self.operations)
+        expected = cast("list[Any] | None", self.expected if isinstance(self.expected, list) else None)
+        if expected is None or not len(self.operations) == len(self.args) == len(expected):
+            raise ValueError("`operations`, `args` and `expected` need one entry for each operation")
+        if not all(isinstance(arguments, list) for arguments in self.args):
+            raise ValueError("with `operations`, each entry of `args` is a list of arguments")
+        if self.kwargs or expected[0] is not None:
+            raise ValueError("`operations` take no `kwargs`, and the constructor's `expected` is null")
 
 
 class CallTests(Struct, frozen=True, forbid_unknown_fields=True, tag="call", tag_field="kind"):
-    """A function is called, or a method of a class constructed without arguments (LeetCode's form)."""
+    """Something of the program's is called, and what it returns is compared by value.
 
-    function: NonEmpty
+    ``function`` alone: a function. ``function`` and ``class``: a method of an object constructed without
+    arguments (LeetCode's form). ``class`` alone: every case lists ``operations`` on an object of it.
+    """
+
     cases: Annotated[list[CallCase], Meta(min_length=1)]
-    class_: str | None = msgspec.field(default=None, name="class")
+    function: NonEmpty | None = None
+    class_: NonEmpty | None = msgspec.field(default=None, name="class")
 
     def __post_init__(self) -> None:
-        for name in (self.function, self.class_):
-            if name is not None and not name.isidentifier():
-                raise ValueError(f"`{name}` is not a Python name")
+        _check_names(*[name for name in (self.function, self.class_) if name is not None])
+        if self.function is None and self.class_ is None:
+            raise ValueError("needs a `function`, or a `class` whose cases list `operations`")
+        for case in self.cases:
+            if (case.operations is None) != (self.function is not None):
+                raise ValueError("cases list `operations` exactly when there is a `class` and no `function`")
+            if case.operations is not None and case.operations[0] != self.class_:
+                raise ValueError(f"the first of `operations` constructs: it is `{self.class_}`")
+
+
+def _check_names(*names: str) -> None:
+    for name in names:
+        if not name.isidentifier():
+            raise ValueError(f"`{name}` is not a Python name")
 
 
 class AssertTests(Struct, frozen=True, forbid_unknown_fields=True, tag="assert", tag_field="kind"):
@@ -111,7 +207,70 @@ class AssertTests(Struct, frozen=True, forbid_unknown_fields=True, tag="assert",
             raise ValueError(f"`{self.entry_point}` is not a Python name")
 
 
-Tests = StdinTests | CallTests | AssertTests
+class InteractiveCase(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the interactor knows: its input, and an answer where it needs one. The program sees neither."""
+
+    input: str
+    answer: str = ""
+
+
+class PythonInteractor(Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="type"):
+    """``def interact(input, read, write) -> bool``: the other side of the conversation, and its verdict.
+
+    ``read()`` is the program's next line without its newline; it raises EOFError when the program has
+    closed its output, and that exception, uncaught, refuses the program. ``write(text)`` sends text as it
+    is, at once. With four parameters, ``interact(input, answer, read, write)``, it gets the case's answer.
+    """
+
+    source: NonEmpty
+
+
+class ProgramInteractor(Struct, frozen=True, forbid_unknown_fields=True, tag="program", tag_field="type"):
+    """A program in any supported language that reads what the tested program prints, and the reverse.
+
+    ``testlib``: arguments are the files of the case's input, of a log it may write, and of the answer;
+    exit codes are those of ``ProgramChecker``. ``kattis``: arguments are the files of input and answer and
+    a directory for feedback; 42 accepts, 43 refuses. Everything else is JUDGE_ERROR.
+    """
+
+    language: NonEmpty
+    source: NonEmpty
+    protocol: Literal["testlib", "kattis"]
+
+
+Interactor = PythonInteractor | ProgramInteractor
+
+
+class InteractiveTests(Struct, frozen=True, forbid_unknown_fields=True, tag="interactive", tag_field="kind"):
+    """Program and interactor talk through pipes; the interactor decides."""
+
+    cases: Annotated[list[InteractiveCase], Meta(min_length=1)]
+    interactor: Interactor
+
+
+Tests = StdinTests | CallTests | AssertTests | InteractiveTests
+
+
+class CaseGroup(Struct, frozen=True, forbid_unknown_fields=True):
+    """Cases by index, which count together: the weight is earned when all of them are accepted."""
+
+    cases: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
+    weight: Positive = 1.0
+
+
+class Scoring(Struct, frozen=True, forbid_unknown_fields=True):
+    """How accepted cases become a score in [0, 1]. The verdict does not depend on it.
+
+    ``fraction`` (default): the share of cases accepted. ``all``: 1 or 0. ``groups``: the weights of the
+    groups whose cases are all accepted, of the weights of all; a case may be in several groups.
+    """
+
+    mode: Literal["fraction", "all", "groups"] = "fraction"
+    groups: list[CaseGroup] = []
+
+    def __post_init__(self) -> None:
+        if (self.mode == "groups") != bool(self.groups):
+            raise ValueError("`groups` are given exactly with the mode `groups`")
 
 
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,7 +282,8 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     language: str = "python"
     starter: str | None = None
     compare: Compare = Compare()
-    checker: PythonChecker | None = None
+    checker: Checker | None = None
+    scoring: Scoring = Scoring()
     limits: Limits = Limits()
     references: list[Program] = []
     wrong: list[Program] = []
@@ -133,6 +293,11 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.checker is not None and not isinstance(self.tests, StdinTests):
             raise ValueError("`checker` decides `stdin` tests only")
+        grouped = {number for group in self.scoring.groups for number in group.cases}
+        if grouped and grouped != set(range(case_count(self))):
+            raise ValueError(
+                f"`scoring.groups` must hold every case, 0 to {case_count(self) - 1}, and no other"
+            )
 
 
 def problem_from(value: Problem | dict[str, Any]) -> Problem:

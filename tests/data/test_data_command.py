@@ -27,7 +27,7 @@ def add_problem(id: str, reference: str = RIGHT, wrong: str = WRONG) -> Problem:
     return Problem(
         id=id,
         statement="Write `add(a, b)` [bold]that[/bold] returns the sum.",
-        tests=CallTests("add", [CallCase(3, [1, 2]), CallCase(0, [0, 0])]),
+        tests=CallTests([CallCase(3, [1, 2]), CallCase(0, [0, 0])], function="add"),
         references=[Program("python", reference)],
         wrong=[Program("python", wrong)],
     )

@@ -159,7 +159,7 @@ def test_a_file_can_be_rewritten_from_itself(tmp_path: Path) -> None:
 def test_a_value_that_json_would_change_is_refused(
     tmp_path: Path, ending: str, value: Any, says: str
 ) -> None:
-    problem = make(tests=CallTests("f", [CallCase(value)]))
+    problem = make(tests=CallTests([CallCase(value)], function="f"))
     with pytest.raises(UserError, match=says):
         write_problems(tmp_path / f"p.{ending}", [problem])
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,7 @@ TOKENIZER = build_tokenizer(["def f(x):"], 300)
 PROBLEM = Problem(
     "t/double",
     "Double x.",
-    CallTests("f", [CallCase(expected=2 * x, args=[x]) for x in (0, 1, 5, -3)]),
+    CallTests([CallCase(expected=2 * x, args=[x]) for x in (0, 1, 5, -3)], function="f"),
     starter="def f(x):\n",
 )
 RIGHT = "```python\ndef f(x):\n    return 2 * x\n```"

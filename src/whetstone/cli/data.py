@@ -21,7 +21,18 @@ from whetstone.data.builtin import SET_NAMES, load_problems
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.validation import Finding, check_problems
 from whetstone.errors import UserError, did_you_mean
-from whetstone.problem import AssertTests, CallTests, Problem, Program, case_count, problem_schema
+from whetstone.problem import (
+    AssertTests,
+    CallTests,
+    Checker,
+    InteractiveTests,
+    Interactor,
+    Problem,
+    Program,
+    StandardChecker,
+    case_count,
+    problem_schema,
+)
 
 _SET_HELP = f"a problem file (.jsonl, .jsonl.gz, .parquet), or one of {', '.join(SET_NAMES)}"
 
@@ -106,8 +117,17 @@ def _page(problem: Problem) -> RenderableType:
     parts += [_code(f"reference {n}", program) for n, program in enumerate(problem.references)]
     parts += [_code(f"wrong {n}", program) for n, program in enumerate(problem.wrong)]
     if problem.checker is not None:
-        parts.append(_code("checker", Program("python", problem.checker.source)))
+        parts.append(_decider("checker", problem.checker))
+    if isinstance(problem.tests, InteractiveTests):
+        parts.append(_decider("interactor", problem.tests.interactor))
     return Group(*parts)
+
+
+def _decider(title: str, decider: Checker | Interactor) -> RenderableType:
+    if isinstance(decider, StandardChecker):
+        return Text(f"checker: {decider.name}")
+    language, protocol = getattr(decider, "language", "python"), getattr(decider, "protocol", "")
+    return _code(f"{title} ({protocol})" if protocol else title, Program(language, decider.source))
 
 
 def _tests(problem: Problem) -> RenderableType:
@@ -120,8 +140,17 @@ def _tests(problem: Problem) -> RenderableType:
         name = f"{tests.class_}().{tests.function}" if tests.class_ else tests.function
         table.title = None
         for case in tests.cases:
+            if case.operations is not None:
+                calls = [f"{o}{_json(a)}" for o, a in zip(case.operations, case.args, strict=True)]
+                table.add_row(Text("\n".join(calls)), Text("\n".join(map(_json, case.expected))))
+                continue
             values = [_json(a) for a in case.args] + [f"{k}={_json(v)}" for k, v in case.kwargs.items()]
             table.add_row(Text(f"{name}({', '.join(values)})"), Text(_json(case.expected)))
+        return table
+    if isinstance(tests, InteractiveTests):
+        table = Table("input", "answer")
+        for case in tests.cases:
+            table.add_row(Text(case.input), Text(case.answer), end_section=True)
         return table
     for case in tests.cases:
         table.add_row(Text(case.input), Text(case.output), end_section=True)

@@ -12,26 +12,41 @@ from whetstone.problem import (
     AssertTests,
     CallCase,
     CallTests,
+    CaseGroup,
     Compare,
+    InteractiveCase,
+    InteractiveTests,
     Limits,
     Problem,
     Program,
+    ProgramChecker,
+    ProgramInteractor,
     PythonChecker,
+    PythonInteractor,
+    Scoring,
+    StandardChecker,
     StdinCase,
     StdinTests,
 )
 
 _STRUCTS_AT: dict[str, tuple[type[Struct], ...]] = {
     "": (Problem,),
-    "tests": (StdinTests, CallTests, AssertTests),
-    "tests.cases": (StdinCase, CallCase),
+    "tests": (StdinTests, CallTests, AssertTests, InteractiveTests),
+    "tests.cases": (StdinCase, CallCase, InteractiveCase),
+    "tests.interactor": (PythonInteractor, ProgramInteractor),
     "compare": (Compare,),
-    "checker": (PythonChecker,),
+    "checker": (PythonChecker, ProgramChecker, StandardChecker),
+    "scoring": (Scoring,),
+    "scoring.groups": (CaseGroup,),
     "limits": (Limits,),
     "references": (Program,),
     "wrong": (Program,),
 }
-_TAGS = {"tests.kind": ("stdin", "call", "assert"), "checker.type": ("python",)}
+_TAGS = {
+    "tests.kind": ("stdin", "call", "assert", "interactive"),
+    "tests.interactor.type": ("python", "program"),
+    "checker.type": ("python", "program", "standard"),
+}
 
 
 def explain(error: msgspec.ValidationError) -> str:

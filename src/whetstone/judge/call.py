@@ -1,4 +1,4 @@
-"""Judging a ``call`` case: arguments in, a plain value out, compared by value here."""
+"""Judging a ``call`` case: arguments in, plain values out, compared by value here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from whetstone.verdict import CaseJudgement, Verdict
 def judge_call(
     boxes: Boxes, problem: Problem, tests: CallTests, test: CallCase, source: str
 ) -> CaseJudgement:
-    """Call the program's function with a case's arguments and judge what it returned. Raises SandboxFault."""
+    """Call a function, or operations on a class, and judge what they return. Raises SandboxFault."""
     limits = problem.limits
-    payload = encode([source, tests.function, tests.class_, test.args, test.kwargs])
+    payload = encode([source, tests.function, tests.class_, test.args, test.kwargs, test.operations])
     job = harness_job("call", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
     result = boxes.programs.run(job)
     failed = limit_exceeded(result)
@@ -26,15 +26,17 @@ def judge_call(
         return failed
     if result.result == COMPILE_ERROR:
         return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
-    return crashed(result) or _judge_answer(result, test.expected)
+    return crashed(result) or _judge_answer(result, test)
 
 
-def _judge_answer(result: RunResult, expected: object) -> CaseJudgement:
+def _judge_answer(result: RunResult, test: CallCase) -> CaseJudgement:
     match _decoded(result.result):
-        case ["value", value]:
-            if equal(value, expected):
+        case ["value", value] if test.operations is None:
+            if equal(value, test.expected):
                 return case(result, Verdict.ACCEPTED)
-            return case(result, Verdict.WRONG_ANSWER, f"got {show(value)}, expected {show(expected)}")
+            return case(result, Verdict.WRONG_ANSWER, _difference(value, test.expected))
+        case ["values", list() as values] if test.operations is not None:
+            return _judge_operations(result, test.operations, cast("list[Any]", values), test.expected)
         case ["unplain", str() as text]:
             return case(result, Verdict.WRONG_ANSWER, f"returned {text}")
         case ["raised", str() as text]:
@@ -46,6 +48,28 @@ def _judge_answer(result: RunResult, expected: object) -> CaseJudgement:
             said = last_line(result.stderr)
             reason = "the program ended before its function returned" + (f": {said}" if said else "")
             return case(result, Verdict.RUNTIME_ERROR, reason)
+
+
+def _judge_operations(
+    result: RunResult, operations: list[str], values: list[Any], expected: list[Any]
+) -> CaseJudgement:
+    """Every operation's value, each in its own encoding, against what is expected of it."""
+    if len(values) != len(operations):
+        reason = f"{len(values)} operations returned, of {len(operations)}"
+        return case(result, Verdict.WRONG_ANSWER, reason)
+    for number, (name, data, wanted) in enumerate(zip(operations, values, expected, strict=True)):
+        place = f"operation {number + 1}, {name}"
+        try:
+            value = decode(data) if type(data) is bytes else ...
+        except WireError as error:
+            return case(result, Verdict.WRONG_ANSWER, f"{place}: {error}")
+        if not equal(value, wanted):
+            return case(result, Verdict.WRONG_ANSWER, f"{place}: {_difference(value, wanted)}")
+    return case(result, Verdict.ACCEPTED)
+
+
+def _difference(value: object, expected: object) -> str:
+    return f"got {show(value)}, expected {show(expected)}"
 
 
 def _decoded(data: bytes) -> list[Any]:

@@ -16,6 +16,7 @@ from whetstone.problem import Compare
 _NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(?:[eE]([+-]?[0-9]+))?")
 # An expected 007 was padded on purpose: its width is part of the answer, unless numbers were asked for.
 _PADDED = re.compile(rb"[+-]?0[0-9]+")
+_TOLERANCE = 1e-6
 _BLANK = b" \t\r\v\f"
 # A tolerance is applied in double precision: this absorbs the rounding of the bounds themselves.
 _SLACK = 1 + 1e-9
@@ -94,8 +95,9 @@ def _tokens_match(output: bytes, expected: bytes, mode: str, rule: Compare) -> b
         return True
     integer = wanted[3] is None and wanted[4] is None and wanted[5] is None
     if mode == "floats":
-        return _within(left, right, rule.abs, rule.rel)
-    return not integer and _within(left, right, 1e-6, 1e-6)
+        given = (_TOLERANCE if bound is None else bound for bound in (rule.abs, rule.rel))
+        return _within(left, right, *given)
+    return not integer and _within(left, right, _TOLERANCE, _TOLERANCE)
 
 
 _Decimal = tuple[bool, bytes, int]

@@ -23,7 +23,7 @@ from whetstone.judge.boxes import Boxes
 from whetstone.judge.call import judge_call
 from whetstone.judge.outcome import judge_failure
 from whetstone.judge.stdin import judge_stdin
-from whetstone.problem import CallTests, Problem, Program, StdinTests, case_count
+from whetstone.problem import CallTests, InteractiveTests, Problem, Program, StdinTests, case_count
 from whetstone.sandbox import SandboxFault
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
@@ -106,6 +106,8 @@ def _attempt(
             return judge_stdin(boxes, problem, tests.cases[number], source)
         if isinstance(tests, CallTests):
             return judge_call(boxes, problem, tests, tests.cases[number], source)
+        if isinstance(tests, InteractiveTests):
+            return judge_failure("interactive problems are not judged yet")
         return judge_assert(boxes, problem, tests, number, source)
     except SandboxFault as fault:
         return judge_failure(f"the sandbox failed: {fault}")

@@ -6,7 +6,7 @@ from whetstone.judge.boxes import Boxes, harness_job
 from whetstone.judge.compare import compare
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
 from whetstone.judge.values import WireError, decode, encode
-from whetstone.problem import Problem, StdinCase
+from whetstone.problem import Problem, PythonChecker, StdinCase
 from whetstone.sandbox import Ended, Job, RunResult
 from whetstone.verdict import CaseJudgement, Verdict
 
@@ -27,6 +27,8 @@ def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, source: str) ->
     failed = failed or crashed(result)
     if failed is not None:
         return failed
+    if problem.checker is not None and not isinstance(problem.checker, PythonChecker):
+        return judge_failure(f"checkers like {problem.checker} are not run yet")
     if problem.checker is not None:
         return _checked(boxes, problem.checker.source, test, result)
     right, reason = compare(result.stdout, test.output, problem.compare)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from whetstone.errors import UserError
-from whetstone.problem import AssertTests, CallTests, Problem
+from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem
 from whetstone.recipe import WorkflowSection
 
 THINK_ANSWER = (
@@ -39,11 +39,21 @@ def instruction(problem: Problem) -> str:
     """How the tests will use the program, in one or two sentences."""
     tests = problem.tests
     if isinstance(tests, CallTests):
-        name = f"class `{tests.class_}` with the method" if tests.class_ else "Python function"
-        return f"Write the {name} `{tests.function}`. Reply with the code only, in one Python code block."
+        name = f"Python function `{tests.function}`"
+        if tests.function is None:
+            name = f"class `{tests.class_}`"
+        elif tests.class_ is not None:
+            name = f"class `{tests.class_}` with the method `{tests.function}`"
+        return f"Write the {name}. Reply with the code only, in one Python code block."
     if isinstance(tests, AssertTests):
         name = f"Write `{tests.entry_point}` in Python." if tests.entry_point else "Write it in Python."
         return f"{name} Reply with the code only, in one Python code block."
+    if isinstance(tests, InteractiveTests):
+        return (
+            "Write a complete Python program that talks to the judge: it prints to standard output, "
+            "flushing every line, and reads the replies from standard input. "
+            "Reply with the code only, in one Python code block."
+        )
     return (
         "Write a complete Python program that reads standard input and prints the answer. "
         "Reply with the code only, in one Python code block."

@@ -1,8 +1,10 @@
-"""Inside the locked child: call one function of the program and hand out its value.
+"""Inside the locked child: call one function of the program, or operations on one object, and hand out
+what they return.
 
 The expected value never comes here. What leaves is inert data in the ``values`` codec:
-``["value", v]``, ``["raised", text]``, ``["missing", name]`` or ``["unplain", text]``; or the bytes
-``compile_error``. The program could write these itself: they are an answer, not a verdict.
+``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``,
+``["missing", name]`` or ``["unplain", text]``; or the bytes ``compile_error``. The program could write
+these itself: they are an answer, not a verdict.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ _PRELUDE_NAMES = {
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Load, call, write, and leave at once: threads the program left behind have no say."""
-    source, function, class_name, args, kwargs = decode(payload)
+    source, function, class_name, args, kwargs, operations = decode(payload)
     try:
-        answer = _answer(source, function, class_name, args, kwargs)
+        scope = load_program(source, _prelude() if class_name else None)
+        if operations:
+            answer = _operate(scope, operations, args)
+        else:
+            answer = _call(scope, function, class_name, args, kwargs)
         data = encode(answer)
     except CompileFailure:
         data = COMPILE_ERROR
@@ -54,10 +60,9 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     os._exit(0)
 
 
-def _answer(
-    source: str, function: str, class_name: str | None, args: list[Any], kwargs: dict[str, Any]
+def _call(
+    scope: dict[str, Any], function: str, class_name: str | None, args: list[Any], kwargs: dict[str, Any]
 ) -> list[Any]:
-    scope = load_program(source, _prelude() if class_name else None)
     owner = class_name or function
     if owner not in scope:
         return ["missing", owner]
@@ -68,6 +73,22 @@ def _answer(
         if target is None:
             return ["missing", f"{class_name}.{function}"]
     return ["value", _materialised(target(*args, **kwargs))]
+
+
+def _operate(scope: dict[str, Any], operations: list[str], args: list[list[Any]]) -> list[Any]:
+    """Construct an object of the class that the first operation names, and call the others on it."""
+    class_name = operations[0]
+    if class_name not in scope:
+        return ["missing", class_name]
+    instance = scope[class_name](*args[0])
+    returned = [encode(None)]
+    for name, arguments in zip(operations[1:], args[1:], strict=True):
+        method = getattr(instance, name, None)
+        if method is None:
+            return ["missing", f"{class_name}.{name}"]
+        # Encoded at once: a later operation may change the very object that this one returned.
+        returned.append(encode(_materialised(method(*arguments))))
+    return ["values", returned]
 
 
 def _materialised(value: Any) -> Any:
