@@ -62,8 +62,6 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     space_change_sensitive: bool = False
 
     def __post_init__(self) -> None:
-        if self.mode not in ("floats", "kattis") and (self.abs is not None or self.rel is not None):
-            raise ValueError(f"`abs` and `rel` belong to the modes floats and kattis, not {self.mode}")
         if self.mode != "kattis" and (self.case_sensitive or self.space_change_sensitive):
             raise ValueError("`case_sensitive` and `space_change_sensitive` belong to the mode kattis")
 

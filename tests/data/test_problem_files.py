@@ -20,10 +20,14 @@ from whetstone.problem import (
     CallCase,
     CallTests,
     Compare,
+    InteractiveCase,
+    InteractiveTests,
     Limits,
     Problem,
     Program,
+    ProgramInteractor,
     PythonChecker,
+    PythonInteractor,
     StdinCase,
     StdinTests,
 )
@@ -41,13 +45,40 @@ programs = st.builds(Program, st.sampled_from(["python", "cpp"]), text)
 stdin_tests = st.builds(StdinTests, st.lists(st.builds(StdinCase, text, text), min_size=1, max_size=3))
 call_tests = st.builds(
     CallTests,
-    names,
     st.lists(
         st.builds(CallCase, values, st.lists(values, max_size=3), st.dictionaries(names, values, max_size=2)),
         min_size=1,
         max_size=3,
     ),
+    names,
     st.none() | names,
+)
+
+
+def _design_case(calls: list[tuple[str, list[object], object]]) -> CallCase:
+    first, *others = calls
+    operations = ["Thing", *[name for name, _, _ in others]]
+    return CallCase(
+        [None, *[value for _, _, value in others]], [args for _, args, _ in calls], {}, operations
+    )
+
+
+design_tests = st.builds(
+    CallTests,
+    st.lists(
+        st.lists(st.tuples(names, st.lists(values, max_size=2), values), min_size=1, max_size=3).map(
+            _design_case
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+    class_=st.just("Thing"),
+)
+interactive_tests = st.builds(
+    InteractiveTests,
+    st.lists(st.builds(InteractiveCase, text, text), min_size=1, max_size=3),
+    st.builds(PythonInteractor, text.filter(bool))
+    | st.builds(ProgramInteractor, st.just("cpp"), text.filter(bool), st.sampled_from(["testlib", "kattis"])),
 )
 assert_tests = st.builds(
     AssertTests,
@@ -59,7 +90,7 @@ problems = st.builds(
     Problem,
     id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
     statement=text,
-    tests=st.one_of(stdin_tests, call_tests, assert_tests),
+    tests=st.one_of(stdin_tests, call_tests, design_tests, assert_tests, interactive_tests),
     language=st.sampled_from(["python", "cpp"]),
     starter=st.none() | text,
     compare=st.builds(Compare, mode=st.sampled_from(["tokens", "exact", "floats"])),
@@ -172,7 +203,10 @@ def test_a_value_that_json_would_change_is_refused(
         ({"limits": {"cpu": 1}}, "unknown field `limits.cpu`; did you mean `cpu_s`?"),
         ({"limits": {"cpu_s": 0}}, "`limits.cpu_s`"),
         ({"wrong": [{"language": "python", "src": ""}]}, "unknown field `wrong[0].src`"),
-        ({"tests": {"kind": "cal", "cases": []}}, "not one of stdin, call, assert; did you mean `call`?"),
+        (
+            {"tests": {"kind": "cal", "cases": []}},
+            "not one of stdin, call, assert, interactive; did you mean `call`?",
+        ),
         (
             {"tests": {"kind": "stdin", "cases": []}},
             "`tests.cases` is empty; a problem needs at least one test",
