@@ -56,7 +56,7 @@ call_tests = st.builds(
 
 
 def _design_case(calls: list[tuple[str, list[object], object]]) -> CallCase:
-    first, *others = calls
+    others = calls[1:]
     operations = ["Thing", *[name for name, _, _ in others]]
     return CallCase(
         [None, *[value for _, _, value in others]], [args for _, args, _ in calls], {}, operations
