@@ -6,11 +6,13 @@ from whetstone.sandbox.probe import ProbeResult, probe
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
 from whetstone.sandbox.tiers import detect_tier
+from whetstone.sandbox.zygote.profile import Profile
 
 __all__ = [
     "Ended",
     "Job",
     "ProbeResult",
+    "Profile",
     "Run",
     "RunLimits",
     "RunResult",

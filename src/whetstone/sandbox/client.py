@@ -11,6 +11,7 @@ from whetstone.sandbox.job import Job, RunResult, SandboxFault, Tier
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
 from whetstone.sandbox.tiers import BUILTIN_HARNESSES, start_at, start_strongest, unavailable
+from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 
 class Sandbox:
@@ -20,6 +21,7 @@ class Sandbox:
         self,
         harnesses: Mapping[str, Path],
         *,
+        profile: Profile = PYTHON,
         tier: Tier | None = None,
         minimum_tier: Tier = Tier.RESTRICTED,
         stop_fd: int | None = None,
@@ -27,25 +29,27 @@ class Sandbox:
         """Start the fork-server and prove it by a run.
 
         ``harnesses`` maps names to Python files that import nothing but the standard library; the
-        builtin ``script`` is always there. ``tier`` asks for exactly that tier, None for the strongest
+        builtin ``script`` and ``execute`` are always there. ``profile`` says what programs may read,
+        execute and import. ``tier`` asks for exactly that tier, None for the strongest
         that works. When ``stop_fd`` (the caller's) becomes readable, what runs is ended and Stopped raised.
         Raises SandboxUnavailable if the machine does not offer it, ValueError for a
-        harness called ``script``.
+        harness that is called like a builtin one.
         """
         if taken := BUILTIN_HARNESSES.keys() & harnesses.keys():
             raise ValueError(f"harness names {sorted(taken)} are builtin; choose others")
         self._harnesses = {**BUILTIN_HARNESSES, **harnesses}
         self._stop_fd = stop_fd
+        self._profile = profile
         self._number = 0
         self._run: Run | None = None
         self._closed = False
         if tier is None:
-            self._server = start_strongest(self._harnesses, minimum_tier)
+            self._server = start_strongest(self._harnesses, minimum_tier, profile)
         elif tier < minimum_tier:
             raise unavailable(minimum_tier, {tier: f"asked for, but below the minimum {minimum_tier.label}"})
         else:
             try:
-                self._server = start_at(tier, self._harnesses)
+                self._server = start_at(tier, self._harnesses, profile)
             except StartRefused as refused:
                 raise unavailable(tier, {tier: str(refused)}) from None
         self.tier = self._server.tier
@@ -74,7 +78,7 @@ class Sandbox:
 
     def _fresh_server(self) -> ForkServer:
         try:
-            return ForkServer(self.tier, self._harnesses)
+            return ForkServer(self.tier, self._harnesses, self._profile)
         except StartRefused as refused:
             raise SandboxFault(f"no new fork-server could be started: {refused}") from None
 

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from whetstone.sandbox.job import SandboxFault, Tier
 from whetstone.sandbox.zygote import scratch, wire
+from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 _BOOT = Path(__file__).parent / "zygote" / "boot.py"
 _START_TIMEOUT_S = 60.0
@@ -28,9 +30,10 @@ class StartRefused(Exception):
 class ForkServer:
     """A running fork-server of one tier. It is a fresh interpreter, never a fork of this process."""
 
-    def __init__(self, tier: Tier, harnesses: Mapping[str, Path]) -> None:
+    def __init__(self, tier: Tier, harnesses: Mapping[str, Path], profile: Profile = PYTHON) -> None:
         """Start it and wait until it serves. Raises StartRefused."""
         self.tier = tier
+        self.profile = profile
         self.alive = True
         self._names = {name: index for index, name in enumerate(harnesses)}
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
@@ -39,6 +42,7 @@ class ForkServer:
             "tier": tier.label,
             "directory": self.directory,
             "control": theirs.fileno(),
+            "profile": asdict(profile),
             "harnesses": [(name, str(path.resolve())) for name, path in harnesses.items()],
         }
         with theirs:

@@ -118,7 +118,7 @@ class Run:
             job.link is not None,
             ceil(limits.cpu_s) + 2,
             limits.memory_bytes,
-            lockdown.TMP_BYTES,
+            self.server.profile.tmp_bytes,
         )
         given: list[int] = []
         kept: list[int] = []
@@ -219,7 +219,7 @@ class Run:
         if self._disk_countdown:
             return False
         self._disk_countdown = _DISK_EVERY_TICKS
-        return disk_usage(self.server.directory) > lockdown.TMP_BYTES
+        return disk_usage(self.server.directory) > self.server.profile.tmp_bytes
 
     def _ask_for_meter(self) -> None:
         if not self._asked:

@@ -10,18 +10,23 @@ from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import Ended, Job, RunLimits, SandboxFault, Tier
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 SCRIPT = "script"
-BUILTIN_HARNESSES = {SCRIPT: Path(__file__).with_name("harness_script.py")}
+EXECUTE = "execute"
+BUILTIN_HARNESSES = {
+    SCRIPT: Path(__file__).with_name("harness_script.py"),
+    EXECUTE: Path(__file__).with_name("harness_execute.py"),
+}
 
 _PROOF = Job(SCRIPT, b"print(6 * 7)", RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1024))
 # What this machine refused before, with the reason: not asked again in this process.
 _refusals: dict[Tier, str] = {}
 
 
-def start_at(tier: Tier, harnesses: Mapping[str, Path]) -> ForkServer:
+def start_at(tier: Tier, harnesses: Mapping[str, Path], profile: Profile = PYTHON) -> ForkServer:
     """Start a fork-server of exactly this tier and prove it by a run. Raises StartRefused."""
-    server = ForkServer(tier, harnesses)
+    server = ForkServer(tier, harnesses, profile)
     try:
         [result] = supervise([Run(server, _PROOF, 0)])
     except SandboxFault as fault:
@@ -33,7 +38,7 @@ def start_at(tier: Tier, harnesses: Mapping[str, Path]) -> ForkServer:
     return server
 
 
-def start_strongest(harnesses: Mapping[str, Path], minimum: Tier) -> ForkServer:
+def start_strongest(harnesses: Mapping[str, Path], minimum: Tier, profile: Profile = PYTHON) -> ForkServer:
     """Start a fork-server of the strongest tier that works here.
 
     Raises SandboxUnavailable, with what each tier was refused, if that is below ``minimum``.
@@ -44,7 +49,7 @@ def start_strongest(harnesses: Mapping[str, Path], minimum: Tier) -> ForkServer:
         if tier in _refusals:
             continue
         try:
-            return start_at(tier, harnesses)
+            return start_at(tier, harnesses, profile)
         except StartRefused as refused:
             _refusals[tier] = str(refused)
     raise unavailable(minimum, {tier: why for tier, why in _refusals.items() if tier >= minimum})

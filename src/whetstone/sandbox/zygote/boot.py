@@ -1,6 +1,6 @@
 """Entry of the fork-server: ``python -I -S boot.py REQUEST``; not to be imported.
 
-REQUEST is JSON: ``{"tier", "directory", "control": fd, "harnesses": [[name, path], ...]}``.
+REQUEST is JSON: ``{"tier", "directory", "control": fd, "profile": {...}, "harnesses": [[name, path], ...]}``.
 """
 
 import importlib.util
@@ -39,9 +39,10 @@ def main() -> None:
     raise_stack_limit()
     load_package()
     request = json.loads(sys.argv[1])
-    control = socket.socket(fileno=request["control"])
+    control = socket.socket(fileno=request.pop("control"))
+    harnesses = request.pop("harnesses")
     start = importlib.import_module(f"{PACKAGE}.start")
-    start.start(control, request["tier"], request["directory"], request["harnesses"])
+    start.start(control, request, harnesses)
 
 
 main()

@@ -10,9 +10,15 @@ import sys
 
 from . import kernel
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
+from .profile import Profile
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo")
+# What executed programs find as well: the system's programs, its C headers, and the links between them.
+_PROGRAMS = (
+    *("/bin", "/usr/bin", "/usr/libexec", "/usr/include", "/usr/local/lib", "/usr/local/lib64"),
+    *("/usr/local/libexec", "/usr/local/include", "/etc/alternatives", "/etc/ld.so.cache"),
+)
 # A tmpfs put on this directory is reached by the Landlock rule on its parent; a rule on the
 # directory itself would be left behind below the mount.
 WRITABLE_PARENT = "/w"
@@ -34,11 +40,16 @@ def python_home() -> str:
     return os.path.realpath(sys.base_prefix)
 
 
-def readable_paths() -> list[str]:
-    """What a program may read: the system's libraries, and the interpreter's if it has its own."""
-    home = os.path.join(python_home(), "lib")
-    paths = [path for path in _LIBRARIES if os.path.isdir(path)]
-    return paths if home in _LIBRARIES else [*paths, home]
+def readable_paths(profile: Profile) -> list[str]:
+    """What a program may read: the system's libraries, the interpreter's, and what its profile adds."""
+    system = (*_LIBRARIES, *(_PROGRAMS if profile.execute else ()))
+    paths = [path for path in system if os.path.lexists(path)]
+    for path in (home := os.path.join(python_home(), "lib"), *profile.reads):
+        beneath = any(path == other or path.startswith(other + "/") for other in paths)
+        # What this tier's user cannot reach is not there.
+        if not beneath and (path == home or os.access(path, os.R_OK)):
+            paths.append(path)
+    return paths
 
 
 def _work_place(sources: list[str]) -> str:
@@ -57,22 +68,26 @@ def _bind(source: str, target: str) -> None:
     kernel.mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | kept)
 
 
-def _place_directory(path: str, root: str, home: str) -> None:
+def _place(path: str, root: str, home: str) -> None:
     target = root + path
     if os.path.islink(path):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.symlink(os.readlink(path), target)
         return
-    os.makedirs(target, exist_ok=True)
+    if path == home or os.path.isdir(path):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     # The interpreter's tree may lie under a directory that we can no longer walk through (a home
     # of mode 0700): it is reached through the working directory, which was set before.
     _bind("./lib" if path == home else path, target)
 
 
-def enter() -> None:
+def enter(profile: Profile) -> None:
     """Build the root and move into it: in a fresh mount namespace, from within ``python_home``."""
     home = os.path.join(python_home(), "lib")
-    sources = readable_paths()
+    sources = readable_paths(profile)
     kernel.mount("none", "/", None, MS_REC | MS_PRIVATE)
     root = _work_place([*sources, "/dev"])
     kernel.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=0755")
@@ -81,7 +96,7 @@ def enter() -> None:
     os.symlink(TMP[1:], root + "/tmp")
     os.mkdir(root + "/dev", 0o755)
     for path in sources:
-        _place_directory(path, root, home)
+        _place(path, root, home)
     for device in DEVICES:
         os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
         kernel.mount(device, root + device, None, MS_BIND)
@@ -92,8 +107,8 @@ def enter() -> None:
     kernel.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def mount_tmp(size_bytes: int, uid: int, gid: int) -> None:
+def mount_tmp(size_bytes: int, uid: int, gid: int, *, execute: bool) -> None:
     """Give this process, in a mount namespace of its own, a fresh /tmp and go there."""
     options = f"size={size_bytes},nr_inodes=4096,mode=0700,uid={uid},gid={gid}"
-    kernel.mount("tmpfs", TMP, "tmpfs", MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC, options)
+    kernel.mount("tmpfs", TMP, "tmpfs", MS_NOSUID | MS_NODEV | (0 if execute else kernel.MS_NOEXEC), options)
     os.chdir(TMP)

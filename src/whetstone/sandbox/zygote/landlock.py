@@ -11,7 +11,7 @@ from . import kernel
 
 _VERSION_QUESTION = 1
 _PATH_BENEATH = 1
-_WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
 _TRUNCATE = 1 << 14
 # Rights grow with the interface version: 13 at first, then REFER, TRUNCATE, and IOCTL_DEV.
@@ -60,10 +60,11 @@ class Ruleset:
         finally:
             os.close(fd)
 
-    def allow_reading(self, paths: Iterable[str]) -> None:
-        """Let directories be read with all beneath; nothing there can be executed as a program."""
+    def allow_reading(self, paths: Iterable[str], *, execute: bool = False) -> None:
+        """Let files, and directories with all beneath, be read; executed as programs only if so wanted."""
+        file_rights = _READ_FILE | (_EXECUTE if execute else 0)
         for path in paths:
-            self._allow(path, _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE)
+            self._allow(path, file_rights | _READ_DIR if os.path.isdir(path) else file_rights)
 
     def allow_devices(self, paths: Iterable[str]) -> None:
         """Let device files be read and written."""

@@ -11,6 +11,7 @@ from . import jail, kernel
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .landlock import Ruleset, version
 from .lockdown import Confinement, set_common_limits
+from .profile import Profile
 from .seccomp import Filter, ProgramFilter, allow_list
 
 ROOT, USERNS, RESTRICTED = "root", "userns", "restricted"
@@ -26,6 +27,12 @@ class Request:
     tier: str
     directory: str
     """The private directory to use where there are no namespaces; else empty."""
+    profile: Profile
+
+    @property
+    def jailed(self) -> bool:
+        """Whether there are namespaces, with a root directory of their own."""
+        return self.tier != RESTRICTED
 
 
 def slot_uid() -> int:
@@ -94,7 +101,7 @@ def _enter_jail(request: Request) -> int | None:
     _continue_as_first_process()
     try:
         socket.sethostname("sandbox")
-        jail.enter()
+        jail.enter(request.profile)
     except OSError as error:
         raise kernel.refused_by("new root", error) from None
     return uid
@@ -102,13 +109,13 @@ def _enter_jail(request: Request) -> int | None:
 
 def _file_rules(request: Request) -> Ruleset | None:
     """Landlock for the children. With a root of their own it is a second wall, otherwise the only one."""
-    jailed = request.tier != RESTRICTED
-    if jailed and not version():
+    if request.jailed and not version():
         return None
     rules = Ruleset()
-    rules.allow_reading(jail.readable_paths())
+    paths = jail.readable_paths(request.profile)
+    rules.allow_reading(paths, execute=request.profile.execute)
     rules.allow_devices(jail.DEVICES)
-    rules.allow_everything_in(jail.WRITABLE_PARENT if jailed else request.directory)
+    rules.allow_everything_in(jail.WRITABLE_PARENT if request.jailed else request.directory)
     return rules
 
 
@@ -117,7 +124,7 @@ def enter(request: Request) -> Confinement:
 
     Raises StepRefused with the step that this machine does not allow.
     """
-    jailed = request.tier != RESTRICTED
+    profile, jailed = request.profile, request.jailed
     uid = _enter_jail(request) if jailed else None
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")  # forks inherit it
@@ -126,9 +133,11 @@ def enter(request: Request) -> Confinement:
     directory = jail.TMP if jailed else request.directory
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
-    return Confinement(jailed, uid, directory, _file_rules(request), ProgramFilter(jailed=jailed))
+    os.environ.update(profile.environment)
+    program_filter = ProgramFilter(jailed=jailed, processes=profile.processes)
+    return Confinement(profile, jailed, uid, directory, _file_rules(request), program_filter)
 
 
-def filter_self(*, jailed: bool) -> None:
+def filter_self(request: Request) -> None:
     """Give up every system call that neither we nor a child will need."""
-    Filter(allow_list(jailed=jailed)).install("seccomp")
+    Filter(allow_list(jailed=request.jailed, execute=request.profile.execute)).install("seccomp")

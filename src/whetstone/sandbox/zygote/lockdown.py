@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from . import jail, kernel, wire
 from .landlock import Ruleset
+from .profile import Profile
 from .seccomp import ProgramFilter
 
-TMP_BYTES = 64 << 20
 MAX_THREADS = 512
 MAX_OPEN_FILES = 256
 _ADDRESS_SPACE_SLACK = 4 << 30
+_ADDRESS_SPACE_SLACK_OF_RUNTIMES = 1 << 40  # runtimes reserve far more than they use
 _UNLIMITED = resource.RLIM_INFINITY
 _CEILINGS = {
     kind: resource.getrlimit(kind)[1]
@@ -29,6 +30,7 @@ _CEILINGS = {
 class Confinement:
     """What every child of this fork-server is bound to."""
 
+    profile: Profile
     jailed: bool
     """In namespaces with a root of their own; otherwise in a private directory of the host."""
     uid: int | None
@@ -55,14 +57,15 @@ def set_common_limits() -> None:
     _limit(resource.RLIMIT_MSGQUEUE, 0, 0)
 
 
-def set_limits(limits: tuple[int, int, int], *, own_uid: bool) -> None:
+def set_limits(limits: tuple[int, int, int], *, own_uid: bool, execute: bool) -> None:
     """Backstops behind the limits that are measured from outside.
 
     ``limits`` are CPU seconds, memory bytes and file bytes. Address space gets room beyond the memory
     limit, because only resident memory is to count: reserved space and thread stacks are free.
     """
     cpu_s, memory_bytes, file_bytes = limits
-    address_space = 2 * memory_bytes + _ADDRESS_SPACE_SLACK
+    slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if execute else _ADDRESS_SPACE_SLACK
+    address_space = 2 * memory_bytes + slack
     _limit(resource.RLIMIT_AS, address_space, address_space)
     _limit(resource.RLIMIT_STACK, memory_bytes, _UNLIMITED)
     _limit(resource.RLIMIT_CPU, cpu_s, cpu_s)
@@ -90,14 +93,15 @@ def confine(rules: Confinement, limits: tuple[int, int, int], status_fd: int, *,
     if rules.jailed:
         kernel.unshare(kernel.CLONE_NEWNS, "mount namespace of a run")
         uid = os.getuid() if rules.uid is None else rules.uid
-        jail.mount_tmp(limits[2], uid, uid if rules.uid is not None else os.getgid())
+        gid = uid if rules.uid is not None else os.getgid()
+        jail.mount_tmp(limits[2], uid, gid, execute=rules.profile.execute)
     else:
         os.chdir(rules.directory)
     if rules.uid is not None:
         os.setresgid(rules.uid, rules.uid, rules.uid)
         os.setresuid(rules.uid, rules.uid, rules.uid)
     kernel.drop_capabilities()
-    set_limits(limits, own_uid=rules.uid is not None)
+    set_limits(limits, own_uid=rules.uid is not None, execute=rules.profile.execute)
     rules.program_filter.set_pid(os.getpid())
     if rules.ruleset is not None:
         rules.ruleset.restrict_self()

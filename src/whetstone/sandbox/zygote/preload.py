@@ -11,6 +11,7 @@ import importlib
 import sys
 
 from . import kernel
+from .profile import Profile
 
 MODULES = (
     *("abc", "array", "ast", "base64", "binascii", "bisect", "builtins", "cmath", "codecs", "collections"),
@@ -71,13 +72,18 @@ main()
 """
 
 
-def load() -> None:
-    """Import what programs use, run a small one, and settle the interpreter for forking."""
-    for name in MODULES:
+def load(profile: Profile) -> None:
+    """Import what Python programs use, and run a small one. Nothing where programs are executed."""
+    if profile.execute:
+        return
+    sys.path += profile.import_from
+    for name in (*MODULES, *profile.imports):
         try:
             importlib.import_module(name)
-        except ImportError:
-            continue  # an interpreter built without an optional module runs programs all the same
+        except Exception:
+            # An interpreter without an optional module runs programs all the same; one that needs a
+            # broken package meets its error there.
+            continue
     site = sys.modules["site"]
     site.setquit()  # -S leaves out `exit`, `quit` and `help`, which programs use
     site.setcopyright()

@@ -12,7 +12,7 @@ import os
 import struct
 
 from . import kernel
-from .syscall_numbers import CONDITIONAL, HARMLESS, SET_UP, X86_64, audit_arch, number
+from .syscall_numbers import CONDITIONAL, EXECUTING, HARMLESS, SET_UP, X86_64, audit_arch, number
 
 _INSTRUCTION = struct.Struct("=HBBI")
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -21,6 +21,7 @@ _NR_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_BIT = 0x40000000
 
 _CLONE_THREAD = 0x00010000
+_CLONE_NEW_ANY = 0x7E020000  # mount, cgroup, uts, ipc, user, pid and net namespaces
 _AF_UNIX, _SOCK_STREAM, _SOCK_FLAGS = 1, 1, 0o2004000
 # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY: each can send a signal to another process.
 _SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
@@ -78,6 +79,10 @@ def _allow_threads_only() -> Code:
     return [*_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), *_ret(_ALLOW), *_fail(errno.EPERM)]
 
 
+def _fail_if_new_namespace() -> Code:
+    return [*_argument(0), (_ANY_BIT, 0, 1, _CLONE_NEW_ANY), *_fail(errno.EPERM), *_ret(_ALLOW)]
+
+
 def _fail_if_truncating_unread(index: int) -> Code:
     """Opening for reading with O_TRUNC empties a file that Landlock's first versions let one only read."""
     compare = (_AND, 0, 0, _ACCESS_MODE_AND_TRUNCATE), (_EQUAL, 0, 1, os.O_TRUNC)
@@ -90,7 +95,7 @@ def _on_call(name: str, block: Code) -> Code:
     return [] if nr is None else [(_EQUAL, 0, len(block), nr), *block]
 
 
-def allow_list(*, jailed: bool) -> Code:
+def allow_list(*, jailed: bool, execute: bool) -> Code:
     """What the fork-server and its children may call at all; anything else is ENOSYS.
 
     A foreign architecture's calls (and x32) kill: their numbers mean something else.
@@ -103,16 +108,20 @@ def allow_list(*, jailed: bool) -> Code:
     code += _on_call("ioctl", _allow_if_argument_in(1, _HARMLESS_IOCTL, errno.ENOTTY))
     code += _on_call("socketpair", _allow_stream_socketpair())
     left_out = (*_BEFORE_THE_FILTER, *CONDITIONAL, *(() if jailed else _ONLY_FOR_JAILS))
-    for name in (*HARMLESS, *SET_UP):
+    for name in (*HARMLESS, *SET_UP, *(EXECUTING if execute else ())):
         if name not in left_out:
             code += _on_call(name, _ret(_ALLOW))
     return code + _fail(errno.ENOSYS)
 
 
-def take_away(own_pid: int, *, jailed: bool) -> Code:
+def take_away(own_pid: int, *, jailed: bool, processes: bool) -> Code:
     """What a program loses on top: processes, signals to others, mounts, descriptor passing."""
     code: Code = [(_LOAD, 0, 0, _NR_OFFSET)]
-    code += _on_call("clone", _allow_threads_only())
+    if processes:
+        code += _on_call("clone", _fail_if_new_namespace())
+    else:
+        code += _on_call("clone", _allow_threads_only())
+        code += _on_call("vfork", _fail(errno.EPERM))
     for name in ("kill", "tgkill"):
         code += _on_call(name, _allow_if_argument_in(0, (own_pid,), errno.EPERM))
     code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
@@ -148,8 +157,8 @@ class ProgramFilter(Filter):
 
     _UNKNOWN_PID = 0x7FFFFFFE
 
-    def __init__(self, *, jailed: bool) -> None:
-        code = take_away(self._UNKNOWN_PID, jailed=jailed)
+    def __init__(self, *, jailed: bool, processes: bool) -> None:
+        code = take_away(self._UNKNOWN_PID, jailed=jailed, processes=processes)
         super().__init__(code)
         size = _INSTRUCTION.size
         self._pid_at = [i * size + 4 for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]

@@ -8,16 +8,22 @@ import signal
 import socket
 import sys
 import types
+from typing import Any
 
 from . import kernel, launcher, preload, program, serve, wire
+from .profile import Profile
 from .program import Harness
 
 
-def start(control: socket.socket, tier: str, directory: str, harnesses: list[tuple[str, str]]) -> None:
+def start(control: socket.socket, request: dict[str, Any], harnesses: list[tuple[str, str]]) -> None:
     """Become a fork-server on ``control``; the first message says READY, or REFUSED and the step."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
-        server = _prepare(control, launcher.Request(tier, directory), harnesses)
+        server = _prepare(
+            control,
+            launcher.Request(request["tier"], request["directory"], Profile(**request["profile"])),
+            harnesses,
+        )
     except Exception as error:
         control.send(wire.REFUSED + f"{error or type(error).__name__}"[:2000].encode())
         return
@@ -32,14 +38,14 @@ def _prepare(
     mains = [_load_harness(name, path) for name, path in harnesses]
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
     rules = launcher.enter(request)
-    preload.load()
+    preload.load(request.profile)
     control, status_read, status_write = _keep_private(control, rules)
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # not for programs to find
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv, sys.orig_argv = [""], [sys.executable]
     preload.settle()
-    launcher.filter_self(jailed=rules.jailed)
+    launcher.filter_self(request)
     return serve.Server(control, status_read, status_write, rules, mains, own_files)
 
 

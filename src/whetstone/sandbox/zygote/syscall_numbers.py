@@ -229,6 +229,15 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
 """Calls that build the confinement, and that a program gets in part (clone, kill) or not at all."""
 
 
+EXECUTING: dict[str, tuple[int | None, int | None]] = {
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "vfork": (58, None),
+    "fork": (57, None),
+}
+"""Calls on top for programs that are executed: they start another program in place of the caller."""
+
+
 def audit_arch() -> int:
     """The kernel's name for this machine's architecture; OSError where we have no tables for it."""
     machine = os.uname().machine
@@ -242,7 +251,7 @@ def audit_arch() -> int:
 def number(name: str) -> int | None:
     """The number of a call named in the tables above on this machine, or None where it does not exist."""
     column = 0 if audit_arch() == X86_64 else 1
-    for table in (HARMLESS, CONDITIONAL, SET_UP):
+    for table in (HARMLESS, CONDITIONAL, SET_UP, EXECUTING):
         if name in table:
             return table[name][column]
     raise KeyError(name)

@@ -1,0 +1,226 @@
+"""The languages that programs may be in: one declarative entry each.
+
+In an entry's command lines, ``{tool[NAME]}`` is the path of a tool found on this machine, ``{home}`` the
+folder that the first tool is installed in, ``{kit}`` the folder of what the compiler prepared once (an
+argument with it is left out where there is none), ``{memory_mb}`` the memory limit, ``{stack_mb}`` and
+``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}`` the source file and
+``{main}`` the class that Java starts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from whetstone.errors import UserError, did_you_mean
+
+PYTHON = "python"
+PYTHON_SCIENTIFIC = "python-scientific"
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What a compiler prepares once for all programs: ``commands`` over ``files`` make what is kept."""
+
+    files: dict[str, str]
+    commands: tuple[tuple[str, ...], ...]
+    keep: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Language:
+    """How programs of one language are compiled and run. No ``run``: Python, which has a fork-server."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    tools: tuple[str, ...] = ()
+    """Executables that must be there, found on PATH; the first one's version is the language's."""
+    install: str = ""
+    """What a person installs to have it."""
+    version: tuple[str, ...] = ("--version",)
+    reads: tuple[str, ...] = ()
+    """Glob patterns of what the tools read outside of their own folder and the system's libraries."""
+    compile: tuple[tuple[str, ...], ...] = ()
+    keep: tuple[str, ...] = ()
+    """Glob patterns of the compiler's products, which a run finds in its working directory."""
+    kit: Kit | None = None
+    run: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    extra_memory_mb: int = 0
+    """Resident memory of the runtime itself, on top of a problem's limit."""
+    extra_cpu_s: float = 0.0
+    """CPU time that the runtime takes to start, on top of a problem's limit."""
+    processes: bool = False
+    """Programs of it usually start processes, beyond threads."""
+
+
+_GCC_FLAGS = ("-O2", "-fmax-errors=20", "-fno-diagnostics-show-caret", "-w")
+
+
+def _cpp(standard: str, *aliases: str) -> Language:
+    flags = ("{tool[g++]}", f"-std=gnu++{standard}", *_GCC_FLAGS)
+    header = "bits/stdc++.h"
+    return Language(
+        name=f"cpp{standard}",
+        aliases=aliases,
+        source="main.cpp",
+        tools=("g++",),
+        install="g++ (apt install g++)",
+        compile=((*flags, "-I{kit}", "-o", "main", "{source}"),),
+        keep=("main",),
+        kit=Kit(
+            files={"all.h": f"#include <{header}>\n", "bits/keep": ""},
+            commands=((*flags, "-x", "c++-header", "all.h", "-o", f"{header}.gch"),),
+            keep=(f"{header}.gch",),
+        ),
+        run=("./main",),
+    )
+
+
+_LANGUAGES = (
+    Language(PYTHON, ("py", "python3")),
+    Language(PYTHON_SCIENTIFIC, install="numpy beside Whetstone (pip install numpy pandas scipy sympy)"),
+    Language(
+        name="c",
+        aliases=("c11", "c17", "gnu17"),
+        source="main.c",
+        tools=("gcc",),
+        install="gcc (apt install gcc)",
+        compile=(("{tool[gcc]}", "-std=gnu17", *_GCC_FLAGS, "-o", "main", "{source}", "-lm"),),
+        keep=("main",),
+        run=("./main",),
+    ),
+    _cpp("17", "cpp", "c++", "cxx", "c++17"),
+    _cpp("20", "c++20"),
+    Language(
+        name="java",
+        source="Main.java",
+        tools=("java", "javac"),
+        install="a JDK (apt install default-jdk-headless)",
+        version=("-version",),
+        reads=("/etc/java-*", "/etc/ssl/certs/java"),
+        compile=(
+            (
+                *("{tool[javac]}", "-J-Xmx1g", "-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"),
+                *("-J-XX:-UsePerfData", "-proc:none", "-nowarn", "-encoding", "UTF-8", "-d", ".", "{source}"),
+            ),
+        ),
+        keep=("*.class",),
+        run=(
+            *("{tool[java]}", "-Xmx{memory_mb}m", "-Xss{stack_mb}m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+            *("-XX:ErrorFile=/dev/null", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-cp", ".", "{main}"),
+        ),
+        extra_memory_mb=192,
+        extra_cpu_s=0.5,
+    ),
+    Language(
+        name="javascript",
+        aliases=("js", "node", "nodejs"),
+        source="main.js",
+        tools=("node",),
+        install="Node.js (apt install nodejs)",
+        reads=("/usr/share/nodejs",),
+        compile=(("{tool[node]}", "--check", "{source}"),),
+        keep=("main.js",),
+        run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
+        extra_memory_mb=96,
+        extra_cpu_s=0.1,
+    ),
+    Language(
+        name="typescript",
+        aliases=("ts",),
+        source="main.ts",
+        tools=("tsc", "node"),
+        install="the TypeScript compiler from 5.5 on, and Node.js (npm install -g typescript)",
+        reads=("/usr/share/nodejs",),
+        # Types are taken out, not checked: the types of Node's own modules are rarely installed.
+        compile=(
+            (
+                *("{tool[node]}", "{tool[tsc]}", "--noCheck", "--noEmitOnError", "--skipLibCheck"),
+                *("--target", "es2022", "--module", "commonjs", "--pretty", "false", "{source}"),
+            ),
+        ),
+        keep=("main.js",),
+        run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
+        extra_memory_mb=96,
+        extra_cpu_s=0.1,
+    ),
+    Language(
+        name="go",
+        aliases=("golang",),
+        source="main.go",
+        tools=("go",),
+        install="Go (apt install golang-go)",
+        version=("version",),
+        reads=("/usr/share/go-*",),
+        compile=(("{tool[go]}", "build", "-trimpath", "-ldflags=-s -w", "-o", "main", "{source}"),),
+        keep=("main",),
+        run=("./main",),
+        environment={
+            **{"GOROOT": "{home}", "GOPATH": "/tmp/go", "GOCACHE": "/tmp/go-build", "GOENV": "off"},
+            **{"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local"},
+        },
+        extra_memory_mb=16,
+    ),
+    Language(
+        name="rust",
+        aliases=("rs",),
+        source="main.rs",
+        tools=("rustc", "cc"),
+        install="Rust and a C linker (apt install rustc gcc, or rustup)",
+        compile=(
+            (
+                *("{tool[rustc]}", "--edition", "2021", "-O", "--cap-lints", "allow", "-C", "strip=symbols"),
+                *("-C", "linker={tool[cc]}", "--color", "never", "-o", "main", "{source}"),
+            ),
+        ),
+        keep=("main",),
+        run=("./main",),
+    ),
+    Language(
+        name="bash",
+        aliases=("sh", "shell"),
+        source="main.sh",
+        tools=("bash",),
+        install="bash (apt install bash)",
+        compile=(("{tool[bash]}", "-n", "{source}"),),
+        keep=("main.sh",),
+        run=("{tool[bash]}", "main.sh"),
+        processes=True,
+    ),
+)
+
+LANGUAGES = {language.name: language for language in _LANGUAGES}
+_BY_ANY_NAME = {name: language for language in _LANGUAGES for name in (language.name, *language.aliases)}
+
+
+def language_named(name: str, whose: str) -> Language:
+    """The language called ``name`` or one of its aliases. Raises UserError that says whose name it is."""
+    found = _BY_ANY_NAME.get(name.lower())
+    if found is None:
+        hint = did_you_mean(name.lower(), _BY_ANY_NAME)
+        raise UserError(f"{whose} is in `{name}`{hint}; the judge runs {', '.join(LANGUAGES)}")
+    return found
+
+
+_JAVA_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_JAVA_TYPE = re.compile(
+    r"\b(public\s+)?(?:(?:final|abstract|strictfp)\s+)*(?:class|record|enum|interface)\s+(\w+)"
+)
+_JAVA_PACKAGE = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.MULTILINE)
+_JAVA_MAIN = re.compile(r"\bvoid\s+main\s*\(")
+
+
+def java_names(source: str) -> tuple[str, str]:
+    """The file that a Java source must be in, and the class to start: the one whose body has ``main``."""
+    text = _JAVA_COMMENT.sub(" ", source)
+    types: list[tuple[int, str, bool]] = [
+        (found.start(), found[2], bool(found[1])) for found in _JAVA_TYPE.finditer(text)
+    ]
+    public = next((name for _, name, is_public in types if is_public), "")
+    main = _JAVA_MAIN.search(text)
+    holders = [name for at, name, _ in types if main is None or at < main.start()]
+    start = "Main" if "Main" in holders else public if public in holders else (holders or ["Main"])[-1]
+    package = _JAVA_PACKAGE.search(text)
+    return f"{public or 'Main'}.java", f"{package[1]}.{start}" if package else start

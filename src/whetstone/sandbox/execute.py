@@ -1,0 +1,97 @@
+"""What to execute where a sandbox's profile allows it: payload and answer of the ``execute`` harness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from whetstone.sandbox.harness_execute import FAILED, FAULT, MADE
+from whetstone.sandbox.job import Job, RunLimits, SandboxFault
+from whetstone.sandbox.tiers import EXECUTE
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to be, named relative to the private directory. All of them may be executed."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A command that did not succeed: its exit code (negative: the signal), and how its messages begin."""
+
+    code: int
+    said: str
+
+
+def execute_job(
+    argv: Sequence[str],
+    files: Sequence[File],
+    limits: RunLimits,
+    *,
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    link: int | None = None,
+) -> Job:
+    """A job that puts ``files`` in place and turns into the program ``argv``, an absolute path or ``./name``.
+
+    With ``link`` that socket is the program's standard input and output.
+    """
+    head = {"argv": list(argv), "commands": [], "keep": []}
+    return Job(EXECUTE, _payload(head, files, environment or {}), limits, stdin, link)
+
+
+def make_job(
+    commands: Sequence[Sequence[str]],
+    files: Sequence[File],
+    keep: Sequence[str],
+    limits: RunLimits,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Job:
+    """A job that runs ``commands`` over ``files``; ``made`` reads the products, which match ``keep``."""
+    head = {"argv": [], "commands": [list(argv) for argv in commands], "keep": list(keep)}
+    return Job(EXECUTE, _payload(head, files, environment or {}), limits)
+
+
+def made(result: bytes) -> bytes | Failed:
+    """The products in a make job's result, packed (see ``unpacked``), or the command that failed.
+
+    Raises SandboxFault when a command could not be started, or the job left no answer.
+    """
+    kind, rest = result[:1], result[1:]
+    if kind == MADE:
+        return rest
+    if kind == FAILED:
+        code, _, said = rest.partition(b"\n")
+        return Failed(int(code), said.decode("utf-8", "replace"))
+    raise SandboxFault(f"a compiler could not be run: {fault(result) or 'it left no answer'}")
+
+
+def fault(result: bytes) -> str | None:
+    """Why a program could not be executed; None when it was. (Forging it only loses: it had begun.)"""
+    return result[1:].decode("utf-8", "replace") if result[:1] == FAULT else None
+
+
+def unpacked(products: bytes) -> list[File]:
+    """The files of a packed product. Raises ValueError for bytes that are none."""
+    line, _, data = products.partition(b"\n")
+    files: list[File] = []
+    at = 0
+    for name, size in json.loads(line):
+        files.append(File(str(name), data[at : at + size]))
+        at += size
+    if at != len(data):
+        raise ValueError("the sizes of packed files do not add up")
+    return files
+
+
+def _payload(
+    head: Mapping[str, Sequence[object]], files: Sequence[File], variables: Mapping[str, str]
+) -> bytes:
+    entries = [(file.name, len(file.data)) for file in files]
+    line = json.dumps({**head, "files": entries, "environment": dict(variables)})
+    return b"\n".join((line.encode(), b"".join(file.data for file in files)))

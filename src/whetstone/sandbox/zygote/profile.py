@@ -1,0 +1,41 @@
+"""Profiles: what the programs of one fork-server may read, execute and import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+TMP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One kind of fork-server. The default one runs Python programs by forking.
+
+    ``reads``: files and folders of this machine that programs see read-only, beyond the system's libraries
+    and Python's own. ``execute``: programs may execute the system's programs, what ``reads`` names and their
+    own files; the fork-server then loads little, because all of it is gone when a program is executed.
+    ``processes``: an executed program may start further processes, not only threads. ``imports``:
+    modules to import before the first run, beyond the standard library's, from the folders ``import_from``
+    (put in ``sys.path``; they must be in ``reads``). ``environment``: variables on top of the usual four.
+    """
+
+    name: str = "python"
+    reads: Sequence[str] = ()
+    execute: bool = False
+    processes: bool = False
+    imports: Sequence[str] = ()
+    import_from: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    tmp_bytes: int = TMP_BYTES
+    """What a run may write to its private directory."""
+
+    def __post_init__(self) -> None:
+        """ValueError for a path that is not absolute, or processes without execution."""
+        if any(not path.startswith("/") for path in self.reads):
+            raise ValueError(f"profile {self.name}: {self.reads} must be absolute paths")
+        if self.processes and not self.execute:
+            raise ValueError(f"profile {self.name}: only executed programs can be given processes")
+
+
+PYTHON = Profile()
