@@ -65,8 +65,8 @@ def _trials(corpus: Corpus, class_name: str, attack: Attack) -> Iterator[Trial]:
 def run_trials(trials: Sequence[Trial], *, tier: str | None = None, workers: int = 0) -> Iterator[Outcome]:
     """Judge every trial and yield the outcomes, at ``tier`` or the strongest that this machine offers.
 
-    Attacks that need an earlier program, and their twins, run one after the other on a worker of their own, all others
-    on ``workers`` of them (0: one for each core). Raises SandboxUnavailable, UserError.
+    Attacks that need an earlier program, and their twins, run one after the other on a worker of their
+    own, all others on ``workers`` of them (0: one for each core). Raises SandboxUnavailable, UserError.
     """
     ordered = [t for t in trials if t.attack is not None and t.attack.earlier]
     free = [t for t in trials if t not in ordered]
