@@ -30,8 +30,8 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``aim`` says in one line what it tries. ``twin`` is an honest program that uses the same features and
     must be accepted, on ``twin_problem`` or else the same problem. ``earlier`` programs are judged just
-    before either, on the same worker and problem: what they leave behind, the attack would find. ``verdicts``,
-    when given, are the only ones it may get; otherwise any but accepted and judge_error will do.
+    before either, on the same worker and problem: what they leave behind, the attack would find.
+    ``verdicts``, when given, are the only ones it may get; otherwise any but accepted and judge_error.
     ``not_stopped`` names what does not stop it, with the reason: an isolation tier, or
     ``shared_interpreter`` for a judgement that carries this mark.
     """
