@@ -25,7 +25,8 @@ class CaseJudgement(Struct, frozen=True):
     """One case: what happened, what it cost, and a short reason (empty when accepted).
 
     ``cpu_s`` is user plus system time of the program's processes, ``peak_bytes`` their largest
-    resident size. Cases skipped after a first failure have no entry.
+    resident size; ``index`` is the case's place in the problem. Cases that were not run, because an
+    earlier one failed or because they are not in the subset asked for, have no entry.
     """
 
     verdict: Verdict
@@ -33,15 +34,16 @@ class CaseJudgement(Struct, frozen=True):
     wall_s: float = 0.0
     peak_bytes: int = 0
     reason: str = ""
+    index: int = 0
 
 
 class Judgement(Struct, frozen=True):
     """The verdict on a program.
 
-    ``score`` is the share of the problem's cases that were accepted (cases not run count as not
-    accepted), in [0, 1]; None exactly when the verdict is JUDGE_ERROR. ``isolation`` names the tier that held
-    the program. ``shared_interpreter`` is True when test code had to run inside the program's own
-    process, where its verdict can be forged.
+    ``score`` is the share of the problem's cases, or of the subset asked for, that were accepted (cases
+    of it that were not run count as not accepted), in [0, 1]; None exactly when the verdict is
+    JUDGE_ERROR. ``isolation`` names the tier that held the program. ``shared_interpreter`` is True when test
+    code had to run inside the program's own process, where its verdict can be forged.
     """
 
     verdict: Verdict

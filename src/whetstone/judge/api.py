@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from whetstone.errors import UserError, did_you_mean
+from whetstone.judge.admission import Order
 from whetstone.judge.judging import JudgeOptions
 from whetstone.judge.pool import Pool
 from whetstone.judge.values import NotInert
@@ -21,7 +24,25 @@ from whetstone.verdict import Judgement, Verdict
 
 LANGUAGES = ("python",)
 _IN_FLIGHT_PER_WORKER = 4
-_DEADLINE_SLACK_S = 120.0
+_SILENCE_SLACK_S = 120.0
+
+
+class Wishes(TypedDict, total=False):
+    """How one program, or all of a ``judge_many``, is to be judged; every key may be left out.
+
+    priority: higher goes first among what waits; what has equal priority goes by deadline, then arrival.
+    deadline_s: seconds from submission within which it must be judged; afterwards it is JUDGE_ERROR, for a
+        judge that is late is no verdict, and what runs of it is stopped.
+    max_cases: judge only so many of the problem's cases, at least 1; None, the default, judges all.
+    subset_seed: which cases these are is a function of this seed and the problem's id alone, so all
+        programs for a problem meet the same ones; ``CaseJudgement.index`` says which.
+    """
+
+    priority: int
+    deadline_s: float | None
+    max_cases: int | None
+    subset_seed: int
+
 
 Pair = tuple[Problem | dict[str, Any], Program | None]
 
@@ -59,20 +80,29 @@ class _Submitter:
         """How many programs ``judge_many`` keeps in flight."""
         return self._pool.size * _IN_FLIGHT_PER_WORKER
 
-    def submit(self, problem: Problem | dict[str, Any], program: Program | None) -> Future[Judgement]:
-        """Queue one program. Raises UserError for a problem or language that cannot be judged."""
+    def submit(
+        self, problem: Problem | dict[str, Any], program: Program | None, wishes: Wishes
+    ) -> Future[Judgement]:
+        """Queue one program. Raises UserError for a problem, language or wish that cannot be served."""
         problem = problem_from(problem)
         _check_language(problem.language, f"problem {problem.id!r}")
         if program is None or not program.source.strip():
             return _ready(Judgement(Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program"))
         _check_language(program.language, f"the program for problem {problem.id!r}")
         try:
-            data = pack(Task(problem, program, self._options))
+            data = pack(Task(problem, program, _options(self._options, wishes)))
         except NotInert as error:
             raise UserError(f"problem {problem.id!r} holds {error}") from None
         limits = problem.limits
         # The wall clock limit of a run and of its checker, and what starting anew takes, on a busy machine.
-        return self._pool.submit(data, 2 * (15 + 10 * limits.cpu_s) + _DEADLINE_SLACK_S)
+        silence_s = 2 * (15 + 10 * limits.cpu_s) + _SILENCE_SLACK_S
+        return self._pool.submit(
+            Order(data, silence_s, wishes.get("priority", 0), _deadline(wishes.get("deadline_s")))
+        )
+
+    def worker_pids(self) -> list[int]:
+        """The ids of the worker processes."""
+        return self._pool.worker_pids()
 
     def close(self) -> None:
         """End the workers."""
@@ -107,19 +137,36 @@ class Judge:
         """The tier that holds the programs."""
         return self._submitter.isolation
 
-    def judge(self, problem: Problem | dict[str, Any], program: Program | None) -> Judgement:
-        """Judge one program (None: there was none) and wait for the judgement.
+    def worker_pids(self) -> list[int]:
+        """The ids of the worker processes, for those who watch or measure them."""
+        return self._submitter.worker_pids()
 
-        Raises UserError for a problem that does not fit the schema or a language that is not here.
+    def submit(
+        self, problem: Problem | dict[str, Any], program: Program | None, **wishes: Unpack[Wishes]
+    ) -> Future[Judgement]:
+        """Queue one program (None: there was none); ``cancel`` on the future also stops a running program.
+
+        Any number may wait; each keeps its packed problem and program in memory. Raises UserError for a
+        problem that does not fit the schema, a language that is not here, or a wish that is none.
         """
-        return self._submitter.submit(problem, program).result()
+        return self._submitter.submit(problem, program, wishes)
 
-    def judge_many(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+    def judge(
+        self, problem: Problem | dict[str, Any], program: Program | None, **wishes: Unpack[Wishes]
+    ) -> Judgement:
+        """Judge one program and wait for the judgement. See ``submit``."""
+        future = self.submit(problem, program, **wishes)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # has an effect only when the wait was interrupted
+
+    def judge_many(self, pairs: Iterable[Pair], **wishes: Unpack[Wishes]) -> Iterator[Judgement]:
         """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
         flying: deque[Future[Judgement]] = deque()
         try:
             for problem, program in pairs:
-                flying.append(self._submitter.submit(problem, program))
+                flying.append(self._submitter.submit(problem, program, wishes))
                 if len(flying) >= self._submitter.window:
                     yield flying.popleft().result()
             while flying:
@@ -160,16 +207,22 @@ class AsyncJudge:
         """The tier that holds the programs."""
         return self._submitter.isolation
 
-    async def judge(self, problem: Problem | dict[str, Any], program: Program | None) -> Judgement:
-        """Judge one program. A cancelled await takes the program off the queue."""
-        return await asyncio.wrap_future(self._submitter.submit(problem, program))
+    def worker_pids(self) -> list[int]:
+        """The ids of the worker processes, for those who watch or measure them."""
+        return self._submitter.worker_pids()
 
-    async def judge_many(self, pairs: Iterable[Pair]) -> AsyncIterator[Judgement]:
+    async def judge(
+        self, problem: Problem | dict[str, Any], program: Program | None, **wishes: Unpack[Wishes]
+    ) -> Judgement:
+        """Judge one program; see ``Judge.submit``. A cancelled await stops it, waiting or running."""
+        return await asyncio.wrap_future(self._submitter.submit(problem, program, wishes))
+
+    async def judge_many(self, pairs: Iterable[Pair], **wishes: Unpack[Wishes]) -> AsyncIterator[Judgement]:
         """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
         flying: deque[asyncio.Future[Judgement]] = deque()
         try:
             for problem, program in pairs:
-                flying.append(asyncio.wrap_future(self._submitter.submit(problem, program)))
+                flying.append(asyncio.wrap_future(self._submitter.submit(problem, program, wishes)))
                 if len(flying) >= self._submitter.window:
                     yield await flying.popleft()
             while flying:
@@ -201,6 +254,25 @@ def _tier(name: str) -> Tier:
 def _check_language(language: str, whose: str) -> None:
     if language not in LANGUAGES:
         raise UserError(f"{whose} is in `{language}`; this judge runs {', '.join(LANGUAGES)}")
+
+
+def _options(options: JudgeOptions, wishes: Wishes) -> JudgeOptions:
+    """The judge's options with the subset that is wished for. Raises UserError."""
+    max_cases = wishes.get("max_cases")
+    if max_cases is not None and max_cases < 1:
+        raise UserError(f"max_cases is {max_cases}; give at least 1, or None for all cases")
+    return JudgeOptions(
+        options.stop_at_first_failure, options.confirm_time_limit, max_cases, wishes.get("subset_seed", 0)
+    )
+
+
+def _deadline(deadline_s: float | None) -> float:
+    """A deadline on the monotonic clock. Raises UserError."""
+    if deadline_s is None:
+        return math.inf
+    if not deadline_s > 0:
+        raise UserError(f"deadline_s is {deadline_s}; give a positive number of seconds, or None")
+    return time.monotonic() + deadline_s
 
 
 def _ready(judgement: Judgement) -> Future[Judgement]:

@@ -21,9 +21,13 @@ def harness_job(
 class Boxes:
     """Owns both sandboxes. The one for test code starts when it is first needed."""
 
-    def __init__(self, minimum_tier: Tier, tier: Tier | None = None) -> None:
-        """Start the sandbox for programs. Raises SandboxUnavailable."""
-        self.programs = Sandbox(_HARNESSES, tier=tier, minimum_tier=minimum_tier)
+    def __init__(self, minimum_tier: Tier, tier: Tier | None = None, *, stop_fd: int | None = None) -> None:
+        """Start the sandbox for programs. Raises SandboxUnavailable.
+
+        When ``stop_fd`` becomes readable, whatever runs is ended and Stopped raised.
+        """
+        self._stop_fd = stop_fd
+        self.programs = Sandbox(_HARNESSES, tier=tier, minimum_tier=minimum_tier, stop_fd=stop_fd)
         self._tests: Sandbox | None = None
 
     @property
@@ -35,7 +39,7 @@ class Boxes:
     def tests(self) -> Sandbox:
         """The sandbox for test code and checkers: a fork-server of its own, so no memory is shared."""
         if self._tests is None:
-            self._tests = Sandbox(_HARNESSES, tier=self.tier)
+            self._tests = Sandbox(_HARNESSES, tier=self.tier, stop_fd=self._stop_fd)
         return self._tests
 
     def close(self) -> None:

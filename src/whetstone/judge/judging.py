@@ -4,27 +4,33 @@ The rules:
 
 - Every case of a problem must be accepted for the program to be. The program's verdict is that of the
   first case that was not.
-- A case that could not be judged (after one retry) makes the whole program JUDGE_ERROR, without a score:
+- A case that could not be judged makes the whole program JUDGE_ERROR, without a score:
   a share of the cases would be a guess. With ``stop_at_first_failure`` the score is all or nothing, so a case
   that definitely failed before it settles the matter.
 - A time limit counts when it was hit twice: the better of the two runs stands.
 - A program that waited twice until the wall clock limit is not run further: its remaining cases have
   no entry, and count as not accepted.
+- A program during whose runs the sandbox dies is judged again; what brings down sandbox after sandbox,
+  where a harmless program does not, is RUNTIME_ERROR (see ``blame``).
+- With ``max_cases`` only a seeded subset of the cases is judged, the same for every program; all that is
+  said of "every case" then means the subset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec import Struct
 
 from whetstone.judge.asserts import judge_assert
+from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.call import judge_call
 from whetstone.judge.outcome import judge_failure
 from whetstone.judge.stdin import judge_stdin
+from whetstone.judge.subset import chosen_cases
 from whetstone.problem import CallTests, InteractiveTests, Problem, Program, StdinTests, case_count
-from whetstone.sandbox import SandboxFault
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 
@@ -32,11 +38,14 @@ class JudgeOptions(Struct, frozen=True):
     """How a judge goes about its work.
 
     ``stop_at_first_failure``: run no case after one that failed. ``confirm_time_limit``: run a case
-    that hit a time limit once more before it counts.
+    that hit a time limit once more before it counts. ``max_cases`` and ``subset_seed``: run only so many
+    cases (None: all), which are chosen by the seed and the problem's id alone.
     """
 
     stop_at_first_failure: bool = False
     confirm_time_limit: bool = True
+    max_cases: int | None = None
+    subset_seed: int = 0
 
 
 def judge_program(
@@ -51,18 +60,19 @@ def judge_program(
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
     cases: list[CaseJudgement] = []
-    for number in range(case_count(problem)):
-        judged, stalled = _judge_case(boxes, problem, number, program.source, options, progress)
-        cases.append(judged)
+    chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
+    for number in chosen:
+        judged, stalled = _judge_case(boxes, problem, number, program, options, progress)
+        cases.append(msgspec.structs.replace(judged, index=number))
         failed = judged.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
         # What does not compile for one case compiles for none.
         if stalled or judged.verdict is Verdict.COMPILE_ERROR or (failed and options.stop_at_first_failure):
             break
-    return conclude(cases, case_count(problem), isolation, options)
+    return conclude(cases, len(chosen), isolation, options)
 
 
 def conclude(cases: list[CaseJudgement], count: int, isolation: str, options: JudgeOptions) -> Judgement:
-    """The judgement on a program from those on its cases, ``count`` of which the problem has."""
+    """The judgement on a program from those on its cases, ``count`` of which were to be run."""
     first = next((c for c in cases if c.verdict is not Verdict.ACCEPTED), None)
     if first is None and len(cases) == count:
         return Judgement(Verdict.ACCEPTED, cases, 1.0, isolation)
@@ -80,27 +90,31 @@ def _judge_case(
     boxes: Boxes,
     problem: Problem,
     number: int,
-    source: str,
+    program: Program,
     options: JudgeOptions,
     progress: Callable[[], None],
 ) -> tuple[CaseJudgement, bool]:
     """The case's judgement, and whether the program slept through its wall clock limit twice."""
-    judged = _attempt(boxes, problem, number, source, progress)
-    if judged.verdict is Verdict.JUDGE_ERROR:
-        judged = _attempt(boxes, problem, number, source, progress)
+
+    def attempt(program: Program) -> CaseJudgement:
+        judged = _attempt(boxes, problem, number, program, progress)
+        if judged.verdict is Verdict.JUDGE_ERROR:  # a checker or test code that failed
+            judged = _attempt(boxes, problem, number, program, progress)
+        return judged
+
+    judged = judged_despite_faults(attempt, program)
     if judged.verdict is not Verdict.TIME_LIMIT or not options.confirm_time_limit:
         return judged, False
-    again = _attempt(boxes, problem, number, source, progress)
-    if again.verdict is Verdict.JUDGE_ERROR:
-        again = _attempt(boxes, problem, number, source, progress)
+    again = judged_despite_faults(attempt, program)
     stalled = judged.cpu_s < problem.limits.cpu_s and again.cpu_s < problem.limits.cpu_s
     return again, stalled and again.verdict is Verdict.TIME_LIMIT
 
 
 def _attempt(
-    boxes: Boxes, problem: Problem, number: int, source: str, progress: Callable[[], None]
+    boxes: Boxes, problem: Problem, number: int, program: Program, progress: Callable[[], None]
 ) -> CaseJudgement:
-    tests = problem.tests
+    """One run of a case. Raises SandboxFault."""
+    tests, source = problem.tests, program.source
     try:
         if isinstance(tests, StdinTests):
             return judge_stdin(boxes, problem, tests.cases[number], source)
@@ -109,7 +123,5 @@ def _attempt(
         if isinstance(tests, InteractiveTests):
             return judge_failure("interactive problems are not judged yet")
         return judge_assert(boxes, problem, tests, number, source)
-    except SandboxFault as fault:
-        return judge_failure(f"the sandbox failed: {fault}")
     finally:
         progress()

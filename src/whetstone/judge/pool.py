@@ -1,40 +1,30 @@
-"""Judge workers as processes: a queue of tasks, one thread and one worker process for each place.
+"""Judge workers as processes: one thread and one worker process for each place, fed by one admission queue.
 
-Each worker is a fresh interpreter, never a fork. The thread that starts it also lives as long as it
-does, because the kernel ends a worker together with the thread that started it.
+The thread that starts a worker lives as long as it does, because the kernel ends a worker together with
+the thread that started it.
+
+A worker that dies costs no judgement: its program is judged again by a fresh one. Three fresh workers that
+die of the same program, while a program that does nothing is judged on the same problem after each of these
+deaths, are evidence against the program (RUNTIME_ERROR); without it, it is JUDGE_ERROR. See ``blame``.
 """
 
 from __future__ import annotations
 
 import os
-import queue
-import socket
-import subprocess
-import sys
 import threading
-from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
-from pathlib import Path
+import time
+from concurrent.futures import Future
+
+import msgspec
 
 from whetstone.errors import SandboxUnavailable
+from whetstone.judge.admission import Admission, Order
+from whetstone.judge.blame import DEATHS, FAULTS, harmless_program
 from whetstone.judge.values import WireError
-from whetstone.judge.wire import Done, LinkClosed, Progress, Ready, Refused, receive, send, unpack
+from whetstone.judge.wire import LinkClosed, Task, pack, unpack
+from whetstone.judge.worker_process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, WorkerProcess
 from whetstone.sandbox import Tier
 from whetstone.verdict import Judgement, Verdict
-
-_START_TIMEOUT_S = 120.0
-_CLOSE_TIMEOUT_S = 10.0
-_ATTEMPTS = 3
-_SOURCE_ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass
-class _Order:
-    """A packed task, and how long one run of a case of it may take."""
-
-    data: bytes
-    deadline_s: float
-    future: Future[Judgement] = field(default_factory=Future[Judgement])
 
 
 class Pool:
@@ -48,42 +38,44 @@ class Pool:
         self.size = size
         self.isolation = ""
         self.tiers = (minimum_tier, tier)
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self.admission = Admission(self._expire)
         self._closed = False
         self._lock = threading.Lock()
-        self._pending: set[Future[Judgement]] = set()
+        self._pending: set[Order] = set()
         self._places = [_Place(self, number) for number in range(size)]
         self._places[0].first_answer(self)
 
-    def submit(self, data: bytes, deadline_s: float) -> Future[Judgement]:
-        """Queue a packed task. Its judgement is JUDGE_ERROR if worker after worker dies of it.
-
-        Raises RuntimeError on a closed pool. Closing cancels what was not done.
-        """
-        order = _Order(data, deadline_s)
+    def submit(self, order: Order) -> Future[Judgement]:
+        """Queue an order. Raises RuntimeError on a closed pool. Closing cancels what was not done."""
         with self._lock:
-            if self._closed:
-                raise RuntimeError("this judge is closed")
-            self._pending.add(order.future)
-        order.future.add_done_callback(self._forget)
-        self._orders.put(order)
+            self._pending.add(order)
+        order.future.add_done_callback(order.on_done)
+        order.future.add_done_callback(lambda _: self._forget(order))
+        try:
+            self.admission.put(order)
+        except RuntimeError:
+            order.future.cancel()
+            raise
         return order.future
 
-    def _forget(self, future: Future[Judgement]) -> None:
+    def _forget(self, order: Order) -> None:
         with self._lock:
-            self._pending.discard(future)
+            self._pending.discard(order)
 
-    def next_order(self) -> _Order | None:
-        """The next task that nobody has given up on; None when the pool closes."""
-        while (order := self._orders.get()) is not None:
-            if order.future.set_running_or_notify_cancel():
-                return order
-        return None
+    def _expire(self, order: Order) -> None:
+        order.settle(
+            Judgement(Verdict.JUDGE_ERROR, [], None, self.isolation, "not judged: its deadline passed")
+        )
 
     @property
     def closed(self) -> bool:
         """Whether the workers are to leave."""
         return self._closed
+
+    def worker_pids(self) -> list[int]:
+        """The ids of the worker processes that live now."""
+        workers = [place.worker for place in self._places]
+        return [worker.pid for worker in workers if worker is not None]
 
     def close(self) -> None:
         """End the workers, which are ours alone; tasks not done are cancelled."""
@@ -91,15 +83,13 @@ class Pool:
             if self._closed:
                 return
             self._closed = True
-        for _ in self._places:
-            self._orders.put(None)
+        self.admission.close()
         for place in self._places:
             place.close()
         with self._lock:
             left = list(self._pending)
-        for future in left:
-            if not future.cancel() and not future.done():
-                future.set_exception(CancelledError("the judge was closed"))
+        for order in left:
+            order.future.cancel()
 
 
 class _Place:
@@ -107,7 +97,9 @@ class _Place:
 
     def __init__(self, pool: Pool, number: int) -> None:
         self._pool = pool
-        self._worker: _Worker | None = None
+        self.worker: WorkerProcess | None = None
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._awake = threading.Lock()  # between waking this place and closing its descriptor
         self._started: Future[str] = Future()
         self._thread = threading.Thread(target=self._run, name=f"judge-{number}", daemon=True)
         self._thread.start()
@@ -115,110 +107,92 @@ class _Place:
     def first_answer(self, pool: Pool) -> None:
         """Wait until the worker serves, and note its tier. Closes the pool if it cannot."""
         try:
-            pool.isolation = self._started.result(_START_TIMEOUT_S + _CLOSE_TIMEOUT_S)
+            pool.isolation = self._started.result(START_TIMEOUT_S + CLOSE_TIMEOUT_S)
         except BaseException:
             pool.close()
             raise
 
     def close(self) -> None:
         """End the worker and the thread."""
-        worker = self._worker
+        worker = self.worker
         if worker is not None:
             worker.hang_up()
-        self._thread.join(_CLOSE_TIMEOUT_S)
+        self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
-            self._worker = _Worker(*self._pool.tiers)
-            self._started.set_result(self._worker.isolation)
+            self._started.set_result(self._ready_worker().isolation)
         except Exception as error:
             self._started.set_exception(error)
-        while not self._pool.closed and (order := self._pool.next_order()) is not None:
+        while (order := self._pool.admission.take(self._wake)) is not None:
             judgement = self._judge(order)
-            if judgement is not None and not order.future.done():
-                order.future.set_result(judgement)
-        if self._worker is not None:
-            self._worker.close()
+            order.wake = None
+            if judgement is not None:
+                order.settle(judgement)
+        self._drop_worker()
+        with self._awake:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
 
-    def _judge(self, order: _Order) -> Judgement | None:
-        """Have the worker judge; a fresh worker takes the place of one that dies of it.
+    def _wake(self) -> None:
+        with self._awake:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
-        None when the pool was closed meanwhile: the worker's end is then no failure, but our doing.
-        """
-        reason = ""
-        for _ in range(_ATTEMPTS):
-            if self._pool.closed:
+    def _judge(self, order: Order) -> Judgement | None:
+        """Have the worker judge; None when nobody wants the judgement any more."""
+        data = order.data
+        reason, deaths = "", 0
+        for _ in range(FAULTS):
+            if self._unwanted(order):
                 return None
             try:
-                if self._worker is None:
-                    self._worker = _Worker(*self._pool.tiers)
-                return self._worker.judge(order)
+                worker = self._ready_worker()
             except (LinkClosed, WireError, SandboxUnavailable, OSError) as error:
                 reason = str(error)
-                if self._worker is not None:
-                    self._worker.close()
-                    self._worker = None
-        if self._pool.closed:
+                continue
+            began = time.monotonic()
+            try:
+                return worker.judge(data, order.run_timeout_s, self._wake_fd, lambda: self._unwanted(order))
+            except (LinkClosed, WireError, OSError) as error:
+                reason = str(error)
+                self._drop_worker()
+            deaths += self._harmless_one_lives(order, data, time.monotonic() - began)
+            if deaths == DEATHS:
+                reason = f"brought the judge's worker down {DEATHS} times: {reason}"
+                return Judgement(Verdict.RUNTIME_ERROR, [], 0.0, self._pool.isolation, reason[:500])
+        if self._unwanted(order):
             return None
-        return Judgement(
-            Verdict.JUDGE_ERROR, [], None, self._pool.isolation, f"the judge's worker failed: {reason}"[:500]
-        )
+        reason = f"the judge's worker failed: {reason}"
+        return Judgement(Verdict.JUDGE_ERROR, [], None, self._pool.isolation, reason[:500])
 
+    def _unwanted(self, order: Order) -> bool:
+        """Whether nobody waits for this judgement any more: a worker's end is then no failure."""
+        return self._pool.closed or order.future.done()
 
-class _Worker:
-    """A worker process and the channel to it."""
-
-    def __init__(self, minimum_tier: Tier, tier: Tier | None) -> None:
-        """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed."""
-        self._channel, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "whetstone.judge.worker", str(theirs.fileno())),
-                    *(minimum_tier.label, *([tier.label] if tier is not None else [])),
-                ],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": _python_path()},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a Ctrl-C is for the caller, who then closes the pool
+    def _harmless_one_lives(self, order: Order, data: bytes, lived_s: float) -> bool:
+        """Whether a program that does nothing can be judged on the same problem, on a fresh worker."""
+        if self._unwanted(order):
+            return False
+        try:
+            task = unpack(data, Task)
+            probe = msgspec.structs.replace(task, program=harmless_program(lived_s))
+            return (
+                self._ready_worker().judge(
+                    pack(probe), order.run_timeout_s, self._wake_fd, lambda: self._unwanted(order)
+                )
+                is not None
             )
-        try:
-            answer = unpack(receive(self._channel, _START_TIMEOUT_S), Ready, Refused)
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(answer, Refused):
-            self.close()
-            raise SandboxUnavailable(answer.reason)
-        self.isolation = answer.isolation
+        except (LinkClosed, WireError, SandboxUnavailable, OSError):
+            self._drop_worker()
+            return False
 
-    def judge(self, order: _Order) -> Judgement:
-        """Send a task and wait for its judgement, with a deadline for each run of a case."""
-        send(self._channel, order.data)
-        while True:
-            answer = unpack(receive(self._channel, order.deadline_s), Progress, Done)
-            if isinstance(answer, Done):
-                return answer.judgement
+    def _ready_worker(self) -> WorkerProcess:
+        if self.worker is None:
+            self.worker = WorkerProcess(*self._pool.tiers)
+        return self.worker
 
-    def hang_up(self) -> None:
-        """Make the worker leave, and whoever waits for its answer stop waiting."""
-        try:
-            self._channel.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it left already
-
-    def close(self) -> None:
-        """End the process; it is ours alone."""
-        self.hang_up()
-        self._channel.close()
-        try:
-            self._process.wait(_CLOSE_TIMEOUT_S / 2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-def _python_path() -> str:
-    """Where the worker finds this very package, installed or not."""
-    inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([str(_SOURCE_ROOT), *([inherited] if inherited else [])])
+    def _drop_worker(self) -> None:
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None

@@ -46,6 +46,14 @@ class Done(Struct, tag="done", frozen=True):
     judgement: Judgement
 
 
+class Stop(Struct, tag="stop", frozen=True):
+    """Nobody wants the judgement any more: end what runs, and stay. Means nothing to an idle worker."""
+
+
+class Abandoned(Struct, tag="abandoned", frozen=True):
+    """The answer to a task that was stopped."""
+
+
 class Task(Struct, tag="task", frozen=True):
     """Judge this."""
 
@@ -75,9 +83,10 @@ def unpack(data: bytes, *kinds: type[T]) -> T:
         raise WireError(str(error)) from None
 
 
-def send(channel: socket.socket, data: bytes) -> None:
-    """Write a packed message. Raises LinkClosed."""
+def send(channel: socket.socket, data: bytes, timeout_s: float | None = None) -> None:
+    """Write a packed message within ``timeout_s``. Raises LinkClosed."""
     try:
+        channel.settimeout(timeout_s)
         channel.sendall(_HEADER.pack(len(data)) + data)
     except OSError as error:
         raise LinkClosed(str(error)) from None

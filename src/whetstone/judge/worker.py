@@ -17,8 +17,21 @@ import threading
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.judging import judge_program
-from whetstone.judge.wire import Done, LinkClosed, Progress, Ready, Refused, Task, pack, receive, send, unpack
-from whetstone.sandbox import Tier
+from whetstone.judge.wire import (
+    Abandoned,
+    Done,
+    LinkClosed,
+    Progress,
+    Ready,
+    Refused,
+    Stop,
+    Task,
+    pack,
+    receive,
+    send,
+    unpack,
+)
+from whetstone.sandbox import Stopped, Tier
 
 _PR_SET_PDEATHSIG = 1
 _POLLRDHUP = 0x2000
@@ -30,7 +43,8 @@ def main(arguments: list[str]) -> int:
     channel = socket.socket(fileno=int(arguments[0]))
     threading.Thread(target=_leave_with_parent, args=(channel.fileno(),), daemon=True).start()
     try:
-        boxes = Boxes(*(Tier[label.upper()] for label in arguments[1:]))
+        tiers = [Tier[label.upper()] for label in arguments[1:]]
+        boxes = Boxes(*tiers, stop_fd=channel.fileno())
     except SandboxUnavailable as error:
         send(channel, pack(Refused(str(error))))
         return 0
@@ -46,11 +60,18 @@ def main(arguments: list[str]) -> int:
 def _serve(channel: socket.socket, boxes: Boxes) -> None:
     progress = pack(Progress())
     while True:
-        task = unpack(receive(channel), Task)
-        judgement = judge_program(
-            boxes, task.problem, task.program, task.options, lambda: send(channel, progress)
-        )
-        send(channel, pack(Done(judgement)))
+        task = unpack(receive(channel), Task, Stop)
+        if isinstance(task, Stop):
+            continue  # it crossed the answer to what it was to stop
+        try:
+            answer = Done(
+                judge_program(
+                    boxes, task.problem, task.program, task.options, lambda: send(channel, progress)
+                )
+            )
+        except Stopped:  # the channel became readable: a Stop, or nobody is there any more
+            answer = Abandoned()
+        send(channel, pack(answer))
 
 
 def _leave_with_parent(fd: int) -> None:

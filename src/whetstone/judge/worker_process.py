@@ -1,0 +1,123 @@
+"""A judge worker seen from the process that uses it: starting it, having it judge, stopping it, ending it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge.wire import (
+    Abandoned,
+    Done,
+    LinkClosed,
+    Progress,
+    Ready,
+    Refused,
+    Stop,
+    pack,
+    receive,
+    send,
+    unpack,
+)
+from whetstone.sandbox import Tier
+from whetstone.verdict import Judgement
+
+START_TIMEOUT_S = 120.0
+CLOSE_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 10.0
+_SOURCE_ROOT = Path(__file__).resolve().parents[2]
+_STOP = pack(Stop())
+
+
+class WorkerProcess:
+    """A worker process and the channel to it. A fresh interpreter, never a fork. One thread uses it."""
+
+    def __init__(self, minimum_tier: Tier, tier: Tier | None) -> None:
+        """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed, WireError."""
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "whetstone.judge.worker", str(theirs.fileno())),
+                    *(minimum_tier.label, *([tier.label] if tier is not None else [])),
+                ],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": _python_path()},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a Ctrl-C is for the caller, who then closes the pool
+            )
+        try:
+            answer = unpack(receive(self._channel, START_TIMEOUT_S), Ready, Refused)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, Refused):
+            self.close()
+            raise SandboxUnavailable(answer.reason)
+        self.isolation = answer.isolation
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def judge(
+        self, task: bytes, run_timeout_s: float, wake_fd: int, unwanted: Callable[[], bool]
+    ) -> Judgement | None:
+        """Have a packed task judged; None when it was stopped because it became ``unwanted``.
+
+        ``run_timeout_s`` bounds the silence between two runs of a case. When the eventfd ``wake_fd`` is
+        set, ``unwanted`` is asked. Raises LinkClosed when the worker died or fell silent, WireError when
+        it talks nonsense; it must then be closed.
+        """
+        send(self._channel, task, run_timeout_s)
+        poller = select.poll()
+        poller.register(self._channel, select.POLLIN)
+        poller.register(wake_fd, select.POLLIN)
+        stopping = False
+        deadline = time.monotonic() + run_timeout_s
+        while True:
+            ready = {fd for fd, _ in poller.poll(max(deadline - time.monotonic(), 0.0) * 1000.0)}
+            if not ready and time.monotonic() >= deadline:
+                raise LinkClosed("no answer before the deadline")
+            if wake_fd in ready:
+                os.eventfd_read(wake_fd)
+                if unwanted() and not stopping:
+                    stopping = True
+                    send(self._channel, _STOP, _STOP_TIMEOUT_S)
+                    deadline = time.monotonic() + _STOP_TIMEOUT_S
+            if self._channel.fileno() in ready:
+                answer = unpack(receive(self._channel, run_timeout_s), Progress, Done, Abandoned)
+                if not isinstance(answer, Progress):
+                    return answer.judgement if isinstance(answer, Done) else None
+                if not stopping:
+                    deadline = time.monotonic() + run_timeout_s
+
+    def hang_up(self) -> None:
+        """Make the worker leave, and whoever waits for its answer stop waiting."""
+        try:
+            self._channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it left already
+
+    def close(self) -> None:
+        """End the process; it is ours alone."""
+        self.hang_up()
+        self._channel.close()
+        try:
+            self._process.wait(CLOSE_TIMEOUT_S / 2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _python_path() -> str:
+    """Where the worker finds this very package, installed or not."""
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(_SOURCE_ROOT), *([inherited] if inherited else [])])

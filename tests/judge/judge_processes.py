@@ -1,0 +1,67 @@
+"""The processes below a judge, found in /proc, so that tests can wait for them and kill them.
+
+A program makes itself known by its size: nothing else below a worker is as large as ``BIG_MB``.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+BIG_MB = 90
+GROW = f"x = b'x' * ({BIG_MB + 20} << 20)\n"
+"""A line that makes a program known."""
+ENOUGH_S = 60.0
+
+
+def _children() -> dict[int, list[int]]:
+    """Of every process that lives now: its children that live."""
+    found: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended while we looked
+            if fields[0] != "Z":
+                found.setdefault(int(fields[1]), []).append(int(entry.name))
+    return found
+
+
+def fork_servers(worker: int) -> list[int]:
+    """The fork-servers of a worker: its direct children."""
+    return sorted(_children().get(worker, []))
+
+
+def below(pid: int) -> list[int]:
+    """All living descendants of a process."""
+    tree = _children()
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        more = tree.get(waiting.pop(), [])
+        found += more
+        waiting += more
+    return found
+
+
+def runs_something_big(pid: int) -> bool:
+    """Whether a program that made itself known runs below a process."""
+    return any(_resident_mb(child) > BIG_MB for child in below(pid))
+
+
+def wait_for_something_big(pid: int) -> None:
+    """Wait until a program that makes itself known runs below a process."""
+    deadline = time.monotonic() + ENOUGH_S
+    while not runs_something_big(pid):
+        assert time.monotonic() < deadline, "the program did not start"
+        time.sleep(0.01)
+
+
+def _resident_mb(pid: int) -> float:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0.0
+    return pages * resource.getpagesize() / (1 << 20)

@@ -1,0 +1,162 @@
+"""What waits and what is given up: order, deadlines, cancellation; and which cases of a problem are run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_problems import assert_problem, python, stdin_problem
+from judge_processes import ENOUGH_S, GROW, fork_servers, wait_for_something_big
+
+from whetstone.errors import UserError
+from whetstone.judge import AsyncJudge, Judge, Judgement, Verdict
+from whetstone.judge.subset import chosen_cases
+
+ECHO = stdin_problem(("1\n", "1\n"))
+ONE = python("print(1)")
+# An hour of CPU, and so ten hours of wall time: only being stopped ends these programs in time.
+LONG = {"cpu_s": 3600.0, "memory_mb": 256.0, "output_mb": 1.0}
+ENDLESS = stdin_problem(("", "1"), limits=LONG)
+SLEEPER = python(GROW + "import time\ntime.sleep(36000)")
+SPINNER = python(GROW + "while True: pass")
+ENDLESS_CALL = assert_problem(asserts=["assert f(1) == 1"]) | {"limits": LONG}
+SLEEPING_CALL = python(GROW + "import time\ndef f(x): time.sleep(36000)")
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Judge]:
+    """A judge with a single worker: what it does first, the others wait for."""
+    with Judge(workers=1) as judge:
+        assert judge.judge(
+            assert_problem(asserts=["assert f(1) == 1"]), python("def f(x): return x")
+        ).accepted
+        yield judge
+
+
+def processes(judge: Judge) -> list[int]:
+    [worker] = judge.worker_pids()
+    return [worker, *fork_servers(worker)]
+
+
+def test_what_waits_goes_by_priority_then_deadline_then_arrival(one: Judge) -> None:
+    blocker = one.submit(ENDLESS, SLEEPER, priority=9)
+    order: list[str] = []
+
+    def submit(name: str, **wishes: float) -> Future[Judgement]:
+        future = one.submit(ECHO, ONE, **wishes)
+        future.add_done_callback(lambda _: order.append(name))
+        return future
+
+    futures = [
+        submit("low", priority=-1),
+        submit("first"),
+        submit("second"),
+        submit("due later", deadline_s=5000),
+        submit("due soon", deadline_s=1000),
+        submit("high", priority=2),
+    ]
+    blocker.cancel()
+    assert all(future.result(ENOUGH_S).accepted for future in futures)
+    assert order == ["high", "due soon", "due later", "first", "second", "low"]
+
+
+@pytest.mark.parametrize("program", [SLEEPER, SPINNER, SLEEPING_CALL], ids=["sleeps", "spins", "is called"])
+def test_cancelling_stops_a_running_program_and_keeps_its_worker(one: Judge, program) -> None:
+    before = processes(one)
+    future = one.submit(ENDLESS_CALL if program is SLEEPING_CALL else ENDLESS, program)
+    wait_for_something_big(before[0])
+    assert future.cancel()
+    assert future in wait([future], ENOUGH_S).done
+    assert one.judge(ECHO, ONE).accepted
+    assert processes(one) == before
+
+
+def test_a_cancelled_task_stops_its_program() -> None:
+    async def main() -> None:
+        async with AsyncJudge(workers=1) as judge:
+            task = asyncio.create_task(judge.judge(ENDLESS, SLEEPER))
+            waiting = asyncio.create_task(judge.judge(ENDLESS, SLEEPER))
+            await asyncio.to_thread(wait_for_something_big, judge.worker_pids()[0])
+            task.cancel()
+            waiting.cancel()
+            ended = await asyncio.gather(task, waiting, return_exceptions=True)
+            assert [type(result) for result in ended] == [asyncio.CancelledError] * 2
+            assert (await judge.judge(ECHO, ONE)).accepted
+
+    asyncio.run(main())
+
+
+def test_leaving_off_listening_stops_what_was_read_ahead(one: Judge) -> None:
+    judgements = one.judge_many([(ECHO, ONE), *[(ENDLESS, SLEEPER)] * 10])
+    assert next(judgements).accepted
+    judgements.close()
+    assert one.judge(ECHO, ONE).accepted
+
+
+def test_a_deadline_that_passes_is_no_verdict_and_frees_the_worker(one: Judge) -> None:
+    before = processes(one)
+    running = one.submit(ENDLESS, SLEEPER, deadline_s=1.0, priority=1)
+    waiting = one.submit(ECHO, ONE, deadline_s=0.5)
+    patient = one.submit(ECHO, ONE, deadline_s=ENOUGH_S)
+    for late in (running, waiting):
+        judgement = late.result(ENOUGH_S)
+        assert judgement.verdict is Verdict.JUDGE_ERROR
+        assert judgement.score is None
+        assert "deadline" in judgement.reason
+    assert patient.result(ENOUGH_S).accepted
+    assert processes(one) == before
+
+
+def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
+    """A queue of any length costs what waits in it, not what has left it."""
+    blocker = one.submit(ENDLESS, SLEEPER, priority=1)
+    for _ in range(1000):
+        one.submit(ECHO, ONE, deadline_s=5000).cancel()
+    pool = one._submitter._pool
+    assert len(pool._pending) == 1
+    assert all(len(heap._entries) < 200 for heap in (pool.admission._waiting, pool.admission._deadlines))
+    blocker.cancel()
+
+
+def test_wishes_that_are_none_are_refused(one: Judge) -> None:
+    for wishes in ({"deadline_s": 0.0}, {"deadline_s": float("nan")}, {"max_cases": 0}):
+        with pytest.raises(UserError, match=next(iter(wishes))):
+            one.submit(ECHO, ONE, **wishes)
+
+
+@given(st.text(max_size=8), st.integers(1, 60), st.integers(1, 60), st.integers())
+def test_a_subset_is_a_function_of_problem_number_and_seed(
+    name: str, count: int, at_most: int, seed: int
+) -> None:
+    chosen = chosen_cases(name, count, at_most, seed)
+    assert chosen == chosen_cases(name, count, at_most, seed)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(count, at_most)
+    assert set(chosen) <= set(range(count))
+
+
+def test_every_case_gets_its_turn_as_the_seed_moves_on() -> None:
+    drawn = [tuple(chosen_cases("p", 10, 3, seed)) for seed in range(200)]
+    counts = [sum(case in subset for subset in drawn) for case in range(10)]
+    assert min(counts) > 30  # 60 on average
+    assert len(set(drawn)) > 60  # of 120
+    assert drawn[0] == (3, 5, 9)  # the same in every version of Python
+
+
+def test_siblings_meet_the_same_cases_and_are_scored_on_them_alone(judge: Judge) -> None:
+    problem = stdin_problem(*[(str(i), str(i)) for i in range(12)])
+    odd_ones = python("n = int(input())\nprint(n if n % 2 else -1)")
+    for seed in range(4):
+        chosen = chosen_cases(problem["id"], 12, 5, seed)
+        right, half = judge.judge_many(
+            [(problem, python("print(input())")), (problem, odd_ones)], max_cases=5, subset_seed=seed
+        )
+        assert right.accepted
+        assert [case.index for case in right.cases] == chosen
+        assert [case.index for case in half.cases] == chosen
+        assert half.score == sum(i % 2 for i in chosen) / 5
+    assert [case.index for case in judge.judge(problem, odd_ones).cases] == list(range(12))
