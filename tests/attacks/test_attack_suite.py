@@ -75,6 +75,24 @@ def test_only_the_named_tier_or_mark_excuses_an_attack(corpus: Corpus) -> None:
     assert (found.known, found.failure) == ("because", "")
 
 
+def test_a_failed_judge_is_excused_only_where_the_corpus_says_so(corpus: Corpus) -> None:
+    failed = judgement(Verdict.JUDGE_ERROR)
+    assert outcome(attack_trial(corpus, not_stopped={"restricted": "because"}), failed).failure
+    found = outcome(attack_trial(corpus, not_stopped={"judge_error": "because"}), failed)
+    assert (found.known, found.failure) == ("because", "")
+
+
+def test_every_text_is_a_program_of_its_own() -> None:
+    attack = Attack(
+        "n", "p", "a", "print(TEXT)", texts=["'", "\\\n"], twin="print(TEXT, TEXT)", twin_texts=["é"]
+    )
+    assert attack.programs() == ["""print("'")""", "print('\\\\\\n')"]
+    assert attack.twins() == ["print('\\xe9', '\\xe9')"]
+    for wrong in ({"texts": ["x"]}, {"program": "TEXT"}, {"twin_texts": ["x"]}):
+        with pytest.raises(ValueError, match="TEXT"):
+            Attack(**{"name": "n", "problem": "p", "aim": "a", "program": "p", **wrong})
+
+
 def test_an_honest_program_that_is_not_accepted_is_a_failure(corpus: Corpus) -> None:
     for role in ("twin", "reference"):
         trial = msgspec.structs.replace(attack_trial(corpus), role=role)

@@ -2,7 +2,7 @@
 
 ``corpus/problems.toml`` holds problems in the published schema, keyed by name; every other file of the
 folder is one class of attacks, an array of tables ``[[attack]]`` (see ``Attack``), with the problems that
-only this class needs as ``[problem.NAME]``.
+only this class needs as ``[problem.NAME]``. A problem's ``tests`` may be JSON text: TOML has no null.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from whetstone.verdict import Verdict
 
 PROBLEMS_FILE = "problems.toml"
 SHARED_INTERPRETER = "shared_interpreter"
+_TEXT = "TEXT"
 _TIERS = frozenset(tier.label for tier in Tier)
 
 
@@ -32,8 +33,11 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
     must be accepted, on ``twin_problem`` or else the same problem. ``earlier`` programs are judged just
     before either, on the same worker and problem: what they leave behind, the attack would find.
     ``verdicts``, when given, are the only ones it may get; otherwise any but accepted and judge_error.
-    ``not_stopped`` names what does not stop it, with the reason: an isolation tier, or
-    ``shared_interpreter`` for a judgement that carries this mark.
+    With ``texts``, ``program`` is judged once for each, which stands as a Python literal where it says
+    TEXT; ``twin_texts`` are those of the twin.
+    ``not_stopped`` names what does not stop it, with the reason: an isolation tier;
+    ``shared_interpreter`` for a judgement that carries this mark; or ``judge_error`` where the problem's own
+    checker or interactor can be made to fail, which costs the program its reward but gives no verdict.
     """
 
     name: NonEmpty
@@ -45,16 +49,33 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
     twin_problem: str | None = None
     earlier: list[str] = []
     verdicts: list[Verdict] = []
+    texts: list[str] = []
+    twin_texts: list[str] = []
     not_stopped: dict[str, NonEmpty] = {}
 
     def __post_init__(self) -> None:
         for refused in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
             if refused in self.verdicts:
                 raise ValueError(f"`{self.name}`: {refused} is no verdict on an attack; say `not_stopped`")
-        for where in self.not_stopped.keys() - _TIERS - {SHARED_INTERPRETER}:
+        for where in self.not_stopped.keys() - _TIERS - {SHARED_INTERPRETER, Verdict.JUDGE_ERROR}:
             raise ValueError(f"`{self.name}`: `{where}` is no tier")
         if self.twin_problem is not None and self.twin is None:
             raise ValueError(f"`{self.name}`: a twin_problem needs a twin")
+        for texts, source in ((self.texts, self.program), (self.twin_texts, self.twin or "")):
+            if bool(texts) != (_TEXT in source):
+                raise ValueError(f"`{self.name}`: texts are given exactly where a program says {_TEXT}")
+
+    def programs(self) -> list[str]:
+        """The sources of the attack: one, or one for each of ``texts``."""
+        return _filled(self.program, self.texts)
+
+    def twins(self) -> list[str]:
+        """The sources of the twin: none, one, or one for each of ``twin_texts``."""
+        return [] if self.twin is None else _filled(self.twin, self.twin_texts)
+
+
+def _filled(source: str, texts: list[str]) -> list[str]:
+    return [source.replace(_TEXT, ascii(text)) for text in texts] if texts else [source]
 
 
 class _ClassFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,6 +126,11 @@ def _class_file(file: Traversable) -> _ClassFile:
 
 
 def _problem(file: str, name: str, value: dict[str, Any]) -> Problem:
+    if isinstance(tests := value.get("tests"), str):
+        try:
+            value = {**value, "tests": msgspec.json.decode(tests)}
+        except msgspec.DecodeError as error:
+            raise UserError(f"{file}: the tests of `{name}` are no JSON: {error}") from None
     problem = problem_from({"id": f"attacks/{name}", "statement": "", **value})
     if not problem.references:
         raise UserError(f"{file}: `{name}` needs a reference, which must be accepted")

@@ -55,11 +55,15 @@ def trials(corpus: Corpus) -> list[Trial]:
 
 
 def _trials(corpus: Corpus, class_name: str, attack: Attack) -> Iterator[Trial]:
-    problem, program = corpus.problems[attack.problem], Program(attack.language, attack.program)
-    yield Trial(class_name, attack.name, "attack", problem, program, attack)
-    if attack.twin is not None:
-        problem = corpus.problems[attack.twin_problem or attack.problem]
-        yield Trial(class_name, attack.name, "twin", problem, Program(attack.language, attack.twin), attack)
+    roles: tuple[tuple[Role, list[str], str], ...] = (
+        ("attack", attack.programs(), attack.problem),
+        ("twin", attack.twins(), attack.twin_problem or attack.problem),
+    )
+    for role, sources, problem in roles:
+        for number, source in enumerate(sources, 1):
+            name = f"{attack.name} {number}" if len(sources) > 1 else attack.name
+            program = Program(attack.language, source)
+            yield Trial(class_name, name, role, corpus.problems[problem], program, attack)
 
 
 def run_trials(trials: Sequence[Trial], *, tier: str | None = None, workers: int = 0) -> Iterator[Outcome]:
@@ -111,6 +115,8 @@ def _escaped(attack: Attack, judgement: Judgement) -> str:
 
 def _known(attack: Attack, judgement: Judgement) -> str:
     """The corpus's reason why this attack is not stopped here; empty when it must be."""
+    if judgement.verdict is Verdict.JUDGE_ERROR:
+        return attack.not_stopped.get(Verdict.JUDGE_ERROR, "")
     if judgement.shared_interpreter and SHARED_INTERPRETER in attack.not_stopped:
         return attack.not_stopped[SHARED_INTERPRETER]
     return attack.not_stopped.get(judgement.isolation, "")
