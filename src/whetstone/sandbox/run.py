@@ -118,7 +118,6 @@ class Run:
             job.link is not None,
             ceil(limits.cpu_s) + 2,
             limits.memory_bytes,
-            self.server.profile.tmp_bytes,
         )
         given: list[int] = []
         kept: list[int] = []

@@ -108,7 +108,12 @@ def enter(profile: Profile) -> None:
 
 
 def mount_tmp(size_bytes: int, uid: int, gid: int, *, execute: bool) -> None:
-    """Give this process, in a mount namespace of its own, a fresh /tmp and go there."""
+    """Mount a fresh, size-limited /tmp for one user."""
     options = f"size={size_bytes},nr_inodes=4096,mode=0700,uid={uid},gid={gid}"
     kernel.mount("tmpfs", TMP, "tmpfs", MS_NOSUID | MS_NODEV | (0 if execute else kernel.MS_NOEXEC), options)
-    os.chdir(TMP)
+
+
+def renew_tmp(size_bytes: int, uid: int, gid: int, *, execute: bool) -> None:
+    """Put a fresh /tmp in the place of the used one."""
+    kernel.unmount(TMP)
+    mount_tmp(size_bytes, uid, gid, execute=execute)

@@ -26,6 +26,8 @@ MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
 MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
 MNT_DETACH = 2
 
+CAP_KILL, CAP_SYS_ADMIN = 5, 21
+
 THREAD_STACK_BYTES = 8 << 20
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -58,7 +60,6 @@ _close_range = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong)
 _syscall4 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong)
 
 _close_range_number = number("close_range")
-_no_capabilities = ctypes.create_string_buffer(24)
 _capability_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
 
 
@@ -116,9 +117,10 @@ def set_seccomp_filter(program_address: int, step: str) -> None:
         raise _refused(step)
 
 
-def drop_capabilities() -> None:
-    """Empty the permitted, effective and inheritable sets."""
-    if _capset(_capability_header, _no_capabilities):
+def keep_capabilities(*kept: int) -> None:
+    """Reduce the permitted and effective sets to these few, or none; nothing is inheritable."""
+    bits = sum(1 << capability for capability in kept)
+    if _capset(_capability_header, (ctypes.c_uint32 * 6)(bits, bits, 0, 0, 0, 0)):
         raise _refused("drop capabilities")
 
 

@@ -30,7 +30,7 @@ def version() -> int:
 
 
 class Ruleset:
-    """A set of rules built once, to which each child then binds itself."""
+    """A set of rules to which a process, with all that it forks, binds itself."""
 
     def __init__(self) -> None:
         """Deny every kind of file access, TCP, and (where known) signals out of the sandbox."""
@@ -75,12 +75,7 @@ class Ruleset:
         """Let all be done beneath a directory, except making devices and sockets."""
         self._allow(path, self._all & ~(_MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK))
 
-    def keep_at(self, fd: int) -> None:
-        """Move the ruleset's descriptor to the number ``fd``."""
-        os.dup2(self.fd, fd, inheritable=False)
-        os.close(self.fd)
-        self.fd = fd
-
     def restrict_self(self) -> None:
-        """Bind this process to the rules for good (needs no_new_privs)."""
+        """Bind this process to the rules for good (needs no_new_privs), and let go of them."""
         kernel.landlock("landlock_restrict_self", (self.fd, 0, 0), "landlock")
+        os.close(self.fd)

@@ -1,18 +1,24 @@
-"""Start of the fork-server: into its namespaces, its root and its filters, tier by tier."""
+"""Start of the fork-server: into its namespaces and its root, split in two, and confined, tier by tier.
+
+The first process keeps the little that needs privilege (``keeper``). The second, the *stem*, binds itself to
+everything that no run may have either (another user, no capabilities, Landlock, rlimits, a filter), so that
+runs inherit it and pay for nothing. It is the first process of its pid namespace where there is one, so
+no signal from within reaches it.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
 
-from . import jail, kernel
+from . import jail, keeper, kernel, scratch
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
-from .landlock import Ruleset, version
-from .lockdown import Confinement, set_common_limits
+from .lockdown import Place
 from .profile import Profile
-from .seccomp import Filter, ProgramFilter, allow_list
+from .seccomp import KEEPER_CALLS, Filter, allow_list
 
 ROOT, USERNS, RESTRICTED = "root", "userns", "restricted"
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
@@ -31,7 +37,7 @@ class Request:
 
     @property
     def jailed(self) -> bool:
-        """Whether there are namespaces, with a root directory of their own."""
+        """In namespaces with a root of their own; otherwise in a private directory of the host."""
         return self.tier != RESTRICTED
 
 
@@ -73,22 +79,11 @@ def _enter_user_namespace() -> None:
         raise kernel.refused_by("user namespace map", error) from None
 
 
-def _continue_as_first_process() -> None:
-    """Fork into the new pid namespace; this process only waits, and ends with the fork-server."""
-    pid = os.fork()
-    if pid:
-        os.closerange(0, 2)
-        os.closerange(3, 1024)
-        os.waitpid(pid, 0)
-        os._exit(0)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
-
-
-def _enter_jail(request: Request) -> int | None:
-    """Into namespaces and the minimal root; the uid for children where it differs from ours."""
+def _enter_namespaces(tier: str) -> int | None:
+    """Into fresh namespaces (the pid namespace begins with the next child); the user for runs."""
     os.chdir(jail.python_home())
     uid = None
-    if request.tier == ROOT:
+    if tier == ROOT:
         if os.geteuid() != 0:
             raise kernel.StepRefused("tier root: not run as root")
         uid = slot_uid()
@@ -98,46 +93,64 @@ def _enter_jail(request: Request) -> int | None:
             _become_ordinary_user(slot_uid())
         _enter_user_namespace()
     kernel.unshare(_NAMESPACES, "namespaces")
-    _continue_as_first_process()
-    try:
-        socket.sethostname("sandbox")
-        jail.enter(request.profile)
-    except OSError as error:
-        raise kernel.refused_by("new root", error) from None
     return uid
 
 
-def _file_rules(request: Request) -> Ruleset | None:
-    """Landlock for the children. With a root of their own it is a second wall, otherwise the only one."""
-    if request.jailed and not version():
-        return None
-    rules = Ruleset()
-    paths = jail.readable_paths(request.profile)
-    rules.allow_reading(paths, execute=request.profile.execute)
-    rules.allow_devices(jail.DEVICES)
-    rules.allow_everything_in(jail.WRITABLE_PARENT if request.jailed else request.directory)
-    return rules
+def enter(request: Request) -> tuple[Place, socket.socket]:
+    """Move into the place from which runs are forked. Only the stem returns; the keeper never does.
 
-
-def enter(request: Request) -> Confinement:
-    """Move this process into the place from which it will fork, all but the filter.
-
+    Also returns the stem's end of a socket to the keeper, which can renew the directory where ``jailed``.
     Raises StepRefused with the step that this machine does not allow.
     """
-    profile, jailed = request.profile, request.jailed
-    uid = _enter_jail(request) if jailed else None
+    uid = _enter_namespaces(request.tier) if request.jailed else None
+    owner = (uid, uid) if uid is not None else (os.getuid(), os.getgid())
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")  # forks inherit it
     kernel.drop_bounding_set()
-    set_common_limits()
-    directory = jail.TMP if jailed else request.directory
+    requests, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        _become_keeper(pid, requests, request, owner)
+    requests.close()
+    if request.jailed:
+        _settle_in_jail(request.profile, owner)
+    directory = jail.TMP if request.jailed else request.directory
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
-    os.environ.update(profile.environment)
-    program_filter = ProgramFilter(jailed=jailed, processes=profile.processes)
-    return Confinement(profile, jailed, uid, directory, _file_rules(request), program_filter)
+    os.environ.update(request.profile.environment)
+    return Place(request.profile, request.jailed, directory, uid), theirs
 
 
-def filter_self(request: Request) -> None:
-    """Give up every system call that neither we nor a child will need."""
-    Filter(allow_list(jailed=request.jailed, execute=request.profile.execute)).install("seccomp")
+def _settle_in_jail(profile: Profile, owner: tuple[int, int]) -> None:
+    try:
+        socket.sethostname("sandbox")
+        jail.enter(profile)
+    except OSError as error:
+        raise kernel.refused_by("new root", error) from None
+    jail.mount_tmp(profile.tmp_bytes, *owner, execute=profile.execute)
+
+
+def _become_keeper(stem: int, requests: socket.socket, request: Request, owner: tuple[int, int]) -> NoReturn:
+    """Give up what the keeper does not need, and keep until the stem ends."""
+    os.chdir("/")
+    os.dup2(requests.fileno(), 0)
+    requests.detach()
+    # The driving process is to see the stem's end as the end of its socket. Standard error stays.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
+    if request.jailed:
+        # To mount; and for the kernel to end the stem, another user's process, when this one ends.
+        kernel.keep_capabilities(kernel.CAP_SYS_ADMIN, kernel.CAP_KILL)
+        Filter(allow_list(KEEPER_CALLS)).install("seccomp for the keeper")
+    else:
+        kernel.keep_capabilities()
+    renew, clean_up = _nothing, _nothing
+    if request.jailed:
+        profile = request.profile
+        renew = partial(jail.renew_tmp, profile.tmp_bytes, *owner, execute=profile.execute)
+    else:
+        clean_up = partial(scratch.remove_directory, request.directory)
+    keeper.keep(stem, socket.socket(fileno=0), renew, clean_up)
+
+
+def _nothing() -> None:
+    """What a keeper has to do for one of its two duties where the tier has no use for it."""

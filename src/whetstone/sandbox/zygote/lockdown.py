@@ -1,15 +1,16 @@
-"""The steps that confine a child, in the only order in which they work."""
+"""The steps that confine: most of them once, for the stem and all that it forks, the rest for each run."""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 from dataclasses import dataclass
 
 from . import jail, kernel, wire
-from .landlock import Ruleset
+from .landlock import Ruleset, version
 from .profile import Profile
-from .seccomp import ProgramFilter
+from .seccomp import EXECUTING_CALLS, STEM_CALLS, Filter, ProgramFilter, allow_list
 
 MAX_THREADS = 512
 MAX_OPEN_FILES = 256
@@ -25,53 +26,96 @@ _CEILINGS = {
     )
 }
 
+ResourceLimits = tuple[tuple[int, tuple[int, int]], ...]
+"""Kinds of rlimit with their soft and hard values."""
+
 
 @dataclass(frozen=True)
-class Confinement:
-    """What every child of this fork-server is bound to."""
+class Place:
+    """Where the runs of a fork-server take place, and as whom."""
 
     profile: Profile
     jailed: bool
     """In namespaces with a root of their own; otherwise in a private directory of the host."""
-    uid: int | None
-    """The user to become, or None to stay who we are."""
     directory: str
     """The working directory and only writable place."""
-    ruleset: Ruleset | None
-    program_filter: ProgramFilter
+    uid: int | None
+    """The user to become, or None to stay who we are."""
 
 
-def _limit(kind: int, soft: int, hard: int) -> None:
+def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
     ceiling = _CEILINGS[kind]
     if ceiling != _UNLIMITED:
         soft = ceiling if soft == _UNLIMITED else min(soft, ceiling)
         hard = ceiling if hard == _UNLIMITED else min(hard, ceiling)
-    resource.setrlimit(kind, (soft, hard))
+    return kind, (soft, hard)
 
 
-def set_common_limits() -> None:
-    """The backstops that are the same for every run: set once, inherited by each child."""
-    _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
-    _limit(resource.RLIMIT_CORE, 0, 0)
-    _limit(resource.RLIMIT_MEMLOCK, 0, 0)
-    _limit(resource.RLIMIT_MSGQUEUE, 0, 0)
-
-
-def set_limits(limits: tuple[int, int, int], *, own_uid: bool, execute: bool) -> None:
+def run_limits(profile: Profile, cpu_s: int, memory_bytes: int) -> ResourceLimits:
     """Backstops behind the limits that are measured from outside.
 
-    ``limits`` are CPU seconds, memory bytes and file bytes. Address space gets room beyond the memory
-    limit, because only resident memory is to count: reserved space and thread stacks are free.
+    Address space gets room beyond the memory limit, because only resident memory is to count:
+    reserved space and thread stacks are free.
     """
-    cpu_s, memory_bytes, file_bytes = limits
-    slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if execute else _ADDRESS_SPACE_SLACK
+    slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if profile.execute else _ADDRESS_SPACE_SLACK
     address_space = 2 * memory_bytes + slack
-    _limit(resource.RLIMIT_AS, address_space, address_space)
-    _limit(resource.RLIMIT_STACK, memory_bytes, _UNLIMITED)
-    _limit(resource.RLIMIT_CPU, cpu_s, cpu_s)
-    _limit(resource.RLIMIT_FSIZE, file_bytes, file_bytes)
-    if own_uid:  # the kernel counts a user's processes: sharing the user would share the count
-        _limit(resource.RLIMIT_NPROC, MAX_THREADS, MAX_THREADS)
+    return (
+        _limited(resource.RLIMIT_AS, address_space, address_space),
+        _limited(resource.RLIMIT_STACK, memory_bytes, _UNLIMITED),
+        _limited(resource.RLIMIT_CPU, cpu_s, cpu_s),
+    )
+
+
+def _limit_stem(tmp_bytes: int, *, own_uid: bool) -> None:
+    """The backstops that are the same for every run: set once, inherited by each."""
+    constant = {
+        resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
+        resource.RLIMIT_FSIZE: tmp_bytes,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if own_uid:
+        # The kernel counts a user's processes: sharing the user would share the count. One more for the stem.
+        constant[resource.RLIMIT_NPROC] = MAX_THREADS + 1
+    for kind, value in constant.items():
+        resource.setrlimit(*_limited(kind, value, value))
+
+
+def _bind_to_files(place: Place) -> None:
+    """Landlock. With a root of our own it is a second wall, otherwise the only one."""
+    if place.jailed and not version():
+        return
+    rules = Ruleset()
+    rules.allow_reading(jail.readable_paths(place.profile), execute=place.profile.execute)
+    rules.allow_devices(jail.DEVICES)
+    rules.allow_everything_in(jail.WRITABLE_PARENT if place.jailed else place.directory)
+    rules.restrict_self()
+
+
+def confine_stem(place: Place) -> None:
+    """Bind this process, and every run that it forks, for good; StepRefused names a step not taken.
+
+    What is left to it beyond a program's rights are the calls that ``confine_run`` takes away. Needs
+    no_new_privs.
+    """
+    os.setsid()
+    if place.uid is not None:
+        os.setresgid(place.uid, place.uid, place.uid)
+        os.setresuid(place.uid, place.uid, place.uid)
+    kernel.keep_capabilities()
+    # After the change of user, which resets both. Not dumpable: no run, though it is the same user,
+    # can look into us.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
+    _limit_stem(place.profile.tmp_bytes, own_uid=place.uid is not None)
+    _bind_to_files(place)
+
+
+def filter_stem(profile: Profile) -> None:
+    """Give up every system call that neither we nor a run will need."""
+    calls = (*STEM_CALLS, *EXECUTING_CALLS) if profile.execute else STEM_CALLS
+    Filter(allow_list(calls)).install("seccomp")
 
 
 def place_descriptors(status_fd: int, *, has_link: bool) -> None:
@@ -84,27 +128,19 @@ def place_descriptors(status_fd: int, *, has_link: bool) -> None:
     kernel.close_range(status_fd + 1, 0xFFFFFFFF)
 
 
-def confine(rules: Confinement, limits: tuple[int, int, int], status_fd: int, *, has_link: bool) -> None:
-    """Confine this process; StepRefused names the step that the kernel did not take.
+def confine_run(
+    limits: ResourceLimits, program_filter: ProgramFilter, stem: int, status_fd: int, *, has_link: bool
+) -> None:
+    """Confine this process, a fork of the stem (whose id is ``stem``), to what a program may do.
 
-    ``limits`` are CPU seconds, memory bytes and file bytes.
+    Raises StepRefused or OSError for a step that the kernel did not take.
     """
-    os.setsid()
-    if rules.jailed:
-        kernel.unshare(kernel.CLONE_NEWNS, "mount namespace of a run")
-        uid = os.getuid() if rules.uid is None else rules.uid
-        gid = uid if rules.uid is not None else os.getgid()
-        jail.mount_tmp(limits[2], uid, gid, execute=rules.profile.execute)
-    else:
-        os.chdir(rules.directory)
-    if rules.uid is not None:
-        os.setresgid(rules.uid, rules.uid, rules.uid)
-        os.setresuid(rules.uid, rules.uid, rules.uid)
-    kernel.drop_capabilities()
-    set_limits(limits, own_uid=rules.uid is not None, execute=rules.profile.execute)
-    rules.program_filter.set_pid(os.getpid())
-    if rules.ruleset is not None:
-        rules.ruleset.restrict_self()
-    # After Landlock: its ruleset is one of the descriptors that go.
+    if stem != 1:  # the first process of a pid namespace takes all others along
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
+        if os.getppid() != stem:
+            raise kernel.StepRefused("the fork-server ended meanwhile")
+    for kind, values in limits:
+        resource.setrlimit(kind, values)
     place_descriptors(status_fd, has_link=has_link)
-    rules.program_filter.install("seccomp for a program")
+    program_filter.set_pid(os.getpid())
+    program_filter.install("seccomp for a program")

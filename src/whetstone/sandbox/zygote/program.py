@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import gc
 import os
@@ -67,10 +68,15 @@ def _report(error: BaseException, own_files: frozenset[str]) -> None:
 
 
 def _leave() -> bool:
-    """What Python does before it exits: join threads, run atexit, finalize, flush. False if stdout failed."""
+    """What Python does before it exits: join threads, run atexit, finalize, flush. False if stdout failed.
+
+    Each step only where there is something to do: a call into code that no run has used yet copies pages.
+    """
     # Both are what the interpreter itself calls, and have no public name.
-    threading._shutdown()  # pyright: ignore
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    if _thread._count() or threading._threading_atexits:  # pyright: ignore
+        threading._shutdown()  # pyright: ignore
+    if atexit._ncallbacks():  # pyright: ignore
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     flushed = _flush()
     # Files and wrappers that the program left open are flushed by their finalizers.
     for name in ("stdin", "stdout", "stderr"):

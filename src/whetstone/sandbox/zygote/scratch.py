@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
@@ -23,6 +24,13 @@ def empty_directory(path: str) -> None:
                 moved = _remove(top, name, moved)
     finally:
         os.close(top)
+
+
+def remove_directory(path: str) -> None:
+    """Remove a directory with everything in it, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        empty_directory(path)
+        os.rmdir(path)
 
 
 def _remove(top: int, name: str, moved: int) -> int:

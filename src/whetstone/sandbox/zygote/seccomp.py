@@ -1,7 +1,7 @@
-"""Two seccomp filters: what nobody in the fork-server needs, and what a program must not do.
+"""Two seccomp filters: what no process of a fork-server needs, and what a program must not do.
 
 The first is an allow-list, installed once and inherited: its cost is not paid per run. The second
-only takes away the few calls that confine a child, and is installed as a child's last step.
+only takes away the few calls that start and watch a run, and is installed as a run's last step.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterable
 
 from . import kernel
-from .syscall_numbers import CONDITIONAL, EXECUTING, HARMLESS, SET_UP, X86_64, audit_arch, number
+from .syscall_numbers import EXECUTING, HARMLESS, X86_64, audit_arch, number
 
 _INSTRUCTION = struct.Struct("=HBBI")
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -28,7 +29,12 @@ _SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what isatty and set_blocking use.
 _HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
-_ONLY_FOR_JAILS = ("mount", "unshare")
+STEM_CALLS = ("clone", "kill", "tgkill", "prctl", "prlimit64", "sendmsg", "recvmsg", "pidfd_open")
+"""What the process that forks the runs needs, and a program gets in part or not at all."""
+KEEPER_CALLS = ("mount", "umount2")
+"""What the process beside it needs."""
+EXECUTING_CALLS = tuple(EXECUTING)
+"""What a program needs besides where programs are executed."""
 # Landlock checks opening and naming files, not changing their attributes by path; truncating it
 # checks from its version 3 on. Where the host's files can be named, these calls are therefore closed.
 _HARMFUL_WITHOUT_JAIL = (
@@ -36,7 +42,6 @@ _HARMFUL_WITHOUT_JAIL = (
     *("utime", "utimes", "futimesat", "utimensat", "truncate", "openat2"),
 )
 _ACCESS_MODE_AND_TRUNCATE = 0o1003
-_BEFORE_THE_FILTER = ("pivot_root", "umount2", "landlock_create_ruleset", "landlock_add_rule")
 
 Code = list[tuple[int, int, int, int]]
 
@@ -95,8 +100,8 @@ def _on_call(name: str, block: Code) -> Code:
     return [] if nr is None else [(_EQUAL, 0, len(block), nr), *block]
 
 
-def allow_list(*, jailed: bool, execute: bool) -> Code:
-    """What the fork-server and its children may call at all; anything else is ENOSYS.
+def allow_list(more: Iterable[str]) -> Code:
+    """What a process and its children may call at all: harmless calls and ``more``; the rest is ENOSYS.
 
     A foreign architecture's calls (and x32) kill: their numbers mean something else.
     """
@@ -107,26 +112,25 @@ def allow_list(*, jailed: bool, execute: bool) -> Code:
     code += _on_call("fcntl", _fail_if_argument_in(1, _SIGNALLING_FCNTL, errno.EPERM))
     code += _on_call("ioctl", _allow_if_argument_in(1, _HARMLESS_IOCTL, errno.ENOTTY))
     code += _on_call("socketpair", _allow_stream_socketpair())
-    left_out = (*_BEFORE_THE_FILTER, *CONDITIONAL, *(() if jailed else _ONLY_FOR_JAILS))
-    for name in (*HARMLESS, *SET_UP, *(EXECUTING if execute else ())):
-        if name not in left_out:
-            code += _on_call(name, _ret(_ALLOW))
+    for name in (*HARMLESS, *more):
+        code += _on_call(name, _ret(_ALLOW))
     return code + _fail(errno.ENOSYS)
 
 
 def take_away(own_pid: int, *, jailed: bool, processes: bool) -> Code:
-    """What a program loses on top: processes, signals to others, mounts, descriptor passing."""
+    """What a program loses on top: processes, signals to others, descriptor passing."""
     code: Code = [(_LOAD, 0, 0, _NR_OFFSET)]
     if processes:
         code += _on_call("clone", _fail_if_new_namespace())
     else:
         code += _on_call("clone", _allow_threads_only())
-        code += _on_call("vfork", _fail(errno.EPERM))
+        for name in ("fork", "vfork"):
+            code += _on_call(name, _fail(errno.EPERM))
     for name in ("kill", "tgkill"):
         code += _on_call(name, _allow_if_argument_in(0, (own_pid,), errno.EPERM))
     code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
     code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
-    for name in ("mount", "unshare", "sendmsg", "recvmsg"):
+    for name in ("sendmsg", "recvmsg", "pidfd_open"):
         code += _on_call(name, _fail(errno.EPERM))
     if not jailed:
         code += _on_call("open", _fail_if_truncating_unread(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _random
 import contextlib
 import os
 import random
@@ -10,13 +11,18 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from . import kernel, lockdown, scratch, wire
+from . import kernel, lockdown, wire
 from .program import Harness, run_harness
+from .seccomp import ProgramFilter
+from .tmp_dir import PrivateDirectory, PrivateMount
 
 _MAX_DESCRIPTORS = wire.LINK_FD - wire.PAYLOAD_FD + 1
 CONFINED = b"."
+# The generator behind the functions of ``random``, seeded without their Python code.
+_generator: Any = random.getrandbits.__self__
+_reseed = _random.Random.seed
 
 
 @dataclass(frozen=True)
@@ -26,13 +32,16 @@ class Server:
     control: socket.socket
     status_read: int
     status_write: int
-    rules: lockdown.Confinement
+    place: lockdown.Place
+    tmp: PrivateDirectory | PrivateMount
+    program_filter: ProgramFilter
     harnesses: Sequence[Harness]
     own_files: frozenset[str]
+    own_pid: int
 
 
 def serve(server: Server) -> None:
-    """Answer requests until the driving process closes its end, then leave nothing behind."""
+    """Answer requests until the driving process closes its end, then leave no process behind."""
     poller = select.poll()
     poller.register(server.control, select.POLLIN)
     while True:
@@ -41,37 +50,35 @@ def serve(server: Server) -> None:
             break
         if packet[:1] != wire.RUN:
             continue  # a question about a run that has ended meanwhile
+        _, number, harness, has_link, cpu_s, memory_bytes = wire.REQUEST.unpack(packet)
+        limits = lockdown.run_limits(server.place.profile, cpu_s, memory_bytes)
+        # A plain fork repeats the parent's numbers; here no run pays for it with copies of pages.
+        _reseed(_generator)
         pid = kernel.fork()
         if pid == 0:
-            _child(server, packet)
+            _child(server, limits, server.harnesses[harness], has_link=bool(has_link))
         os.closerange(wire.PAYLOAD_FD, wire.PAYLOAD_FD + len(descriptors))
-        _attend(server, poller, pid, packet)
-    _leave_nothing(server)
-    if not server.rules.jailed:
-        os.rmdir(server.rules.directory)
+        _attend(server, poller, pid, number)
+    _end_processes(server)
 
 
-def _child(server: Server, packet: bytes) -> NoReturn:
+def _child(server: Server, limits: lockdown.ResourceLimits, main: Harness, *, has_link: bool) -> NoReturn:
     """Confine this process and run the harness in it; a refused step goes to the status pipe."""
     status = server.status_write
     try:
-        _, _, harness, has_link, cpu_s, memory_bytes, file_bytes = wire.REQUEST.unpack(packet)
         payload = os.pread(wire.PAYLOAD_FD, os.fstat(wire.PAYLOAD_FD).st_size, 0)
-        limits = (cpu_s, memory_bytes, file_bytes)
-        lockdown.confine(server.rules, limits, status, has_link=bool(has_link))
-        random.seed()  # a plain fork repeats the parent's numbers
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        lockdown.confine_run(limits, server.program_filter, server.own_pid, status, has_link=has_link)
         os.write(status, CONFINED)
         os.close(status)
     except BaseException as error:
         os.write(status, f"{error}"[:2000].encode() or b"?")
         os._exit(1)
-    link = wire.LINK_FD if has_link else None
-    run_harness(server.harnesses[harness], server.own_files, payload, wire.RESULT_FD, link)
+    run_harness(main, server.own_files, payload, wire.RESULT_FD, wire.LINK_FD if has_link else None)
 
 
-def _attend(server: Server, poller: select.poll, pid: int, packet: bytes) -> None:
+def _attend(server: Server, poller: select.poll, pid: int, number: int) -> None:
     """Wait for the child, answering questions about it, then clean up and report."""
-    number = wire.REQUEST.unpack(packet)[1]
     pidfd = os.pidfd_open(pid)
     poller.register(pidfd, select.POLLIN)
     ended = False
@@ -85,7 +92,8 @@ def _attend(server: Server, poller: select.poll, pid: int, packet: bytes) -> Non
     poller.unregister(pidfd)
     os.close(pidfd)
     _, status, usage = os.wait4(pid, 0)
-    _leave_nothing(server)
+    _end_processes(server)
+    server.tmp.clear()
     said = _status_text(server.status_read)
     confined = said[:1] == CONFINED
     cpu_us = round((usage.ru_utime + usage.ru_stime) * 1e6)
@@ -109,10 +117,9 @@ def _status_text(status_read: int) -> bytes:
         return b""
 
 
-def _leave_nothing(server: Server) -> None:
-    """Nothing of a run stays: no process (a jail has a pid namespace of its own), no file."""
-    if not server.rules.jailed:
-        scratch.empty_directory(server.rules.directory)
+def _end_processes(server: Server) -> None:
+    """Nothing of a run stays: a jail has a pid namespace of its own, in which we are the first."""
+    if not server.place.jailed:
         return
     while True:
         try:

@@ -10,9 +10,11 @@ import sys
 import types
 from typing import Any
 
-from . import kernel, launcher, preload, program, serve, wire
+from . import kernel, launcher, lockdown, preload, program, serve, wire
 from .profile import Profile
 from .program import Harness
+from .seccomp import ProgramFilter
+from .tmp_dir import PrivateDirectory, PrivateMount
 
 
 def start(control: socket.socket, request: dict[str, Any], harnesses: list[tuple[str, str]]) -> None:
@@ -37,16 +39,23 @@ def _prepare(
     # Before the host's files go out of sight.
     mains = [_load_harness(name, path) for name, path in harnesses]
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
-    rules = launcher.enter(request)
+    place, requests = launcher.enter(request)
     preload.load(request.profile)
-    control, status_read, status_write = _keep_private(control, rules)
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # not for programs to find
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv, sys.orig_argv = [""], [sys.executable]
+    lockdown.confine_stem(place)
+    control, requests, status_read, status_write = _keep_private(control, requests)
+    tmp = PrivateMount(place.directory, requests) if place.jailed else PrivateDirectory(place.directory)
+    # Signals from within do not reach the first process of a namespace, unless it has a handler.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    program_filter = ProgramFilter(jailed=place.jailed, processes=place.profile.processes)
     preload.settle()
-    launcher.filter_self(request)
-    return serve.Server(control, status_read, status_write, rules, mains, own_files)
+    lockdown.filter_stem(place.profile)
+    return serve.Server(
+        control, status_read, status_write, place, tmp, program_filter, mains, own_files, os.getpid()
+    )
 
 
 def _load_harness(name: str, path: str) -> Harness:
@@ -64,9 +73,11 @@ def _load_harness(name: str, path: str) -> Harness:
     return main
 
 
-def _keep_private(control: socket.socket, rules: launcher.Confinement) -> tuple[socket.socket, int, int]:
+def _keep_private(
+    control: socket.socket, requests: socket.socket
+) -> tuple[socket.socket, socket.socket, int, int]:
     """Move our descriptors to high numbers: what arrives with a request gets the low ones, always."""
-    status_write, control_fd, status_read, ruleset_fd = range(
+    status_write, control_fd, requests_fd, status_read = range(
         wire.FIRST_PRIVATE_FD, wire.FIRST_PRIVATE_FD + 4
     )
     read, write = os.pipe()
@@ -74,7 +85,6 @@ def _keep_private(control: socket.socket, rules: launcher.Confinement) -> tuple[
     os.dup2(write, status_write, inheritable=False)
     os.dup2(read, status_read, inheritable=False)
     os.dup2(control.detach(), control_fd, inheritable=False)
-    if rules.ruleset is not None:
-        rules.ruleset.keep_at(ruleset_fd)
+    os.dup2(requests.detach(), requests_fd, inheritable=False)
     os.closerange(3, wire.FIRST_PRIVATE_FD)
-    return socket.socket(fileno=control_fd), status_read, status_write
+    return socket.socket(fileno=control_fd), socket.socket(fileno=requests_fd), status_read, status_write

@@ -213,12 +213,8 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
     "prctl": (157, 167),
     "prlimit64": (302, 261),
     "mount": (165, 40),
-    "unshare": (272, 97),
     "sendmsg": (46, 211),
     "recvmsg": (47, 212),
-    "setresuid": (117, 147),
-    "setresgid": (119, 149),
-    "capset": (126, 91),
     "pidfd_open": (434, 434),
     "landlock_restrict_self": (446, 446),
     "landlock_create_ruleset": (444, 444),
@@ -226,7 +222,7 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
     "pivot_root": (155, 41),
     "umount2": (166, 39),
 }
-"""Calls that build the confinement, and that a program gets in part (clone, kill) or not at all."""
+"""Calls that build the confinement or start runs; a program gets them in part (clone, kill) or not at all."""
 
 
 EXECUTING: dict[str, tuple[int | None, int | None]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 
-REQUEST = struct.Struct("=cIHBIQQ")
-"""RUN, run number, harness number, has a link (0/1), CPU backstop in s, memory bytes, file bytes.
+REQUEST = struct.Struct("=cIHBIQ")
+"""RUN, run number, harness number, has a link (0/1), CPU backstop in s, memory bytes.
 
 Beside it travel descriptors in the order of the ``*_FD`` numbers below, the link only if there is one.
 """
