@@ -192,10 +192,15 @@ class EvaluationSection(Section):
 
 
 class JudgeSection(Section):
-    """The judge's workers (0: one for each core) and the weakest isolation it may run with."""
+    """The judge's workers (0: one for each core) and the weakest isolation it may run with.
+
+    max_cases: training judges at most so many of a problem's cases, 0 for all: a seeded subset, the same for
+        all replies to a prompt, and another one when the problem comes again. Evaluation judges all.
+    """
 
     workers: Natural = 0
     minimum_tier: Literal["root", "userns", "restricted"] = "restricted"
+    max_cases: Natural = 0
 
 
 class Recipe(Section):

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 from whetstone.algorithm.spec import AlgorithmSpec
 from whetstone.engine.base import Engine, SamplingParams
 from whetstone.flow.base import FlowBatch
 from whetstone.flow.filters import drop_reason
 from whetstone.flow.source import PromptSource, stream_seed
-from whetstone.problem import Problem
+from whetstone.judge import Wishes
+from whetstone.problem import Problem, Program
 from whetstone.sample import Batch, Group
-from whetstone.workflow.single_turn import ProgramJudge, SingleTurn
+from whetstone.verdict import Judgement
+from whetstone.workflow.single_turn import SingleTurn
+
+
+class WishJudge(Protocol):
+    """What the flow needs of a judge: one that can judge a seeded subset of a problem's cases."""
+
+    async def judge(self, problem: Problem, program: Program, **wishes: Unpack[Wishes]) -> Judgement:
+        """The verdict on one program."""
+        ...
+
+
+class _GroupJudge:
+    """The judge of one group: all replies to a prompt meet the same cases."""
+
+    def __init__(self, judge: WishJudge, wishes: Wishes) -> None:
+        self._judge = judge
+        self._wishes = wishes
+
+    async def judge(self, problem: Problem, program: Program) -> Judgement:
+        return await self._judge.judge(problem, program, **self._wishes)
 
 
 class LocalFlow:
@@ -24,14 +45,16 @@ class LocalFlow:
         source: PromptSource,
         workflow: SingleTurn,
         engine: Engine,
-        judge: ProgramJudge,
+        judge: WishJudge,
         spec: AlgorithmSpec,
         params: SamplingParams,
         *,
         prompts_per_step: int,
         samples_per_prompt: int,
         seed: int,
+        max_cases: int | None = None,
     ) -> None:
+        """``max_cases``: judge at most so many cases of a problem, chosen anew for each group."""
         self._source = source
         self._workflow = workflow
         self._engine = engine
@@ -41,6 +64,7 @@ class LocalFlow:
         self._prompts = prompts_per_step
         self._n = samples_per_prompt
         self._seed = seed
+        self._max_cases = max_cases
 
     async def next_batch(self, version: int) -> FlowBatch:
         """Sample ``prompts_per_step`` groups under weight ``version``; drop those without a signal.
@@ -77,10 +101,14 @@ class LocalFlow:
         self._source.drawn = int(state["drawn"])
 
     async def _group(self, draw: int, problem: Problem) -> Group:
+        wishes = Wishes()
+        if self._max_cases is not None:
+            subset_seed = stream_seed("cases", self._seed, draw)
+            wishes = Wishes(max_cases=self._max_cases, subset_seed=subset_seed)
         return await self._workflow.run(
             problem,
             self._engine,
-            self._judge,
+            _GroupJudge(self._judge, wishes),
             params=self._params,
             n=self._n,
             seed=stream_seed("rollout", self._seed, draw),

@@ -158,6 +158,7 @@ class _Run:
             prompts_per_step=recipe.trainer.prompts_per_step,
             samples_per_prompt=recipe.trainer.samples_per_prompt,
             seed=recipe.seed,
+            max_cases=recipe.judge.max_cases or None,
         )
         if checkpoint is not None:
             saved = load_checkpoint(checkpoint)
