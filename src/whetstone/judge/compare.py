@@ -1,5 +1,7 @@
 """Printed text against expected text: the comparison modes of ``problem.Compare``.
 
+Modes that reproduce other judges are in ``compare_foreign``.
+
 Everything is done on bytes, because a program may print what is not text at all. Numbers are
 recognised by their ASCII spelling only (so ``nan``, ``inf``, ``1_0`` and digits of other scripts are
 words), and are held side by side as digit strings, so that a number of a million digits is compared
@@ -11,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from whetstone.judge.compare_foreign import FOREIGN
 from whetstone.problem import Compare
 
 _NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(?:[eE]([+-]?[0-9]+))?")
@@ -25,6 +28,9 @@ _SLACK = 1 + 1e-9
 def compare(output: bytes, expected: str, rule: Compare) -> tuple[bool, str]:
     """Hold ``output`` against ``expected``; return (right, reason), the reason empty when right."""
     wanted = expected.encode("utf-8", "surrogatepass")
+    foreign = FOREIGN.get(rule.mode)
+    if foreign is not None:
+        return foreign(output, wanted, rule)
     if rule.mode == "exact":
         return _exact(output, wanted)
     if rule.mode == "lines":

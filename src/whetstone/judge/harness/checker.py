@@ -1,6 +1,7 @@
 """In the testing process: a problem's own checker decides whether an output is right.
 
-Writes ``[True]`` or ``[False]``, or ``["broken", reason]`` when the checker fails or answers anything else.
+Writes ``[True]`` or ``[False]``; ``["raised", reason]`` when ``check`` raised an exception on these
+texts; ``["broken", reason]`` when there is no ``check``, it answers anything else, or it ran out of room.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from whetstone.judge.values import decode, encode
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Call ``check(input, output, expected)`` and write what it says."""
+    source, *texts = decode(payload)
     try:
-        answer: list[Any] = [_decision(*decode(payload))]
-        if type(answer[0]) is not bool:
-            answer = ["broken", f"check() returned {type(answer[0]).__name__}, not a bool"]
+        answer = _decision(load_program(source), texts)
     except CompileFailure as error:
         answer = ["broken", f"the checker does not compile: {error}"]
     except BaseException as error:
@@ -26,8 +26,15 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     os._exit(0)
 
 
-def _decision(source: str, given: str, output: str, expected: str) -> object:
-    scope = load_program(source)
+def _decision(scope: dict[str, Any], texts: list[str]) -> list[Any]:
     if "check" not in scope:
         raise NameError("the checker defines no check(input, output, expected)")
-    return scope["check"](given, output, expected)
+    try:
+        decided = scope["check"](*texts)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        return ["raised", describe(error)]
+    if type(decided) is not bool:
+        return ["broken", f"check() returned {type(decided).__name__}, not a bool"]
+    return [decided]

@@ -1,0 +1,106 @@
+"""Whether a checker accepts what a program printed.
+
+A checker either decides, or it fails. What a failure means is settled here:
+
+- The checker was killed, exceeded a limit, or ended in a way that its protocol does not know:
+  JUDGE_ERROR, never a verdict on the program.
+- A Python ``check`` raised an exception on this output, but returns True or False for the expected one: it
+  cannot make sense of what the program printed, and refuses it, as testlib's readers do. Otherwise
+  printing nonsense would be a way out of being judged. MemoryError and RecursionError are exhaustion, not
+  reading, and count as the crash that they are elsewhere.
+
+Where a checker crashed that decides on the expected output, the reason begins with ``CRASHED_ON_OUTPUT``:
+such a judgement has no score, so a program gains nothing from it, but a report can count them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from whetstone.judge.boxes import Boxes, harness_job
+from whetstone.judge.checkers_standard import check_standard
+from whetstone.judge.outcome import run_limits
+from whetstone.judge.values import WireError, decode, encode
+from whetstone.problem import Checker, ProgramChecker, PythonChecker, StandardChecker, StdinCase
+from whetstone.sandbox import Ended
+
+CRASHED_ON_OUTPUT = "the checker crashed on this output, but decides on the expected one"
+# Fixed and generous: a checker is trusted, but what it reads is not.
+_LIMITS = run_limits(20, 2048, 16)
+
+
+class Said(Enum):
+    """What came of asking a checker."""
+
+    ACCEPTED = auto()
+    REFUSED = auto()
+    UNREADABLE = auto()
+    """It raised an ordinary exception."""
+    FAILED = auto()
+
+
+class Decision(NamedTuple):
+    """What a checker said, and why unless it accepted."""
+
+    said: Said
+    reason: str = ""
+
+
+_ACCEPTED = Decision(Said.ACCEPTED)
+_REFUSED = Decision(Said.REFUSED, "refused by the problem's checker")
+
+
+def check(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes) -> Decision:
+    """The checker's decision on ``output``: ACCEPTED, REFUSED or FAILED. Raises SandboxFault."""
+    expected = test.output.encode("utf-8", "surrogatepass")
+    decision = _ask(boxes, checker, test, output, expected)
+    if decision.said in (Said.ACCEPTED, Said.REFUSED) or isinstance(checker, StandardChecker):
+        return decision
+    decides = _ask(boxes, checker, test, expected, expected).said in (Said.ACCEPTED, Said.REFUSED)
+    if not decides:
+        return Decision(
+            Said.FAILED, f"the checker does not even decide on the expected output: {decision.reason}"
+        )
+    if decision.said is Said.UNREADABLE:
+        return Decision(Said.REFUSED, f"the problem's checker cannot read the output: {decision.reason}")
+    return Decision(Said.FAILED, f"{CRASHED_ON_OUTPUT}: {decision.reason}")
+
+
+def _ask(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes, expected: bytes) -> Decision:
+    if isinstance(checker, StandardChecker):
+        return _ask_standard(checker, output, expected)
+    if isinstance(checker, ProgramChecker):
+        return Decision(Said.FAILED, "program checkers are not run yet")
+    return _ask_python(boxes, checker, test, output)
+
+
+def _ask_standard(checker: StandardChecker, output: bytes, expected: bytes) -> Decision:
+    accepted, reason = check_standard(checker.name, output, expected)
+    if accepted is None:
+        return Decision(Said.FAILED, reason)
+    return _ACCEPTED if accepted else Decision(Said.REFUSED, reason)
+
+
+def _ask_python(boxes: Boxes, checker: PythonChecker, test: StdinCase, output: bytes) -> Decision:
+    """Run ``check`` in the sandbox for test code."""
+    text = output.decode("utf-8", "replace")
+    payload = encode([checker.source, test.input, text, test.output])
+    ran = boxes.tests.run(harness_job("checker", payload, _LIMITS))
+    if ran.ended is not Ended.EXITED or ran.exit_code != 0:
+        return Decision(Said.FAILED, f"the checker did not decide: {ran.ended}")
+    try:
+        answer = decode(ran.result)
+    except WireError as error:
+        return Decision(Said.FAILED, f"the checker did not decide: {error}")
+    match answer:
+        case [True]:
+            return _ACCEPTED
+        case [False]:
+            return _REFUSED
+        case ["raised", str() as reason]:
+            return Decision(Said.UNREADABLE, reason)
+        case ["broken", str() as reason]:
+            return Decision(Said.FAILED, f"the checker failed: {reason}")
+        case _:
+            return Decision(Said.FAILED, "the checker did not decide")
