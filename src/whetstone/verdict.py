@@ -40,10 +40,11 @@ class CaseJudgement(Struct, frozen=True):
 class Judgement(Struct, frozen=True):
     """The verdict on a program.
 
-    ``score`` is the share of the problem's cases, or of the subset asked for, that were accepted (cases
-    of it that were not run count as not accepted), in [0, 1]; None exactly when the verdict is
-    JUDGE_ERROR. ``isolation`` names the tier that held the program. ``shared_interpreter`` is True when test
-    code had to run inside the program's own process, where its verdict can be forged.
+    ``score`` in [0, 1] is what the problem's scoring makes of the accepted cases: their share of the cases
+    (or of the subset asked for), unless the problem says otherwise; cases that were not run count as
+    not accepted. It is None exactly when the verdict is JUDGE_ERROR. ``isolation`` names the tier that held
+    the program. ``shared_interpreter`` is True when test code had to run inside the program's own process,
+    where its verdict can be forged.
     """
 
     verdict: Verdict

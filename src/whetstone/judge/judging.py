@@ -18,7 +18,7 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -28,9 +28,10 @@ from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.call import judge_call
 from whetstone.judge.outcome import judge_failure
+from whetstone.judge.scoring import score
 from whetstone.judge.stdin import judge_stdin
 from whetstone.judge.subset import chosen_cases
-from whetstone.problem import CallTests, InteractiveTests, Problem, Program, StdinTests, case_count
+from whetstone.problem import CallTests, InteractiveTests, Problem, Program, Scoring, StdinTests, case_count
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 
@@ -68,22 +69,29 @@ def judge_program(
         # What does not compile for one case compiles for none.
         if stalled or judged.verdict is Verdict.COMPILE_ERROR or (failed and options.stop_at_first_failure):
             break
-    return conclude(cases, len(chosen), isolation, options)
+    return conclude(cases, chosen, problem.scoring, isolation, options)
 
 
-def conclude(cases: list[CaseJudgement], count: int, isolation: str, options: JudgeOptions) -> Judgement:
-    """The judgement on a program from those on its cases, ``count`` of which were to be run."""
+def conclude(
+    cases: list[CaseJudgement],
+    chosen: Sequence[int],
+    scoring: Scoring,
+    isolation: str,
+    options: JudgeOptions,
+) -> Judgement:
+    """The judgement on a program from those on its cases, of which the ``chosen`` were to be run."""
     first = next((c for c in cases if c.verdict is not Verdict.ACCEPTED), None)
-    if first is None and len(cases) == count:
+    if first is None and len(cases) == len(chosen):
         return Judgement(Verdict.ACCEPTED, cases, 1.0, isolation)
     unjudged = next((c for c in cases if c.verdict is Verdict.JUDGE_ERROR), None)
     settled = next((c for c in cases if c.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)), None)
     if first is None or (unjudged is not None and not (options.stop_at_first_failure and settled)):
-        reason = unjudged.reason if unjudged else f"{len(cases)} of {count} cases were judged"
+        reason = unjudged.reason if unjudged else f"{len(cases)} of {len(chosen)} cases were judged"
         return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason)
     deciding = settled if unjudged is not None and settled is not None else first
-    accepted = sum(c.verdict is Verdict.ACCEPTED for c in cases)
-    return Judgement(deciding.verdict, cases, accepted / count, isolation, deciding.reason)
+    accepted = [c.index for c in cases if c.verdict is Verdict.ACCEPTED]
+    earned = score(scoring, chosen, accepted)
+    return Judgement(deciding.verdict, cases, earned, isolation, deciding.reason)
 
 
 def _judge_case(
