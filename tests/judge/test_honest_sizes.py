@@ -1,0 +1,108 @@
+"""Honest programs that need much: long inputs and outputs, deep recursion, big numbers, many threads."""
+# ruff: noqa: E501 (programs on one line each read better than wrapped)
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from judge_problems import python, stdin_problem
+
+from whetstone.judge import Judge
+
+# Long enough for a busy machine: what is tested is that size alone is no reason to fail.
+AMPLE = {"cpu_s": 20.0, "memory_mb": 1024.0, "output_mb": 32.0}
+
+
+def ample(given: str, wanted: str, **fields: Any) -> dict[str, Any]:
+    return stdin_problem((given, wanted), limits=AMPLE, **fields)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nd = sys.stdin.buffer.read()\nprint(len(d), d.count(b'7'))",
+        "import sys\nn = k = 0\nfor line in sys.stdin:\n    n += len(line)\n    k += line.count('7')\nprint(n, k)",
+        "import os\nn = k = 0\nwhile c := os.read(0, 1 << 16):\n    n += len(c)\n    k += c.count(b'7')\nprint(n, k)",
+    ],
+)
+def test_an_input_of_fifty_megabytes_arrives_whole(judge: Judge, source: str) -> None:
+    given = ("1234567 " * 500 + "\n") * 12500
+    judgement = judge.judge(ample(given, f"{len(given)} {500 * 12500}"), python(source))
+    assert len(given) > 50_000_000
+    assert judgement.accepted, judgement
+
+
+def test_an_output_of_ten_megabytes_arrives_whole(judge: Judge) -> None:
+    wanted = "\n".join(map(str, range(1_400_000)))
+    for source in (
+        "print('\\n'.join(map(str, range(1400000))))",
+        "import sys\nw = sys.stdout.write\nfor i in range(1400000): w(f'{i}\\n')",
+        "import os\ndata = '\\n'.join(map(str, range(1400000))).encode()\nat = 0\nwhile at < len(data): at += os.write(1, data[at:])",
+    ):
+        judgement = judge.judge(ample("", wanted), python(source))
+        assert len(wanted) > 10_000_000
+        assert judgement.accepted, judgement
+
+
+DEEP = {
+    "recursion limit raised": "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(100000))",
+    "depth first search": "import sys\nsys.setrecursionlimit(1 << 25)\nn = 100000\ng = [[] for _ in range(n + 1)]\nfor i in range(1, n + 1):\n    g[i].append(i - 1)\n    g[i - 1].append(i)\nsys.setrecursionlimit(1 << 20)\ndef dfs(u, p):\n    d = 0\n    for v in g[u]:\n        if v != p:\n            d = max(d, 1 + dfs(v, u))\n    return d\nprint(dfs(0, -1))",
+    "thread with a big stack": "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(256 << 20)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\ndef main(): print(f(100000))\nt = threading.Thread(target=main)\nt.start()\nt.join()",
+    "thread with a stack of a power of two": "import sys, threading\nsys.setrecursionlimit(10**7)\nthreading.stack_size(1 << 27)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nt = threading.Thread(target=lambda: print(f(100000)))\nt.start(); t.join()",
+    "memoised": "import sys\nfrom functools import lru_cache\nsys.setrecursionlimit(10**6)\n@lru_cache(None)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(30000) + 70000)",
+    "trampoline": "from types import GeneratorType\ndef bootstrap(f, stack=[]):\n    def wrapped(*args):\n        if stack: return f(*args)\n        to = f(*args)\n        while True:\n            if type(to) is GeneratorType:\n                stack.append(to)\n                to = next(to)\n            else:\n                stack.pop()\n                if not stack: break\n                to = stack[-1].send(to)\n        return to\n    return wrapped\n@bootstrap\ndef f(n):\n    yield 0 if n == 0 else 1 + (yield f(n - 1))\nprint(f(100000))",
+    "recursion error caught": "def f(n): return 0 if n == 0 else 1 + f(n - 1)\ntry:\n    print(f(100000))\nexcept RecursionError:\n    print(100000)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("style", DEEP)
+def test_depth_alone_is_no_failure(judge: Judge, style: str) -> None:
+    judgement = judge.judge(ample("", "100000"), python(DEEP[style]))
+    assert judgement.accepted, judgement
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("print(10**100000)", "1" + "0" * 100000),
+        ("print(int(input()) + 1)", "1" + "0" * 100000),
+        (
+            "import decimal\ndecimal.getcontext().prec = 120000\nprint(decimal.Decimal(input()) + 1)",
+            "1" + "0" * 100000,
+        ),
+        ("import sys\nsys.set_int_max_str_digits(0)\nprint(int(sys.stdin.read()) + 1)", "1" + "0" * 100000),
+        (
+            "x = int(input()) + 1\nprint(f'{x}'.count('0'), str(x)[0], '%d' % (x // 10**99995))",
+            "100000 1 100000",
+        ),
+    ],
+)
+def test_integers_have_no_largest_digit(judge: Judge, source: str, wanted: str) -> None:
+    judgement = judge.judge(ample("9" * 100000 + "\n", wanted), python(source))
+    assert judgement.accepted, judgement
+
+
+def test_address_space_that_is_only_reserved_is_no_memory(judge: Judge) -> None:
+    source = "import mmap\nm = mmap.mmap(-1, 3 << 30)\nm[0] = 1\nprint(m[0])"
+    problem = stdin_problem(("", "1"))
+    assert problem["limits"]["memory_mb"] < 1024
+    assert judge.judge(problem, python(source)).accepted
+
+
+def test_many_threads_and_queues(judge: Judge) -> None:
+    source = (
+        "import queue, threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "q = queue.Queue()\nlock = threading.Lock()\ntotal = 0\n"
+        "def work():\n    global total\n    while (x := q.get()) is not None:\n        with lock: total += x\n"
+        "ts = [threading.Thread(target=work) for _ in range(50)]\nfor t in ts: t.start()\n"
+        "for i in range(1000): q.put(i)\nfor _ in ts: q.put(None)\nfor t in ts: t.join()\n"
+        "with ThreadPoolExecutor(16) as pool: total += sum(pool.map(lambda x: x, range(1000)))\nprint(total)"
+    )
+    assert judge.judge(ample("", "999000"), python(source)).accepted
+
+
+def test_a_case_may_be_large_while_others_are_small(judge: Judge) -> None:
+    source = "import sys\nprint(len(sys.stdin.read().split()))"
+    problem = stdin_problem(("1 2", "2"), ("7 " * 2_000_000, "2000000"), ("", "0"), limits=AMPLE)
+    assert judge.judge(problem, python(source)).accepted
