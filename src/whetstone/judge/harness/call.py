@@ -20,31 +20,17 @@ from whetstone.judge.harness.loading import (
     load_program,
     write_all,
 )
+from whetstone.judge.harness.prelude import PRELUDE
 from whetstone.judge.values import NotInert, decode, encode
 
 MAX_ITEMS = 1_000_000
-_PRELUDE_MODULES = (
-    "bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "math",
-    "operator", "random", "re", "string", "sys", "typing",
-)  # fmt: skip
-_PRELUDE_NAMES = {
-    "typing": ("Any", "Callable", "Dict", "Generator", "Iterable", "Iterator", "List", "Optional", "Set",
-               "Tuple", "Union", "Deque", "DefaultDict", "Counter"),
-    "collections": ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"),
-    "functools": ("cache", "cmp_to_key", "lru_cache", "partial", "reduce"),
-    "itertools": ("accumulate", "chain", "combinations", "count", "cycle", "groupby", "islice",
-                  "permutations", "product", "repeat", "zip_longest", "pairwise"),
-    "heapq": ("heapify", "heappop", "heappush", "heappushpop", "heapreplace", "nlargest", "nsmallest"),
-    "bisect": ("bisect", "bisect_left", "bisect_right", "insort"),
-    "math": ("ceil", "comb", "factorial", "floor", "gcd", "inf", "isqrt", "lcm", "log", "log2", "sqrt"),
-}  # fmt: skip
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Load, call, write, and leave at once: threads the program left behind have no say."""
     source, function, class_name, args, kwargs, operations = decode(payload)
     try:
-        scope = load_program(source, _prelude() if class_name else None)
+        scope = load_program(source, PRELUDE if class_name else None)
         if operations:
             answer = _operate(scope, operations, args)
         else:
@@ -101,13 +87,3 @@ def _materialised(value: Any) -> Any:
     if len(items) > MAX_ITEMS:
         raise NotInert(f"an iterator of more than {MAX_ITEMS} items")
     return items
-
-
-def _prelude() -> dict[str, object]:
-    """The names that LeetCode gives to a ``class Solution`` program without imports."""
-    names: dict[str, object] = {name: __import__(name) for name in _PRELUDE_MODULES}
-    for module, attributes in _PRELUDE_NAMES.items():
-        for attribute in attributes:
-            if module != "typing" or attribute != "Counter":
-                names[attribute] = getattr(__import__(module), attribute)
-    return names

@@ -1,4 +1,4 @@
-"""Inside the locked child: run a program's source as ``__main__``, from a real file."""
+"""Inside the locked child: import a program's source as the module ``main``, from a real file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from typing import Any
 COMPILE_ERROR = b"compile_error"
 
 
+# Not ``__main__``: a program whose functions are tested is imported, and what it does below
+# ``if __name__ == "__main__"`` (read input, run examples or tests of its own, exit) is not for us.
+_NAME = "main"
+
+
 class CompileFailure(Exception):
     """The source is not Python."""
 
 
 def load_program(source: str, names: dict[str, object] | None = None) -> dict[str, Any]:
-    """Execute ``source`` as ``__main__`` and return its globals.
+    """Import ``source`` and return its globals; it is in ``sys.modules`` as the main module too.
 
     ``names`` are put among the globals first. Raises CompileFailure, or whatever the program raises.
     """
-    path = os.path.join(os.getcwd(), "main.py")
+    path = os.path.join(os.getcwd(), f"{_NAME}.py")
     try:
         data = source.encode("utf-8")
         # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
@@ -33,12 +38,12 @@ def load_program(source: str, names: dict[str, object] | None = None) -> dict[st
     except OSError:
         # No writable folder: tracebacks and inspect.getsource still find the text.
         linecache.cache[path] = (len(source), None, source.splitlines(True), path)
-    module = ModuleType("__main__")
+    module = ModuleType(_NAME)
     module.__file__ = path
     module.__dict__["__builtins__"] = __builtins__
     if names:
         module.__dict__.update(names)
-    sys.modules["__main__"] = module
+    sys.modules[_NAME] = sys.modules["__main__"] = module
     sys.argv = [path]
     sys.path.insert(0, os.path.dirname(path))
     # The frames below the program's are ours: they must not use up its recursion limit.
