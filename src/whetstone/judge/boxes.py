@@ -1,14 +1,34 @@
-"""The sandboxes of one judge worker: one for programs, and one that programs never see, for test code."""
+"""The sandboxes of one judge worker, each started when it is first needed.
+
+Programs and test code never share a fork-server, so that no memory is shared. On either side Python
+programs, Python programs that need the scientific packages, and executed programs have one each; compilers
+have one where no program ever runs.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
-from whetstone.sandbox import Job, RunLimits, Sandbox, Tier
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge.artifacts import ArtifactStore
+from whetstone.judge.scientific import needs_scientific, scientific_profile
+from whetstone.judge.toolchains import toolchain_paths
+from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, SandboxFault, Tier
 
 HARNESS = "judge"
 _HARNESSES = {HARNESS: Path(__file__).parent / "harness" / "entry.py"}
+_KIT_BYTES = 1 << 30
+
+
+class Side(StrEnum):
+    """Whose code a sandbox runs."""
+
+    PROGRAM = "program"
+    """The program to be judged."""
+    TESTS = "tests"
+    """What judges it: test code, checkers, interactors."""
 
 
 def harness_job(
@@ -19,34 +39,70 @@ def harness_job(
 
 
 class Boxes:
-    """Owns both sandboxes. The one for test code starts when it is first needed."""
+    """Owns the sandboxes, and what compilers made for them."""
 
     def __init__(self, minimum_tier: Tier, tier: Tier | None = None, *, stop_fd: int | None = None) -> None:
-        """Start the sandbox for programs. Raises SandboxUnavailable.
+        """Start the sandbox for Python programs. Raises SandboxUnavailable.
 
         When ``stop_fd`` becomes readable, whatever runs is ended and Stopped raised.
         """
         self._stop_fd = stop_fd
         self.programs = Sandbox(_HARNESSES, tier=tier, minimum_tier=minimum_tier, stop_fd=stop_fd)
-        self._tests: Sandbox | None = None
+        self.artifacts = ArtifactStore.of_user()
+        self._others: dict[tuple[Side, str], Sandbox] = {}
 
     @property
     def tier(self) -> Tier:
-        """The isolation that holds the programs, and the test code too."""
+        """The isolation that holds the programs, and everything else."""
         return self.programs.tier
 
     @property
     def tests(self) -> Sandbox:
-        """The sandbox for test code and checkers: a fork-server of its own, so no memory is shared."""
-        if self._tests is None:
-            self._tests = Sandbox(_HARNESSES, tier=self.tier, stop_fd=self._stop_fd)
-        return self._tests
+        """The sandbox for test code and checkers in Python."""
+        return self._other(Side.TESTS, Profile())
+
+    def python(self, side: Side, *sources: str) -> Sandbox:
+        """The sandbox for Python code: with the scientific packages loaded if a source imports one."""
+        if needs_scientific(sources):
+            return self._other(side, scientific_profile())
+        return self.programs if side is Side.PROGRAM else self.tests
+
+    def native(self, side: Side, *, processes: bool) -> Sandbox:
+        """The sandbox in which executed programs run, with threads alone or with ``processes``."""
+        name = "shell" if processes else "native"
+        return self._other(side, Profile(name, reads=toolchain_paths(), execute=True, processes=processes))
+
+    @property
+    def compiler(self) -> Sandbox:
+        """The sandbox in which compilers run, and nothing else."""
+        return self._other(Side.TESTS, self._compiler_profile("compiler", 64 << 20))
+
+    def kit_builder(self) -> Sandbox:
+        """A new sandbox, the caller's to close, in which a compiler may write what it prepares once."""
+        profile = self._compiler_profile("kit builder", _KIT_BYTES)
+        return Sandbox({}, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
+
+    def _compiler_profile(self, name: str, tmp_bytes: int) -> Profile:
+        kits = [str(self.artifacts.kits)] if self.artifacts.kits else []
+        return Profile(
+            name, reads=[*toolchain_paths(), *kits], execute=True, processes=True, tmp_bytes=tmp_bytes
+        )
+
+    def _other(self, side: Side, profile: Profile) -> Sandbox:
+        found = self._others.get((side, profile.name))
+        if found is None:
+            harnesses = {} if profile.execute else _HARNESSES
+            try:
+                found = Sandbox(harnesses, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
+            except SandboxUnavailable as error:  # the tier did start: this machine is in trouble
+                raise SandboxFault(f"no fork-server for {profile.name}: {error}") from None
+            self._others[side, profile.name] = found
+        return found
 
     def close(self) -> None:
-        """End both."""
-        self.programs.close()
-        if self._tests is not None:
-            self._tests.close()
+        """End all."""
+        for sandbox in (self.programs, *self._others.values()):
+            sandbox.close()
 
     def __enter__(self) -> Boxes:
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from whetstone.sandbox import Ended, RunLimits, RunResult
 from whetstone.verdict import CaseJudgement, Verdict
 
@@ -19,10 +21,10 @@ _STDERR_TAIL = 300
 
 def case(result: RunResult, verdict: Verdict, reason: str = "") -> CaseJudgement:
     """A case's judgement with the cost of its run."""
-    return CaseJudgement(verdict, result.cpu_s, result.wall_s, result.peak_bytes, _storable(reason))
+    return CaseJudgement(verdict, result.cpu_s, result.wall_s, result.peak_bytes, storable(reason))
 
 
-def _storable(reason: str) -> str:
+def storable(reason: str) -> str:
     """``reason`` without lone surrogates, which a program can put there and no file of text can hold."""
     return reason.encode("utf-8", "backslashreplace").decode()
 
@@ -36,12 +38,20 @@ def limit_exceeded(result: RunResult) -> CaseJudgement | None:
 def crashed(result: RunResult) -> CaseJudgement | None:
     """The judgement of a run that did not end with exit code 0; None for one that did."""
     if result.ended is Ended.SIGNALED:
-        return case(result, Verdict.RUNTIME_ERROR, f"ended by signal {result.signal}")
+        return case(result, Verdict.RUNTIME_ERROR, f"ended by {signal_name(result.signal)}")
     if result.exit_code != 0:
         said = last_line(result.stderr)
         reason = f"exit code {result.exit_code}" + (f": {said}" if said else "")
         return case(result, Verdict.RUNTIME_ERROR, reason)
     return None
+
+
+def signal_name(number: int | None) -> str:
+    """What a signal is called, such as SIGSEGV."""
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def last_line(stderr: bytes) -> str:
@@ -52,7 +62,7 @@ def last_line(stderr: bytes) -> str:
 
 def judge_failure(reason: str) -> CaseJudgement:
     """A case that could not be judged."""
-    return CaseJudgement(Verdict.JUDGE_ERROR, reason=_storable(reason[:500]))
+    return CaseJudgement(Verdict.JUDGE_ERROR, reason=storable(reason[:500]))
 
 
 def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:

@@ -5,26 +5,25 @@ from __future__ import annotations
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.checkers import Said, check
 from whetstone.judge.compare import compare
-from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
-from whetstone.problem import Checker, Problem, StdinCase
-from whetstone.sandbox import Job, RunResult
+from whetstone.judge.outcome import case, judge_failure, run_limits, storable
+from whetstone.judge.runnable import CompileFailure, prepare
+from whetstone.problem import Checker, Problem, Program, StdinCase
+from whetstone.sandbox import RunResult
 from whetstone.verdict import CaseJudgement, Verdict
 
 
-def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, source: str) -> CaseJudgement:
-    """Run ``source`` on a case's input and judge what it printed. Raises SandboxFault."""
+def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> CaseJudgement:
+    """Run ``program`` on a case's input and judge what it printed. Raises SandboxFault."""
     limits = problem.limits
-    job = Job(
-        "script",
-        source.encode("utf-8", "surrogatepass"),
+    runnable = prepare(boxes, program)
+    if isinstance(runnable, CompileFailure):
+        return CaseJudgement(Verdict.COMPILE_ERROR, reason=storable(runnable.reason))
+    sandbox, job = runnable.job(
         run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb),
         stdin=test.input.encode("utf-8", "surrogatepass"),
     )
-    result = boxes.programs.run(job)
-    failed = limit_exceeded(result)
-    if failed is None and result.result == COMPILE_ERROR and result.exit_code == 1:
-        failed = case(result, Verdict.COMPILE_ERROR, "the program does not compile")
-    failed = failed or crashed(result)
+    result = sandbox.run(job)
+    failed = runnable.failure(result)
     if failed is not None:
         return failed
     if problem.checker is not None:

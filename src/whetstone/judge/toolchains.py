@@ -7,8 +7,8 @@ are asked for by ``whetstone doctor`` alone.
 from __future__ import annotations
 
 import glob
-import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from whetstone.errors import UserError
 from whetstone.judge.languages import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language
+from whetstone.judge.scientific import installed_packages
 
-SCIENTIFIC_PACKAGES = ("numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainers")
 _VERSION_TIMEOUT_S = 30
 _RUSTUP_TIMEOUT_S = 30
 # Folders that hold more than one program's files: never shown to a program as a whole.
@@ -48,7 +48,7 @@ class Availability:
 def missing_tools(language: Language) -> list[str]:
     """What is not here of what a language needs; empty when it can be used."""
     if language.name == PYTHON_SCIENTIFIC:
-        return [] if "numpy" in scientific_packages() else ["numpy"]
+        return [] if "numpy" in installed_packages() else ["numpy"]
     return [name for name in language.tools if _executable(name) is None]
 
 
@@ -125,20 +125,6 @@ def _own_folder(path: str) -> str:
     return str(real) if real.parent.name != "bin" or any(shared) else str(prefix)
 
 
-@cache
-def scientific_packages() -> dict[str, str]:
-    """The scientific packages of the environment that runs the judge, with the folder each lies in."""
-    found: dict[str, str] = {}
-    for name in SCIENTIFIC_PACKAGES:
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            continue
-        if spec is not None and spec.origin and spec.origin.endswith("__init__.py"):
-            found[name] = str(Path(spec.origin).parent.parent)
-    return found
-
-
 def available_languages() -> list[Availability]:
     """Every language of the judge, with its version here, or with what to install."""
     return [_availability(language) for language in LANGUAGES.values()]
@@ -148,11 +134,9 @@ def _availability(language: Language) -> Availability:
     if missing := missing_tools(language):
         return Availability(language.name, False, f"no {', no '.join(missing)}: install {language.install}")
     if language.name == PYTHON:
-        import platform
-
         return Availability(PYTHON, True, platform.python_version())
     if language.name == PYTHON_SCIENTIFIC:
-        return Availability(language.name, True, ", ".join(scientific_packages()))
+        return Availability(language.name, True, ", ".join(installed_packages()))
     tools = toolchain(language.name).tools
     return Availability(language.name, True, _version([tools[language.tools[0]], *language.version]))
 

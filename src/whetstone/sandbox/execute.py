@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from whetstone.sandbox.harness_execute import FAILED, FAULT, MADE
 from whetstone.sandbox.job import Job, RunLimits, SandboxFault
 from whetstone.sandbox.tiers import EXECUTE
+from whetstone.sandbox.zygote.execute import FAILED, FAULT, MADE
 
 
 @dataclass(frozen=True)

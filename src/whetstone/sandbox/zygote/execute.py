@@ -1,6 +1,6 @@
 """The builtin harness ``execute``: the payload says which program to execute, and over which files.
 
-The payload is one line of JSON and then the files' bytes, as ``ExecuteRequest.payload`` writes them. The
+The payload is one line of JSON and then the files' bytes, as ``whetstone.sandbox.execute`` writes them. The
 harness puts the files into the private directory. With ``commands`` it then runs those one after another
 and writes what they made to the result descriptor: that is for compilers, which are trusted to run no code
 of the source. With ``argv`` it turns into that program, which gets no descriptor but the standard ones.
@@ -16,6 +16,8 @@ import signal
 import stat
 from typing import Any, NoReturn
 
+from .files import put_files, talk_over
+
 # What a result begins with. Only the FAULT of a run can be forged by the program that was to run.
 MADE, FAILED, FAULT = b"M", b"F", b"!"
 _SAID_BYTES = 16 << 10
@@ -26,7 +28,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Execute what ``payload`` says."""
     line, _, rest = payload.partition(b"\n")
     request: dict[str, Any] = json.loads(line)
-    _put_files(request["files"], memoryview(rest))
+    put_files(request["files"], memoryview(rest))
     os.environ.update(request["environment"])
     for number in _IGNORED_BY_PYTHON:  # a program inherits what is ignored
         signal.signal(number, signal.SIG_DFL)
@@ -36,24 +38,10 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         _become(request["argv"], result_fd, link_fd)
 
 
-def _put_files(files: list[tuple[str, int]], data: memoryview) -> None:
-    at = 0
-    for name, size in files:
-        if os.path.dirname(name):
-            os.makedirs(os.path.dirname(name), exist_ok=True)
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
-        end = at + size
-        while at < end:
-            at += os.write(fd, data[at:end])
-        os.close(fd)
-
-
 def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
     """Execute a program in place of this process; a link is its standard input and output."""
     if link_fd is not None:
-        os.dup2(link_fd, 0)
-        os.dup2(link_fd, 1)
-        os.close(link_fd)
+        talk_over(link_fd)
     fcntl.fcntl(result_fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     try:
         os.execve(argv[0], argv, os.environ)

@@ -4,22 +4,32 @@ The program is a real ``__main__`` from a real file in the private directory, wi
 descriptors 0, 1 and 2. If its source does not compile, the result is ``COMPILE_ERROR``, the error is
 on stderr and the exit code is 1; like all result bytes this is a hint, which a program can forge to
 its own disadvantage only.
+
+A payload that begins with a zero byte, which no Python source does, has a line of JSON before the source:
+arguments, files and a link (see ``whetstone.sandbox.script``).
 """
 
 from __future__ import annotations
 
 import importlib.machinery
 import inspect
+import json
 import os
 import sys
 import types
 
+from .files import put_files, talk_over
+
 COMPILE_ERROR = b"compile_error"
+WITH_MORE = b"\0"
 _FILE_NAME = "main.py"
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Run ``payload`` as the program."""
+    arguments: list[str] = []
+    if payload[:1] == WITH_MORE:
+        payload, arguments = _prepared(payload, link_fd)
     path = os.path.join(os.getcwd(), _FILE_NAME)
     with open(path, "wb") as file:
         file.write(payload)
@@ -33,11 +43,21 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         __loader__=importlib.machinery.SourceFileLoader("__main__", path),
     )
     sys.modules["__main__"] = module
-    sys.argv = [path]
-    sys.orig_argv = [sys.executable, path]
+    sys.argv = [path, *arguments]
+    sys.orig_argv = [sys.executable, *sys.argv]
     sys.path.insert(0, os.path.dirname(path))
     sys.setrecursionlimit(sys.getrecursionlimit() + _depth())
     exec(code, module.__dict__)
+
+
+def _prepared(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
+    """Give the program what its payload names; the source and the arguments."""
+    line, _, rest = payload[1:].partition(b"\n")
+    request = json.loads(line)
+    if link_fd is not None:
+        talk_over(link_fd)
+    put_files(request["files"], memoryview(rest)[request["source"] :])
+    return rest[: request["source"]], request["arguments"]
 
 
 def _compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:

@@ -1,0 +1,160 @@
+"""A program made ready to run, whatever its language: which sandbox to start, with which job.
+
+Checkers and interactors that are programs go the same way, on the side of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from whetstone.judge.boxes import Boxes, Side
+from whetstone.judge.compiling import CompileFailure, compiled, environment
+from whetstone.judge.languages import PYTHON_SCIENTIFIC, language_named
+from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, limit_exceeded
+from whetstone.judge.scientific import installed_packages
+from whetstone.judge.toolchains import Toolchain, toolchain
+from whetstone.problem import Program
+from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox, SandboxFault
+from whetstone.sandbox.execute import File, execute_job, fault
+from whetstone.sandbox.script import script_job
+from whetstone.verdict import CaseJudgement, Verdict
+
+__all__ = ["CompileFailure", "PythonProgram", "Runnable", "prepare"]
+
+_MIB = 1 << 20
+_MAX_STACK_MB = 512
+# What a runtime says last when memory is refused to it. (Forging it only loses.)
+_OUT_OF_MEMORY = (
+    *(b"std::bad_alloc", b"java.lang.OutOfMemoryError", b"JavaScript heap out of memory"),
+    *(b"fatal error: runtime: out of memory", b"fatal error: runtime: cannot allocate memory"),
+    *(b"memory allocation of ", b"std::bad_array_new_length"),
+)
+
+
+class Runnable(Protocol):
+    """A program that can be run any number of times."""
+
+    def job(
+        self,
+        limits: RunLimits,
+        *,
+        stdin: bytes = b"",
+        args: Sequence[str] = (),
+        files: Mapping[str, bytes] | None = None,
+        link: int | None = None,
+    ) -> tuple[Sandbox, Job]:
+        """What to start, and where.
+
+        ``files`` appear in the working directory; a name that ends with ``/`` is an empty directory. With
+        ``link``, a socket, that is the program's standard input and output.
+        """
+        ...
+
+    def failure(self, result: RunResult) -> CaseJudgement | None:
+        """The judgement of a run that failed by itself; None for one that ended well.
+
+        Raises SandboxFault when the program was not run at all.
+        """
+        ...
+
+
+def prepare(boxes: Boxes, program: Program, *, side: Side = Side.PROGRAM) -> Runnable | CompileFailure:
+    """Make ``program`` ready to run, compiling it unless that was done before.
+
+    Raises UserError for a language that is not here, SandboxFault when compiling could not be tried.
+    """
+    language = language_named(program.language, "the program")
+    source = program.source.encode("utf-8", "surrogatepass")
+    if not language.run:
+        scientific = language.name == PYTHON_SCIENTIFIC
+        wanted = [f"import {name}" for name in installed_packages()] if scientific else [program.source]
+        return PythonProgram(boxes.python(side, *wanted), source)
+    found = toolchain(language.name)
+    products = compiled(boxes, found, source)
+    if isinstance(products, CompileFailure):
+        return products
+    return _NativeProgram(boxes, side, found, products.files, products.names)
+
+
+@dataclass(frozen=True)
+class PythonProgram:
+    """A Python program: each run is a fork of an interpreter that has started already."""
+
+    sandbox: Sandbox
+    source: bytes
+
+    def job(
+        self,
+        limits: RunLimits,
+        *,
+        stdin: bytes = b"",
+        args: Sequence[str] = (),
+        files: Mapping[str, bytes] | None = None,
+        link: int | None = None,
+    ) -> tuple[Sandbox, Job]:
+        """See ``Runnable.job``."""
+        return self.sandbox, script_job(self.source, limits, stdin=stdin, args=args, files=files, link=link)
+
+    def failure(self, result: RunResult) -> CaseJudgement | None:
+        """See ``Runnable.failure``."""
+        limit = limit_exceeded(result)
+        if limit is None and result.result == COMPILE_ERROR and result.exit_code == 1:
+            return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
+        return limit or crashed(result)
+
+
+@dataclass(frozen=True)
+class _NativeProgram:
+    """A program of any other language: each run executes it, or its runtime."""
+
+    boxes: Boxes
+    side: Side
+    found: Toolchain
+    products: tuple[File, ...]
+    names: Mapping[str, str]
+
+    def job(
+        self,
+        limits: RunLimits,
+        *,
+        stdin: bytes = b"",
+        args: Sequence[str] = (),
+        files: Mapping[str, bytes] | None = None,
+        link: int | None = None,
+    ) -> tuple[Sandbox, Job]:
+        """See ``Runnable.job``. The runtime's own needs come on top of ``limits``."""
+        language = self.found.language
+        memory_mb = max(limits.memory_bytes // _MIB, 1)
+        stack_mb = max(min(memory_mb // 2, _MAX_STACK_MB), 1)
+        values = {
+            **self.names,
+            "tool": self.found.tools,
+            **{"memory_mb": memory_mb, "stack_mb": stack_mb, "stack_kb": stack_mb * 1024},
+        }
+        argv = [word.format_map(values) for word in language.run]
+        given = [File(name, data) for name, data in (files or {}).items()]
+        raised = replace(
+            limits,
+            cpu_s=limits.cpu_s + language.extra_cpu_s,
+            memory_bytes=limits.memory_bytes + language.extra_memory_mb * _MIB,
+        )
+        job = execute_job(
+            *([*argv, *args], [*self.products, *given], raised),
+            environment=environment(self.found),
+            stdin=stdin,
+            link=link,
+        )
+        return self.boxes.native(self.side, processes=language.processes), job
+
+    def failure(self, result: RunResult) -> CaseJudgement | None:
+        """See ``Runnable.failure``."""
+        if limit := limit_exceeded(result):
+            return limit
+        if why := fault(result.result):
+            raise SandboxFault(f"the program could not be executed: {why}")
+        failed = crashed(result)
+        if failed is not None and any(words in result.stderr for words in _OUT_OF_MEMORY):
+            return case(result, Verdict.MEMORY_LIMIT, "the runtime was refused more memory")
+        return failed

@@ -1,0 +1,50 @@
+"""Python with numpy and its relatives: which programs need them, and the fork-server that has them loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from whetstone.sandbox import Profile
+
+PACKAGES = ("numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainers")
+# Imported before the fork: what programs use of a package that loads its parts only when asked.
+_PARTS = {"scipy": ("scipy.special", "scipy.sparse", "scipy.optimize", "scipy.spatial", "scipy.stats")}
+# More threads than one would count against the CPU limit, and gain nothing on small inputs.
+_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "BLIS")}
+
+
+@cache
+def installed_packages() -> dict[str, str]:
+    """The scientific packages beside Whetstone, none of them imported, with the folder each lies in."""
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None and spec.origin and Path(spec.origin).name == "__init__.py":
+            found[name] = str(Path(spec.origin).parent.parent)
+    return found
+
+
+def needs_scientific(sources: Iterable[str]) -> bool:
+    """Whether any source seems to import an installed scientific package. Being wrong costs time alone."""
+    installed = installed_packages()
+    for source in sources:
+        named = [name for name in installed if name in source]
+        if named and any(
+            "import" in line and any(name in line for name in named) for line in source.splitlines()
+        ):
+            return True
+    return False
+
+
+def scientific_profile() -> Profile:
+    """The fork-server that has all installed scientific packages loaded."""
+    installed = installed_packages()
+    folders = tuple(dict.fromkeys(installed.values()))
+    imports = [part for name in installed for part in (name, *_PARTS.get(name, ()))]
+    return Profile("scientific", reads=folders, imports=imports, import_from=folders, environment=_ONE_THREAD)

@@ -1,0 +1,31 @@
+"""The files and the standard streams that a program is given before it begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+
+def put_files(entries: Iterable[tuple[str, int]], data: memoryview) -> None:
+    """Write new files, of these names and sizes, from ``data`` into the working directory.
+
+    A name with ``/`` at its end is an empty directory. Raises OSError, also for a name that is there already.
+    """
+    at = 0
+    for name, size in entries:
+        if os.path.dirname(name):
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+        if name.endswith("/"):
+            continue
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+        end = at + size
+        while at < end:
+            at += os.write(fd, data[at:end])
+        os.close(fd)
+
+
+def talk_over(link_fd: int) -> None:
+    """Make a socket the standard input and output."""
+    os.dup2(link_fd, 0)
+    os.dup2(link_fd, 1)
+    os.close(link_fd)
