@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from whetstone.attacks.corpus import SHARED_INTERPRETER, Attack, Corpus
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.api import LANGUAGES
+from whetstone.judge.toolchains import runs_here
 from whetstone.problem import Problem, Program
 
 Role = Literal["attack", "twin", "reference"]
@@ -51,7 +51,7 @@ def trials(corpus: Corpus) -> list[Trial]:
     for class_name, attacks in corpus.classes.items():
         for attack in attacks:
             found += _trials(corpus, class_name, attack)
-    return [t for t in found if t.program.language in LANGUAGES and t.problem.language in LANGUAGES]
+    return [t for t in found if runs_here(t.program.language)]
 
 
 def _trials(corpus: Corpus, class_name: str, attack: Attack) -> Iterator[Trial]:
@@ -70,19 +70,22 @@ def run_trials(trials: Sequence[Trial], *, tier: str | None = None, workers: int
     """Judge every trial and yield the outcomes, at ``tier`` or the strongest that this machine offers.
 
     Attacks that need an earlier program, and their twins, run one after the other on a worker of their
-    own, all others on ``workers`` of them (0: one for each core). Raises SandboxUnavailable, UserError.
+    own, all others on ``workers`` of them (0: one for each core). A language that the tier refuses is left
+    out. Raises SandboxUnavailable, UserError.
     """
     ordered = [t for t in trials if t.attack is not None and t.attack.earlier]
     free = [t for t in trials if t not in ordered]
     # A time limit needs no confirming here: no honest program of the corpus comes near one.
     with Judge(workers, tier=tier, confirm_time_limit=False) as judge:
+        free = [t for t in free if runs_here(t.program.language, judge.isolation)]
         judgements = judge.judge_many((t.problem, t.program) for t in free)
         for trial, judgement in zip(free, judgements, strict=True):
             yield outcome(trial, judgement)
     if ordered:
         with Judge(1, tier=tier, confirm_time_limit=False) as judge:
             for trial in ordered:
-                yield outcome(trial, _after_the_earlier(judge, trial))
+                if runs_here(trial.program.language, judge.isolation):
+                    yield outcome(trial, _after_the_earlier(judge, trial))
 
 
 def _after_the_earlier(judge: Judge, trial: Trial) -> Judgement:

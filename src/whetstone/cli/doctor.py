@@ -18,7 +18,8 @@ from rich.text import Text
 from whetstone.cli.doctor_attack import run_attacks
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Program
-from whetstone.judge.api import LANGUAGES
+from whetstone.judge.language_probe import probe_languages
+from whetstone.judge.toolchains import Availability, available_languages
 from whetstone.sandbox import ProbeResult, probe
 
 # Run in a process of its own: torch takes seconds and memory to import, and can fail to.
@@ -59,14 +60,18 @@ def run(args: argparse.Namespace) -> int:
     if args.attack:
         return run_attacks(as_json=args.json)
     probes = probe()
-    findings = [_judging()]
+    judging, languages = _judging()
+    findings = [judging]
     accelerators = _accelerators()
     safe = all(found.ok for found in findings) and _all_hold(probes)
     if args.json:
         report = {
             "python": platform.python_version(),
             "cores": len(os.sched_getaffinity(0)),
-            "languages": list(LANGUAGES),
+            "languages": [
+                {"name": found.language, "available": found.available, "detail": found.detail}
+                for found in languages
+            ],
             "accelerators": accelerators,
             "probes": [
                 {"name": found.name, "ok": found.ok, "detail": found.detail} for found in probes + findings
@@ -75,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         }
         print(json.dumps(report, indent=2))
         return 0 if safe else 1
-    _show(probes + findings, accelerators, safe, Console())
+    _show(probes + findings, languages, accelerators, safe, Console())
     return 0 if safe else 1
 
 
@@ -88,17 +93,18 @@ def _all_hold(probes: list[ProbeResult]) -> bool:
     )
 
 
-def _judging() -> ProbeResult:
-    """Judge a right and a wrong program through the whole judge."""
+def _judging() -> tuple[ProbeResult, list[Availability]]:
+    """Judge a right and a wrong program through the whole judge, and one in every language."""
     try:
         with Judge(workers=1) as judge:
             right = judge.judge(_SELF_TEST, Program("python", "def add(a, b):\n    return a + b\n"))
             wrong = judge.judge(_SELF_TEST, Program("python", "def add(a, b):\n    return a - b\n"))
+            languages = probe_languages(judge)
     except SandboxUnavailable as error:
-        return ProbeResult("judge", False, str(error))
+        return ProbeResult("judge", False, str(error)), available_languages()
     ok = right.accepted and wrong.verdict.value == "wrong_answer"
     detail = f"right program: {right.verdict.value}, wrong program: {wrong.verdict.value}"
-    return ProbeResult("judge", ok, f"{detail} (isolation: {right.isolation})")
+    return ProbeResult("judge", ok, f"{detail} (isolation: {right.isolation})"), languages
 
 
 def _accelerators() -> str:
@@ -117,13 +123,23 @@ def _accelerators() -> str:
     return f"torch {version}; " + (", ".join(names) if names else "no GPU that torch can use, so the CPU")
 
 
-def _show(findings: list[ProbeResult], accelerators: str, safe: bool, console: Console) -> None:
+def _show(
+    findings: list[ProbeResult],
+    languages: list[Availability],
+    accelerators: str,
+    safe: bool,
+    console: Console,
+) -> None:
     cores = len(os.sched_getaffinity(0))
     console.print(
         f"Python {platform.python_version()}, {cores} cores, {platform.system()} {platform.release()}"
     )
-    console.print(f"languages: {', '.join(LANGUAGES)}")
     console.print(Text(f"accelerators: {accelerators}"))
+    spoken = Table("", "language", "version, or what is missing", box=None, pad_edge=False)
+    for found in languages:
+        mark = Text("yes", style="green") if found.available else Text("no", style="yellow")
+        spoken.add_row(mark, found.language, Text(found.detail))
+    console.print(spoken)
     table = Table("", "isolation", "what was seen", box=None, pad_edge=False)
     for found in findings:
         mark = Text("yes", style="green") if found.ok else Text("no", style="red")

@@ -15,14 +15,24 @@ from typing import Any, TypedDict, Unpack
 from whetstone.errors import UserError, did_you_mean
 from whetstone.judge.admission import Order
 from whetstone.judge.judging import JudgeOptions
+from whetstone.judge.languages import language_named
 from whetstone.judge.pool import Pool
+from whetstone.judge.toolchains import check_processes, require
 from whetstone.judge.values import NotInert
 from whetstone.judge.wire import Task, pack
-from whetstone.problem import Problem, Program, problem_from
+from whetstone.problem import (
+    AssertTests,
+    CallTests,
+    InteractiveTests,
+    Problem,
+    Program,
+    ProgramChecker,
+    ProgramInteractor,
+    problem_from,
+)
 from whetstone.sandbox import Tier
 from whetstone.verdict import Judgement, Verdict
 
-LANGUAGES = ("python",)
 _IN_FLIGHT_PER_WORKER = 4
 _SILENCE_SLACK_S = 120.0
 
@@ -85,10 +95,9 @@ class _Submitter:
     ) -> Future[Judgement]:
         """Queue one program. Raises UserError for a problem, language or wish that cannot be served."""
         problem = problem_from(problem)
-        _check_language(problem.language, f"problem {problem.id!r}")
         if program is None or not program.source.strip():
             return _ready(Judgement(Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program"))
-        _check_language(program.language, f"the program for problem {problem.id!r}")
+        _check_languages(problem, program, self.isolation)
         try:
             data = pack(Task(problem, program, _options(self._options, wishes)))
         except NotInert as error:
@@ -251,9 +260,23 @@ def _tier(name: str) -> Tier:
     return labels[name]
 
 
-def _check_language(language: str, whose: str) -> None:
-    if language not in LANGUAGES:
-        raise UserError(f"{whose} is in `{language}`; this judge runs {', '.join(LANGUAGES)}")
+def _check_languages(problem: Problem, program: Program, isolation: str) -> None:
+    """Raise UserError for a language that is unknown, not here, or not one the problem's tests can judge."""
+    whose = f"the program for problem {problem.id!r}"
+    language = language_named(program.language, whose)
+    require(language, whose)
+    called = "call" if isinstance(problem.tests, CallTests) else "assert"
+    if language.run and isinstance(problem.tests, CallTests | AssertTests):
+        raise UserError(
+            f"{whose} is in `{language.name}`, but tests of kind `{called}` call Python functions"
+        )
+    check_processes(language, isolation, whose)
+    judges = problem.tests.interactor if isinstance(problem.tests, InteractiveTests) else problem.checker
+    if isinstance(judges, ProgramChecker | ProgramInteractor):
+        whose = f"the checker or interactor of problem {problem.id!r}"
+        language = language_named(judges.language, whose)
+        require(language, whose)
+        check_processes(language, isolation, whose)
 
 
 def _options(options: JudgeOptions, wishes: Wishes) -> JudgeOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from whetstone.judge.boxes import Boxes, harness_job
+from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.names import test_names
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
 from whetstone.judge.values import WireError, decode, encode
@@ -78,13 +78,22 @@ def _unit(problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
     }
 
 
+def _test_source(problem: Problem) -> str:
+    """All code of the tests, which may import what the program does not."""
+    tests = problem.tests
+    if not isinstance(tests, AssertTests):
+        return ""
+    return "\n".join((tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ())))
+
+
 def _run_pair(boxes: Boxes, problem: Problem, unit: bytes, source: str) -> tuple[RunResult, RunResult]:
     """Both processes, joined by a socket pair, to their end: (testing, program)."""
     limits = problem.limits
     program_limits = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
     memory_mb = max(_TEST_MEMORY_MB, 2 * limits.memory_mb)
     test_limits = run_limits(2 * limits.cpu_s, memory_mb, limits.output_mb)
-    test_box, program_box = boxes.tests, boxes.programs
+    test_box = boxes.python(Side.TESTS, _test_source(problem))
+    program_box = boxes.python(Side.PROGRAM, source)
     near, far = socket.socketpair()
     with near, far:
         program = program_box.start(

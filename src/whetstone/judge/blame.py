@@ -6,6 +6,7 @@ is judged on the same case and on a fresh fork-server, for about as long as the 
 deaths with a harmless program unhurt after each are evidence against the program: it is RUNTIME_ERROR.
 When the harmless program dies as well, the machine, the problem or somebody else is at fault: no evidence.
 Somebody who kills at random hits all three runs and none of the other three in at most one of 64 cases.
+A tool that cannot be executed (NotExecuted) is no death at all: no other attempt would find it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from whetstone.judge.outcome import judge_failure
 from whetstone.problem import Program
 from whetstone.sandbox import SandboxFault
+from whetstone.sandbox.execute import NotExecuted
 from whetstone.verdict import CaseJudgement, Verdict
 
 DEATHS = 3
@@ -40,6 +42,8 @@ def judged_despite_faults(attempt: Callable[[Program], CaseJudgement], program: 
         began = time.monotonic()
         try:
             return attempt(program)
+        except NotExecuted as fault:
+            return judge_failure(str(fault))
         except SandboxFault as fault:
             reason = str(fault)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from whetstone.judge.boxes import Boxes, harness_job
+from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.equality import equal, show
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, last_line, limit_exceeded, run_limits
 from whetstone.judge.values import WireError, decode, encode
@@ -20,7 +20,7 @@ def judge_call(
     limits = problem.limits
     payload = encode([source, tests.function, tests.class_, test.args, test.kwargs, test.operations])
     job = harness_job("call", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
-    result = boxes.programs.run(job)
+    result = boxes.python(Side.PROGRAM, source).run(job)
     failed = limit_exceeded(result)
     if failed is not None:
         return failed

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from whetstone.judge.artifacts import ArtifactStore
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.languages import java_names
-from whetstone.judge.outcome import signal_name
+from whetstone.judge.outcome import last_line, signal_name
 from whetstone.judge.toolchains import Toolchain
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, SandboxFault
 from whetstone.sandbox.execute import Failed, File, made, make_job, unpacked
@@ -100,6 +100,8 @@ def _run(sandbox: Sandbox, job: Job) -> bytes | CompileFailure:
     result = sandbox.run(job)
     if result.ended is not Ended.EXITED:
         result = sandbox.run(job)
+    if result.ended is Ended.EXITED and not result.result:  # the source, or its products, found no room
+        return CompileFailure(f"the compiler left nothing: {last_line(result.stderr)}")
     if result.ended is Ended.EXITED:
         answer = made(result.result)
         return CompileFailure(_first_error(answer)) if isinstance(answer, Failed) else answer

@@ -125,7 +125,7 @@ def _attempt(
     tests, source = problem.tests, program.source
     try:
         if isinstance(tests, StdinTests):
-            return judge_stdin(boxes, problem, tests.cases[number], source)
+            return judge_stdin(boxes, problem, tests.cases[number], program)
         if isinstance(tests, CallTests):
             return judge_call(boxes, problem, tests, tests.cases[number], source)
         if isinstance(tests, InteractiveTests):

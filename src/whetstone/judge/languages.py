@@ -154,7 +154,7 @@ _LANGUAGES = (
         install="Go (apt install golang-go)",
         version=("version",),
         reads=("/usr/share/go-*",),
-        compile=(("{tool[go]}", "build", "-trimpath", "-ldflags=-s -w", "-o", "main", "{source}"),),
+        compile=(("{tool[go]}", "build", "-ldflags=-s -w", "-o", "main", "{source}"),),
         keep=("main",),
         run=("./main",),
         environment={

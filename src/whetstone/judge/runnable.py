@@ -16,8 +16,8 @@ from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, limit_exceeded
 from whetstone.judge.scientific import installed_packages
 from whetstone.judge.toolchains import Toolchain, toolchain
 from whetstone.problem import Program
-from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox, SandboxFault
-from whetstone.sandbox.execute import File, execute_job, fault
+from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox
+from whetstone.sandbox.execute import File, NotExecuted, execute_job, fault
 from whetstone.sandbox.script import script_job
 from whetstone.verdict import CaseJudgement, Verdict
 
@@ -55,7 +55,7 @@ class Runnable(Protocol):
     def failure(self, result: RunResult) -> CaseJudgement | None:
         """The judgement of a run that failed by itself; None for one that ended well.
 
-        Raises SandboxFault when the program was not run at all.
+        Raises NotExecuted when the program was not run at all.
         """
         ...
 
@@ -153,7 +153,7 @@ class _NativeProgram:
         if limit := limit_exceeded(result):
             return limit
         if why := fault(result.result):
-            raise SandboxFault(f"the program could not be executed: {why}")
+            raise NotExecuted(f"the program could not be executed: {why}")
         failed = crashed(result)
         if failed is not None and any(words in result.stderr for words in _OUT_OF_MEMORY):
             return case(result, Verdict.MEMORY_LIMIT, "the runtime was refused more memory")

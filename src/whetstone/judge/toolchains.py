@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from whetstone.errors import UserError
-from whetstone.judge.languages import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language
+from whetstone.judge.languages import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language, language_named
 from whetstone.judge.scientific import installed_packages
+from whetstone.sandbox import Tier
 
 _VERSION_TIMEOUT_S = 30
 _RUSTUP_TIMEOUT_S = 30
@@ -60,6 +61,26 @@ def require(language: Language, whose: str) -> None:
             f"{whose} is in `{language.name}`, for which this machine has no {', no '.join(missing)}: "
             f"install {language.install}. Languages here: {', '.join(here)}"
         )
+
+
+def check_processes(language: Language, isolation: str, whose: str) -> None:
+    """Raise UserError for a language whose programs start processes, in a tier that cannot hold them."""
+    if language.processes and isolation == Tier.RESTRICTED.label:
+        raise UserError(
+            f"{whose} is in `{language.name}`, whose programs start processes: isolation tier `{isolation}` "
+            "cannot account for them. Allow user namespaces on this machine, or run as root."
+        )
+
+
+def runs_here(name: str, isolation: str = "") -> bool:
+    """Whether programs in the language called ``name`` can be judged on this machine (in this tier)."""
+    try:
+        language = language_named(name, "the program")
+        require(language, "the program")
+        check_processes(language, isolation, "the program")
+    except UserError:
+        return False
+    return True
 
 
 @cache

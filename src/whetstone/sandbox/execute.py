@@ -11,6 +11,10 @@ from whetstone.sandbox.tiers import EXECUTE
 from whetstone.sandbox.zygote.execute import FAILED, FAULT, MADE
 
 
+class NotExecuted(SandboxFault):
+    """What a job was to execute could not be, though its fork-server lives: a tool is not there."""
+
+
 @dataclass(frozen=True)
 class File:
     """A file to be, named relative to the private directory. All of them may be executed."""
@@ -60,7 +64,7 @@ def make_job(
 def made(result: bytes) -> bytes | Failed:
     """The products in a make job's result, packed (see ``unpacked``), or the command that failed.
 
-    Raises SandboxFault when a command could not be started, or the job left no answer.
+    Raises NotExecuted when a command could not be started, ValueError for bytes that are no answer.
     """
     kind, rest = result[:1], result[1:]
     if kind == MADE:
@@ -68,7 +72,9 @@ def made(result: bytes) -> bytes | Failed:
     if kind == FAILED:
         code, _, said = rest.partition(b"\n")
         return Failed(int(code), said.decode("utf-8", "replace"))
-    raise SandboxFault(f"a compiler could not be run: {fault(result) or 'it left no answer'}")
+    if kind == FAULT:
+        raise NotExecuted(f"a compiler could not be run: {fault(result)}")
+    raise ValueError("no answer of a make job")
 
 
 def fault(result: bytes) -> str | None:
