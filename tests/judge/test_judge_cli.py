@@ -82,4 +82,5 @@ def test_the_doctor_proves_what_it_says(capsys: pytest.CaptureFixture[str]) -> N
     report = json.loads(capsys.readouterr().out)
     assert report["safe"] == (status == 0)
     assert any(probe["name"] == "judge" and probe["ok"] for probe in report["probes"])
-    assert report["languages"] == ["python"]
+    assert {found["name"]: found["available"] for found in report["languages"]}["python"]
+    assert all(found["detail"] for found in report["languages"])

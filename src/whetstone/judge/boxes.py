@@ -49,6 +49,8 @@ class Boxes:
         self._stop_fd = stop_fd
         self.programs = Sandbox(_HARNESSES, tier=tier, minimum_tier=minimum_tier, stop_fd=stop_fd)
         self.artifacts = ArtifactStore.of_user()
+        self.proved: set[str] = set()
+        """Languages in which a program was seen to compile and run here."""
         self._others: dict[tuple[Side, str], Sandbox] = {}
 
     @property
@@ -85,7 +87,12 @@ class Boxes:
     def _compiler_profile(self, name: str, tmp_bytes: int) -> Profile:
         kits = [str(self.artifacts.kits)] if self.artifacts.kits else []
         return Profile(
-            name, reads=[*toolchain_paths(), *kits], execute=True, processes=True, tmp_bytes=tmp_bytes
+            name,
+            reads=[*toolchain_paths(), *kits],
+            execute=True,
+            processes=True,
+            proc=True,
+            tmp_bytes=tmp_bytes,
         )
 
     def _other(self, side: Side, profile: Profile) -> Sandbox:

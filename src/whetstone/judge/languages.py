@@ -55,6 +55,8 @@ class Language:
     """Programs of it usually start processes, beyond threads."""
 
 
+# A configuration that is there but may not be read would end it.
+_NODE_ENVIRONMENT = {"OPENSSL_CONF": "/dev/null"}
 _GCC_FLAGS = ("-O2", "-fmax-errors=20", "-fno-diagnostics-show-caret", "-w")
 
 
@@ -111,6 +113,8 @@ _LANGUAGES = (
             *("{tool[java]}", "-Xmx{memory_mb}m", "-Xss{stack_mb}m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
             *("-XX:ErrorFile=/dev/null", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-cp", ".", "{main}"),
         ),
+        # Where there is no /proc, the loader cannot tell which folder the runtime's libraries are beside.
+        environment={"LD_LIBRARY_PATH": "{home}/lib"},
         extra_memory_mb=192,
         extra_cpu_s=0.5,
     ),
@@ -121,6 +125,7 @@ _LANGUAGES = (
         tools=("node",),
         install="Node.js (apt install nodejs)",
         reads=("/usr/share/nodejs",),
+        environment=_NODE_ENVIRONMENT,
         compile=(("{tool[node]}", "--check", "{source}"),),
         keep=("main.js",),
         run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
@@ -134,6 +139,7 @@ _LANGUAGES = (
         tools=("tsc", "node"),
         install="the TypeScript compiler from 5.5 on, and Node.js (npm install -g typescript)",
         reads=("/usr/share/nodejs",),
+        environment=_NODE_ENVIRONMENT,
         # Types are taken out, not checked: the types of Node's own modules are rarely installed.
         compile=(
             (
@@ -158,8 +164,8 @@ _LANGUAGES = (
         keep=("main",),
         run=("./main",),
         environment={
-            **{"GOROOT": "{home}", "GOPATH": "/tmp/go", "GOCACHE": "/tmp/go-build", "GOENV": "off"},
-            **{"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local"},
+            **{"GOROOT": "{home}", "GOENV": "off", "GO111MODULE": "off", "CGO_ENABLED": "0"},
+            **{"GOFLAGS": "", "GOTOOLCHAIN": "local"},
         },
         extra_memory_mb=16,
     ),

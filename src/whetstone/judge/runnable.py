@@ -11,9 +11,9 @@ from typing import Protocol
 
 from whetstone.judge.boxes import Boxes, Side
 from whetstone.judge.compiling import CompileFailure, compiled, environment
-from whetstone.judge.languages import PYTHON_SCIENTIFIC, language_named
+from whetstone.judge.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages import language_named
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, limit_exceeded
-from whetstone.judge.scientific import installed_packages
 from whetstone.judge.toolchains import Toolchain, toolchain
 from whetstone.problem import Program
 from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox
@@ -21,10 +21,11 @@ from whetstone.sandbox.execute import File, NotExecuted, execute_job, fault
 from whetstone.sandbox.script import script_job
 from whetstone.verdict import CaseJudgement, Verdict
 
-__all__ = ["CompileFailure", "PythonProgram", "Runnable", "prepare"]
+__all__ = ["CompileFailure", "Runnable", "prepare"]
 
 _MIB = 1 << 20
 _MAX_STACK_MB = 512
+_PROOF_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 20)
 # What a runtime says last when memory is refused to it. (Forging it only loses.)
 _OUT_OF_MEMORY = (
     *(b"std::bad_alloc", b"java.lang.OutOfMemoryError", b"JavaScript heap out of memory"),
@@ -68,18 +69,37 @@ def prepare(boxes: Boxes, program: Program, *, side: Side = Side.PROGRAM) -> Run
     language = language_named(program.language, "the program")
     source = program.source.encode("utf-8", "surrogatepass")
     if not language.run:
-        scientific = language.name == PYTHON_SCIENTIFIC
-        wanted = [f"import {name}" for name in installed_packages()] if scientific else [program.source]
-        return PythonProgram(boxes.python(side, *wanted), source)
+        return _PythonProgram(boxes.python(side, program.source), source)
     found = toolchain(language.name)
+    _prove(boxes, found)
+    return _built(boxes, side, found, source)
+
+
+def _built(boxes: Boxes, side: Side, found: Toolchain, source: bytes) -> _NativeProgram | CompileFailure:
     products = compiled(boxes, found, source)
     if isinstance(products, CompileFailure):
         return products
     return _NativeProgram(boxes, side, found, products.files, products.names)
 
 
+def _prove(boxes: Boxes, found: Toolchain) -> None:
+    """See a program of this language run here, once. Raises NotExecuted: broken tools are no verdict."""
+    name = found.language.name
+    if name in boxes.proved:
+        return
+    program = _built(boxes, Side.PROGRAM, found, SUM_OF_TWO[name].encode())
+    if isinstance(program, CompileFailure):
+        raise NotExecuted(f"the tools for {name} do not work here: {program.reason}")
+    sandbox, job = program.job(_PROOF_LIMITS, stdin=SUM_INPUT.encode())
+    result = sandbox.run(job)
+    if result.stdout.split() != SUM_OUTPUT.encode().split():
+        why = program.failure(result)
+        raise NotExecuted(f"the tools for {name} do not work here: {why.reason if why else 'no output'}")
+    boxes.proved.add(name)
+
+
 @dataclass(frozen=True)
-class PythonProgram:
+class _PythonProgram:
     """A Python program: each run is a fork of an interpreter that has started already."""
 
     sandbox: Sandbox

@@ -1,10 +1,12 @@
 """The root directory that programs see: system libraries and Python, read-only, and an empty /tmp.
 
-There is no /proc, no /etc, no /sys and no home; /dev holds null, zero and urandom.
+There is no /sys, no home, and unless a profile asks for them no /proc and nothing of /etc; /dev holds null,
+zero and urandom.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -100,6 +102,10 @@ def enter(profile: Profile) -> None:
     for device in DEVICES:
         os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
         kernel.mount(device, root + device, None, MS_BIND)
+    if profile.proc:
+        os.mkdir(root + "/proc", 0o555)
+        with contextlib.suppress(kernel.StepRefused):  # containers that hide parts of theirs allow no other
+            kernel.mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC)
     os.chdir(root)
     kernel.pivot_root(".", ".")
     kernel.unmount(".")  # the old root, which now lies over the new one

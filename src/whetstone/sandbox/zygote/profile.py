@@ -13,17 +13,20 @@ class Profile:
     """One kind of fork-server. The default one runs Python programs by forking.
 
     ``reads``: files and folders of this machine that programs see read-only, beyond the system's libraries
-    and Python's own. ``execute``: programs may execute the system's programs, what ``reads`` names and their
-    own files; the fork-server then loads little, because all of it is gone when a program is executed.
-    ``processes``: an executed program may start further processes, not only threads. ``imports``:
-    modules to import before the first run, beyond the standard library's, from the folders ``import_from``
-    (put in ``sys.path``; they must be in ``reads``). ``environment``: variables on top of the usual four.
+    and Python's own. ``execute``: programs may execute the system's programs, what ``reads`` names and
+    their own files; the fork-server then loads little, because all of it is gone when a program is
+    executed. ``processes``: an executed program may start further processes, not only threads. ``proc``:
+    there is a /proc of the jail's own processes, where the kernel grants one (tools find their parts by
+    it). ``imports``: modules to import before the first run, beyond the standard library's, from the
+    folders ``import_from`` (put in ``sys.path``; they must be in ``reads``). ``environment``: variables on
+    top of the usual four.
     """
 
     name: str = "python"
     reads: Sequence[str] = ()
     execute: bool = False
     processes: bool = False
+    proc: bool = False
     imports: Sequence[str] = ()
     import_from: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
