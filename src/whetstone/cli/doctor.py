@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.cli.doctor_attack import run_attacks
+from whetstone.cli.doctor_stress import run_stress
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Program
 from whetstone.judge.language_probe import probe_languages
@@ -44,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
         description="Find out what this machine can do, by trying: start each tier of isolation, attack the "
         "strongest, break its limits, judge a right and a wrong program. Status 1 when programs cannot be "
         "judged safely here.",
-        epilog="example: whetstone doctor --attack",
+        epilog="examples: whetstone doctor --attack; whetstone doctor --stress 1000",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
@@ -53,12 +54,21 @@ def add_parser(subparsers: Any) -> None:
         help="instead of probes, run the attack suite: every program that wants to be accepted without "
         "solving its problem, and its honest twin (about a minute on two cores)",
     )
+    parser.add_argument(
+        "--stress",
+        type=int,
+        metavar="N",
+        help="instead of probes, judge N programs of known verdict (right, wrong, crashing, endless, "
+        "greedy) on four workers for each core: every verdict must be as known, and nothing may be left over",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb. Status 0 when programs can be judged here, 1 when not."""
     if args.attack:
         return run_attacks(as_json=args.json)
+    if args.stress is not None:
+        return run_stress(args.stress, as_json=args.json)
     probes = probe()
     judging, languages = _judging()
     findings = [judging]

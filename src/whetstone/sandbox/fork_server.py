@@ -123,7 +123,7 @@ class ForkServer:
 def _private_directory() -> str:
     """A new directory for the runs' files: in memory where there is such a place, as a jail's /tmp is."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return os.path.realpath(tempfile.mkdtemp(prefix="whetstone-", dir=place))
+    return os.path.realpath(tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place))
 
 
 def _spawn(request: str, control_fd: int) -> subprocess.Popen[bytes]:
