@@ -89,10 +89,11 @@ def _leave() -> bool:
 
 def _flush() -> bool:
     flushed = True
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)  # a program may have deleted it
         try:
             if stream is not None and not stream.closed:
                 stream.flush()
         except BaseException:
-            flushed = stream is not sys.stdout
+            flushed = flushed and name != "stdout"
     return flushed
