@@ -34,7 +34,7 @@ class ProgramFork:
     def __init__(self, options: dict[str, str]) -> None:
         folder = Path(options["zygote"])
         preload = zygote_module(folder, "preload")
-        preload.load()
+        preload.load(zygote_module(folder, "profile").PYTHON)
         preload.settle()
         self._fork = zygote_module(folder, "kernel").fork
         self._nowhere = os.open(os.devnull, os.O_WRONLY)
