@@ -59,6 +59,8 @@ def test_judgements_go_to_a_file_when_asked(files: Path, capsys: pytest.CaptureF
         ('\n{"problem_id": "demo/ad", "source": "x"}', "line 2: `problem_id`: no problem 'demo/ad'"),
         ('{"problem_id": "demo/add"}', "exactly one of"),
         ('{"problem_id": "demo/add", "source": 3}', "`source` must be"),
+        ('{"problem_id": "demo/add", "source": "x", "language": 3}', "`language` must be"),
+        ('{"problem_id": "demo/add", "program": {}, "language": "c"}', "`program` has its own"),
         ('{"problem_id": "demo/add", "program": {"language": "python"}}', "`program`"),
         ('{"problem_id": "demo/add", "program": {"language": "cobol", "source": "x"}}', "runs python"),
     ],
@@ -75,6 +77,34 @@ def test_one_program_is_shown_case_by_case(files: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.count("accepted") == 3
     assert main(["judge", "one", str(files / "none.json"), str(files / "right.py")]) == 2
     assert "none.json" in capsys.readouterr().err
+
+
+def test_a_program_is_in_the_language_of_its_file_unless_said_otherwise(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "sum.sh").write_text("read a b; echo $((a + b))")
+    assert main(["judge", "one", str(files / "problem.json"), str(files / "sum.sh")]) == 0
+    assert capsys.readouterr().out.count("accepted") == 3
+    command = ["judge", "one", str(files / "problem.json"), str(files / "sum.sh"), "--language"]
+    assert main([*command, "python"]) == 0
+    assert "compile_error" in capsys.readouterr().out
+    assert main([*command, "cobol"]) == 2
+    assert "cobol" in capsys.readouterr().err
+    line = {"problem_id": "demo/add", "source": "read a b; echo $((a + b))", "language": "bash"}
+    assert run(files, json.dumps(line)) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "accepted"
+
+
+def test_a_shell_may_ask_for_the_first_failure_or_a_choice_of_cases(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = json.dumps({"problem_id": "demo/add", "source": "print(0)"})
+    assert run(files, wrong, "--stop-at-first-failure") == 0
+    assert len(json.loads(capsys.readouterr().out)["cases"]) == 1
+    assert run(files, wrong, "--max-cases", "1", "--subset-seed", "3") == 0
+    assert len(json.loads(capsys.readouterr().out)["cases"]) == 1
+    assert run(files, wrong, "--max-cases", "0") == 2
+    assert "max_cases" in capsys.readouterr().err
 
 
 def test_the_doctor_proves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

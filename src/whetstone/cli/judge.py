@@ -21,10 +21,12 @@ from rich.text import Text
 from whetstone.data.files import read_problems
 from whetstone.errors import UserError, did_you_mean
 from whetstone.judge import Judge, Judgement, Verdict
+from whetstone.judge.api import Wishes
+from whetstone.judge.languages import language_of_file
 from whetstone.problem import Problem, Program
 
 _TIERS = ("restricted", "userns", "root")
-_FIELDS = frozenset({"problem_id", "source", "program", "id"})
+_FIELDS = frozenset({"problem_id", "source", "language", "program", "id"})
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,9 @@ def add_parser(subparsers: Any) -> None:
     many = actions.add_parser(
         "run",
         help="judge a file of programs; one JSON judgement a line, and a table of verdicts",
-        description="Judge a file of programs. Each line of it is a JSON object with `problem_id` and "
-        "`source` (Python), or `program` with `language` and `source`; `id` is handed through.",
+        description="Judge a file of programs. Each line of it is a JSON object with `problem_id`, `source` "
+        "and `language` (default: the problem's), or with `program`, an object of these two; `id` is handed "
+        "through.",
     )
     many.add_argument(
         "--problems", required=True, metavar="FILE", help="problems: .jsonl, .jsonl.gz, .parquet"
@@ -60,8 +63,16 @@ def add_parser(subparsers: Any) -> None:
     many.add_argument("--workers", type=int, default=0, metavar="N", help="0 (default): one for each core")
     one = actions.add_parser("one", help="judge one program, and show each of its cases")
     one.add_argument("problem", metavar="PROBLEM.json", help="a problem in the published schema")
-    one.add_argument("program", metavar="PROGRAM.py", help="the program's source; - reads standard input")
+    one.add_argument("program", metavar="PROGRAM", help="the program's source; - reads standard input")
+    one.add_argument(
+        "--language", metavar="NAME", help="the program's language (default: by the file's ending)"
+    )
     for action in (many, one):
+        action.add_argument(
+            "--stop-at-first-failure", action="store_true", help="run no case after one that failed"
+        )
+        action.add_argument("--max-cases", type=int, metavar="N", help="judge a seeded choice of N cases")
+        action.add_argument("--subset-seed", type=int, default=0, metavar="SEED", help="which choice")
         action.add_argument(
             "--minimum-tier",
             choices=_TIERS,
@@ -72,12 +83,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb. Status 0 when everything was judged."""
+    wishes = Wishes(max_cases=args.max_cases, subset_seed=args.subset_seed)
     if args.action == "one":
-        return _run_one(Path(args.problem), args.program, args.minimum_tier)
+        return _run_one(args, wishes)
     problems = {problem.id: problem for problem in read_problems(args.problems)}
     lines = list(_read_programs(Path(args.programs), problems))
-    with Judge(args.workers, args.minimum_tier) as judge, _destination(args.out) as out:
-        judgements = judge.judge_many((line.problem, line.program) for line in lines)
+    with (
+        Judge(args.workers, args.minimum_tier, args.stop_at_first_failure) as judge,
+        _destination(args.out) as out,
+    ):
+        judgements = judge.judge_many(((line.problem, line.program) for line in lines), **wishes)
         counts = _write(out, lines, judgements)
     # The judgements may be on standard output: the table never is, so that a pipe gets JSON alone.
     console = Console(stderr=args.out is None)
@@ -117,16 +132,22 @@ def _read_line(place: str, text: str, problems: dict[str, Problem]) -> _Line:
         raise UserError(f"{place}: `problem_id`: no problem {problem_id!r} in the problems file{hint}")
     if not isinstance(entry.get("id"), str | int | None):
         raise UserError(f"{place}: `id` must be a string or a number")
-    return _Line(problems[problem_id], _program(place, entry), entry.get("id"))
+    problem = problems[problem_id]
+    return _Line(problem, _program(place, entry, problem.language), entry.get("id"))
 
 
-def _program(place: str, entry: dict[str, Any]) -> Program:
+def _program(place: str, entry: dict[str, Any], default: str) -> Program:
     if ("source" in entry) == ("program" in entry):
         raise UserError(f"{place}: give exactly one of `source` and `program`")
     if "source" in entry:
         if not isinstance(entry["source"], str):
             raise UserError(f"{place}: `source` must be the program's text")
-        return Program("python", entry["source"])
+        language = entry.get("language", default)
+        if not isinstance(language, str):
+            raise UserError(f"{place}: `language` must be the name of a language (see: whetstone doctor)")
+        return Program(language, entry["source"])
+    if "language" in entry:
+        raise UserError(f"{place}: `language` belongs beside `source`; `program` has its own")
     try:
         return msgspec.convert(entry["program"], Program)
     except msgspec.ValidationError as error:
@@ -168,14 +189,15 @@ def _summary(counts: Counter[Verdict], total: int, isolation: str) -> Table:
     return table
 
 
-def _run_one(problem_file: Path, program_file: str, minimum_tier: str) -> int:
-    problem = _read_problem(problem_file)
+def _run_one(args: argparse.Namespace, wishes: Wishes) -> int:
+    problem, name = _read_problem(Path(args.problem)), args.program
     try:
-        source = sys.stdin.read() if program_file == "-" else Path(program_file).read_text(encoding="utf-8")
+        source = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{program_file}: {error}; give the program's source file") from None
-    with Judge(1, minimum_tier) as judge:
-        judgement = judge.judge(problem, Program("python", source))
+        raise UserError(f"{name}: {error}; give the program's source file") from None
+    language = args.language or language_of_file(name) or problem.language
+    with Judge(1, args.minimum_tier, args.stop_at_first_failure) as judge:
+        judgement = judge.judge(problem, Program(language, source), **wishes)
     Console().print(_cases(judgement))
     return 0
 
@@ -198,9 +220,9 @@ def _read_problem(path: Path) -> Problem:
 def _cases(judgement: Judgement) -> Table:
     """Each case, and the judgement beneath."""
     table = Table("case", "verdict", "CPU s", "wall s", "MiB", "reason", box=None, pad_edge=False)
-    for number, case in enumerate(judgement.cases, 1):
+    for case in judgement.cases:
         cost = (f"{case.cpu_s:.3f}", f"{case.wall_s:.3f}", f"{case.peak_bytes / (1 << 20):.0f}")
-        table.add_row(str(number), case.verdict.value, *cost, Text(case.reason))
+        table.add_row(str(case.index + 1), case.verdict.value, *cost, Text(case.reason))
     score = "none" if judgement.score is None else f"{judgement.score:.3f}"
     said = f": {judgement.reason}" if judgement.reason and not judgement.cases else ""
     table.caption = Text(

@@ -210,6 +210,13 @@ def language_named(name: str, whose: str) -> Language:
     return found
 
 
+def language_of_file(name: str) -> str | None:
+    """The language that a file's ending says its program is in (C++17 for .cpp); None for an unknown one."""
+    ending = name.rpartition(".")[2] if "." in name else ""
+    found = _BY_ANY_NAME.get({"cc": "cpp", "mjs": "js"}.get(ending, ending))
+    return found.name if found else None
+
+
 _JAVA_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _JAVA_TYPE = re.compile(
     r"\b(public\s+)?(?:(?:final|abstract|strictfp)\s+)*(?:class|record|enum|interface)\s+(\w+)"
