@@ -4,8 +4,9 @@ A checker either decides, or it fails. What a failure means is settled here:
 
 - The checker was killed, exceeded a limit, or ended in a way that its protocol does not know:
   JUDGE_ERROR, never a verdict on the program.
-- A Python ``check`` raised an exception on this output, but returns True or False for the expected one: it
-  cannot make sense of what the program printed, and refuses it, as testlib's readers do. Otherwise
+- A Python ``check`` raised an exception on this output, or returned no bool (the None of a pattern that did
+  not match), but returns True or False for the expected one: it cannot make sense of what the program
+  printed, and refuses it, as testlib's readers do. Otherwise
   printing nonsense would be a way out of being judged. MemoryError and RecursionError are exhaustion, not
   reading, and count as the crash that they are elsewhere.
 
@@ -36,7 +37,7 @@ class Said(Enum):
     ACCEPTED = auto()
     REFUSED = auto()
     UNREADABLE = auto()
-    """It raised an ordinary exception."""
+    """It raised an ordinary exception, or returned no bool."""
     FAILED = auto()
 
 

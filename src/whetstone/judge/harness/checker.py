@@ -1,23 +1,29 @@
 """In the testing process: a problem's own checker decides whether an output is right.
 
 Writes ``[True]`` or ``[False]``; ``["raised", reason]`` when ``check`` raised an exception on these
-texts; ``["broken", reason]`` when there is no ``check``, it answers anything else, or it ran out of room.
+texts or returned no bool; ``["broken", reason]`` when there is no ``check``, or it ran out of room.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from whetstone.judge.harness.loading import CompileFailure, describe, load_program, write_all
 from whetstone.judge.values import decode, encode
 
+# Reading a number takes time quadratic in its digits: without a bound, printing digits would stall any
+# checker that calls int(). Longer numbers are read where the problem itself has text as long.
+_INT_DIGITS = 100_000
+
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Call ``check(input, output, expected)`` and write what it says."""
-    source, *texts = decode(payload)
+    source, given, output, expected = decode(payload)
+    sys.set_int_max_str_digits(max(_INT_DIGITS, 2 * len(given), 2 * len(expected)))
     try:
-        answer = _decision(load_program(source), texts)
+        answer = _decision(load_program(source), (given, output, expected))
     except CompileFailure as error:
         answer = ["broken", f"the checker does not compile: {error}"]
     except BaseException as error:
@@ -26,7 +32,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     os._exit(0)
 
 
-def _decision(scope: dict[str, Any], texts: list[str]) -> list[Any]:
+def _decision(scope: dict[str, Any], texts: tuple[str, str, str]) -> list[Any]:
     if "check" not in scope:
         raise NameError("the checker defines no check(input, output, expected)")
     try:
@@ -36,5 +42,5 @@ def _decision(scope: dict[str, Any], texts: list[str]) -> list[Any]:
     except Exception as error:
         return ["raised", describe(error)]
     if type(decided) is not bool:
-        return ["broken", f"check() returned {type(decided).__name__}, not a bool"]
+        return ["raised", f"check() returned {type(decided).__name__}, not a bool"]
     return [decided]
