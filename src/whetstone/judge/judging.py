@@ -34,6 +34,9 @@ from whetstone.judge.subset import chosen_cases
 from whetstone.problem import CallTests, InteractiveTests, Problem, Program, Scoring, StdinTests, case_count
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
+MAX_SOURCE_CHARACTERS = 8 << 20
+"""A longer program counts as one that does not compile: what carries it has limits of its own."""
+
 
 class JudgeOptions(Struct, frozen=True):
     """How a judge goes about its work.
@@ -60,6 +63,9 @@ def judge_program(
     isolation = boxes.tier.label
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
+    if len(program.source) > MAX_SOURCE_CHARACTERS:
+        refused = CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long")
+        return conclude([refused], case_count(problem), isolation, options)
     cases: list[CaseJudgement] = []
     chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
     for number in chosen:

@@ -27,9 +27,10 @@ def load_program(source: str, names: dict[str, object] | None = None) -> dict[st
     """
     path = os.path.join(os.getcwd(), f"{_NAME}.py")
     try:
-        data = source.encode("utf-8")
+        # Bytes, as Python reads a file: with a byte order mark or an encoding of its own.
+        data = source.encode("utf-8", "surrogatepass")
         # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
-        code = compile(source, path, "exec", dont_inherit=True)
+        code = compile(data, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise CompileFailure(str(error)) from None
     try:

@@ -116,7 +116,7 @@ class Holder:
             case ["callback", int() as number]:
                 return self._callback(number)
             case ["import", str() as module, str() as attribute]:
-                return getattr(importlib.import_module(module), attribute)
+                return operator.attrgetter(attribute)(importlib.import_module(module))
             case ["iterator", list() as items]:
                 return iter(cast("list[Any]", items))
             case ["shared", int() as number]:
@@ -195,8 +195,8 @@ def _enter(target: Any) -> Any:
     return type(target).__enter__(target)
 
 
-def _exit(target: Any) -> bool:
-    return bool(type(target).__exit__(target, None, None, None))
+def _exit(target: Any) -> None:
+    type(target).__exit__(target, None, None, None)
 
 
 def _ping(nonce: bytes) -> bytes:
