@@ -240,3 +240,53 @@ def test_empty_containers_cannot_fill_the_memory_of_who_reads_them(tag: bytes) -
     assert len(decode(b"l" + (100).to_bytes(8, "little") + empty * 100)) == 100
     with pytest.raises(WireError, match="too many"):
         decode(b"l" + (700_000).to_bytes(8, "little") + empty * 700_000)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        call_problem("f", ([1], 2)),
+        assert_problem(asserts=["assert f(1) == 2"]),
+        stdin_problem(("", "2")),
+    ],
+    ids=["call", "assert", "stdin"],
+)
+def test_a_text_too_long_to_be_carried_is_a_verdict(judge: Judge, problem: dict[str, Any]) -> None:
+    """Longer than a message inside the judge may be: no reason to go without a verdict."""
+    source = "#" + "x" * (65 << 20) + "\ndef f(x): return 2\nprint(2)"
+    judgement = judge.judge(problem, python(source))
+    assert judgement.verdict is Verdict.COMPILE_ERROR, judgement.reason
+
+
+def test_a_program_is_read_as_python_reads_a_file(judge: Judge) -> None:
+    marked = "\ufeff# -*- coding: utf-8 -*-\ndef f(x): return 2\nprint(2)"
+    unknown = "# -*- coding: nonsense -*-\ndef f(x): return 2\nprint(2)"
+    for problem in (
+        call_problem("f", ([1], 2)),
+        assert_problem(asserts=["assert f(1) == 2"]),
+        stdin_problem(("", "2")),
+    ):
+        assert judge.judge(problem, python(marked)).accepted
+        assert judge.judge(problem, python(unknown)).verdict is Verdict.COMPILE_ERROR
+
+
+def test_an_assertion_that_the_test_sees_fail_in_its_own_function_is_the_tests_affair(judge: Judge) -> None:
+    code = (
+        "def refuse(x): assert x > 5, 'secret 1234'\n"
+        "try:\n    f(refuse, 1)\n    raise ValueError\nexcept AssertionError:\n    pass\n"
+        "assert f(refuse, 6) == 7"
+    )
+    honest = "def f(g, x):\n    g(x)\n    return x + 1"
+    assert judge.judge(assert_problem(asserts=[code]), python(honest)).accepted
+    catching = "def f(g, x):\n    try: g(x)\n    except AssertionError: pass\n    return x + 1"
+    assert judge.judge(assert_problem(asserts=[code]), python(catching)).verdict is Verdict.WRONG_ANSWER
+
+
+@pytest.mark.parametrize(
+    "raised", ["ExceptionGroup('a', [ValueError(1)])", "UnicodeDecodeError('a', b'b', 1, 2, 'c')"]
+)
+def test_exceptions_without_a_plain_constructor_keep_their_class(judge: Judge, raised: str) -> None:
+    name = raised.partition("(")[0]
+    code = f"try:\n    f()\n    assert False\nexcept TypeError:\n    assert False\nexcept {name}:\n    pass"
+    judgement = judge.judge(assert_problem(asserts=[code]), python(f"def f(): raise {raised}"))
+    assert judgement.accepted, judgement

@@ -63,9 +63,6 @@ def judge_program(
     isolation = boxes.tier.label
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
-    if len(program.source) > MAX_SOURCE_CHARACTERS:
-        refused = CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long")
-        return conclude([refused], case_count(problem), isolation, options)
     cases: list[CaseJudgement] = []
     chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
     for number in chosen:
@@ -109,6 +106,8 @@ def _judge_case(
     progress: Callable[[], None],
 ) -> tuple[CaseJudgement, bool]:
     """The case's judgement, and whether the program slept through its wall clock limit twice."""
+    if len(program.source) > MAX_SOURCE_CHARACTERS:
+        return CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long"), False
 
     def attempt(program: Program) -> CaseJudgement:
         judged = _attempt(boxes, problem, number, program, progress)
