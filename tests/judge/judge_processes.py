@@ -34,16 +34,21 @@ def fork_servers(worker: int) -> list[int]:
     return sorted(_children().get(worker, []))
 
 
-def below(pid: int) -> list[int]:
-    """All living descendants of a process."""
+def below(pid: int, generations: int = 1 << 30) -> list[int]:
+    """The living descendants of a process, so many generations of them."""
     tree = _children()
     found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        more = tree.get(waiting.pop(), [])
-        found += more
-        waiting += more
+    parents = [pid]
+    while parents and generations:
+        parents = [child for parent in parents for child in tree.get(parent, [])]
+        found += parents
+        generations -= 1
     return found
+
+
+def server_generations(idle_worker: int) -> int:
+    """How many generations of processes a fork-server consists of here; a program is below them."""
+    return next(number for number in range(20) if below(idle_worker, number) == below(idle_worker))
 
 
 def runs_something_big(pid: int) -> bool:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from judge_problems import assert_problem, call_problem, python, stdin_problem
-from judge_processes import ENOUGH_S, GROW, fork_servers, runs_something_big
+from judge_processes import ENOUGH_S, GROW, below, fork_servers, runs_something_big, server_generations
 
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
@@ -50,25 +50,27 @@ def test_killing_workers_and_fork_servers_changes_none_of_200_judgements() -> No
     draw = random.Random(5)
     with Judge(workers=2) as judge:
         undisturbed = [said(judgement) for judgement in judge.judge_many(work)]
+        generations = server_generations(judge.worker_pids()[0])
         futures = [judge.submit(problem, program) for problem, program in work]
         kills: list[str] = []
         for done, future in enumerate(futures):
             future.result(ENOUGH_S)
             if done % 20 == 10:
-                kills.append(kill_one(judge, draw, worker=len(kills) % 3 == 2))
+                kills.append(kill_one(judge, draw, generations if len(kills) % 3 < 2 else 0))
         assert kills.count("fork-server") >= 5
         assert kills.count("worker") >= 2
         assert [said(future.result()) for future in futures] == undisturbed
 
 
-def kill_one(judge: Judge, draw: random.Random, *, worker: bool) -> str:
+def kill_one(judge: Judge, draw: random.Random, generations: int) -> str:
+    """Kill a process of one of the fork-servers, any of the ``generations`` of them; a worker if 0."""
     victims = judge.worker_pids()
-    if not worker:
-        victims = [server for pid in victims for server in fork_servers(pid)]
+    if generations:
+        victims = [process for pid in victims for process in below(pid, generations)]
     for victim in draw.sample(victims, len(victims)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-            return "worker" if worker else "fork-server"
+            return "fork-server" if generations else "worker"
     return "nobody"
 
 

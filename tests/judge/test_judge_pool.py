@@ -94,7 +94,7 @@ def test_a_worker_killed_in_the_middle_costs_no_judgement() -> None:
     others = worker_pids(os.getpid())
     with Judge(workers=1) as judge:
         [worker] = set(worker_pids(os.getpid())) - set(others)
-        long = stdin_problem(*[("", "499999500000")] * 40)
+        long = stdin_problem(*[("", "499999500000")] * 15)
         done: list[Judgement] = []
         work = python("print(sum(range(10**6)))")
         thread = threading.Thread(target=lambda: done.append(judge.judge(long, work)))
