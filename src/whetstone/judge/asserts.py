@@ -20,6 +20,7 @@ _FAILED_VERDICTS = {
     "missing": Verdict.RUNTIME_ERROR,
     "gone": Verdict.RUNTIME_ERROR,
 }
+_UNDECIDED = frozenset({"", "broken"})
 _STATUSES = frozenset({"passed", "broken", *_FAILED_VERDICTS})
 # The testing process holds what the program sends beside the test's own data.
 _TEST_MEMORY_MB = 1024.0
@@ -36,25 +37,38 @@ def judge_assert(
         unit = _unit(problem, tests, number)
     except (SyntaxError, ValueError) as error:
         return judge_failure(f"the test code does not compile: {error}")
-    tested, program = _run_pair(boxes, problem, encode(unit), source)
+    payload = encode(unit)
+    tested, program = _run_pair(boxes, problem, payload, source)
     if program.result == COMPILE_ERROR and program.ended is Ended.EXITED:
         return case(program, Verdict.COMPILE_ERROR, "the program does not compile")
     status, reason = _outcome(tested)
-    if status == "broken":
-        return judge_failure(reason)
-    failed = limit_exceeded(program) or limit_exceeded(tested)
+    failed = None if status == "broken" else limit_exceeded(program) or limit_exceeded(tested)
     if failed is not None:
         return failed
+    if status in _UNDECIDED:
+        reason = reason or f"the testing process ended without an outcome: {tested.ended}"
+        if _breaks_the_test(boxes, problem, payload, source):
+            return case(program, Verdict.WRONG_ANSWER, f"made the test code fail: {reason}"[:500])
+        return judge_failure(reason)
     if status == "passed":
         return case(program, Verdict.ACCEPTED)
-    if status == "":
-        # Our own process ended without an outcome, which no program can bring about: no verdict.
-        return judge_failure(f"the testing process ended without an outcome: {tested.ended}")
     if status == "gone" and program.ended in {Ended.EXITED, Ended.SIGNALED}:
         early = case(program, Verdict.RUNTIME_ERROR, "the program ended before its tests did")
         return crashed(program) or early
     memory = status == "raised" and reason.startswith("MemoryError")
     return case(program, Verdict.MEMORY_LIMIT if memory else _FAILED_VERDICTS[status], reason)
+
+
+def _breaks_the_test(boxes: Boxes, problem: Problem, unit: bytes, source: str) -> bool:
+    """Whether test code that gave no outcome fails again on this program, and passes a reference.
+
+    Then it is the program's doing (a test that imports the module which the program names), and no way
+    out of a verdict. Without a reference there is no such evidence.
+    """
+    reference = next((r.source for r in problem.references if r.language == "python"), None)
+    if reference is None or _outcome(_run_pair(boxes, problem, unit, source)[0])[0] not in _UNDECIDED:
+        return False
+    return _outcome(_run_pair(boxes, problem, unit, reference)[0])[0] == "passed"
 
 
 def _unit(problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
