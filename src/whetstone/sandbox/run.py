@@ -128,6 +128,9 @@ class Run:
                 kept.append(read)
                 given.append(write)
                 os.set_blocking(read, False)
+                if self.server.profile.execute:
+                    # /dev/stdout opens the pipe anew, as another user than us who made it.
+                    os.fchmod(write, 0o222)
             self.server.send(request, given if job.link is None else [*given, job.link])
         except BaseException:
             for fd in kept:

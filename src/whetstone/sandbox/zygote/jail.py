@@ -21,6 +21,10 @@ _PROGRAMS = (
     *("/bin", "/usr/bin", "/usr/libexec", "/usr/include", "/usr/local/lib", "/usr/local/lib64"),
     *("/usr/local/libexec", "/usr/local/include", "/etc/alternatives", "/etc/ld.so.cache"),
 )
+STREAM_NAMES = {
+    "/dev/fd": "/proc/self/fd",
+    **{f"/dev/{name}": f"/proc/self/fd/{fd}" for fd, name in enumerate(("stdin", "stdout", "stderr"))},
+}
 # A tmpfs put on this directory is reached by the Landlock rule on its parent; a rule on the
 # directory itself would be left behind below the mount.
 WRITABLE_PARENT = "/w"
@@ -102,15 +106,26 @@ def enter(profile: Profile) -> None:
     for device in DEVICES:
         os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
         kernel.mount(device, root + device, None, MS_BIND)
-    if profile.proc:
-        os.mkdir(root + "/proc", 0o555)
-        with contextlib.suppress(kernel.StepRefused):  # containers that hide parts of theirs allow no other
-            kernel.mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC)
+    if profile.execute:
+        _name_streams(root, whole=profile.proc)
     os.chdir(root)
     kernel.pivot_root(".", ".")
     kernel.unmount(".")  # the old root, which now lies over the new one
     os.chdir("/")
     kernel.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def _name_streams(root: str, *, whole: bool) -> None:
+    """Give the standard streams their names in /dev, which many programs open; those lead through /proc.
+
+    Unless the ``whole`` of it is asked for, that holds nothing but a process's own directory.
+    """
+    os.mkdir(root + "/proc", 0o555)
+    for name, target in STREAM_NAMES.items():
+        os.symlink(target, root + name)
+    with contextlib.suppress(kernel.StepRefused):  # containers that hide parts of theirs allow no other
+        flags = MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("proc", root + "/proc", "proc", flags, "" if whole else "subset=pid,hidepid=invisible")
 
 
 def mount_tmp(size_bytes: int, uid: int, gid: int, *, execute: bool) -> None:
