@@ -60,6 +60,7 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
             language.keep,
             COMPILE_LIMITS,
             environment=environment(found),
+            space_bytes=language.compile_space_mb << 20,
         )
         answer = _run(boxes.compiler, job)
         if isinstance(answer, CompileFailure):

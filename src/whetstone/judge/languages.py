@@ -42,6 +42,8 @@ class Language:
     reads: tuple[str, ...] = ()
     """Glob patterns of what the tools read outside of their own folder and the system's libraries."""
     compile: tuple[tuple[str, ...], ...] = ()
+    compile_space_mb: int = 0
+    """What a compiler that reserves no more than it uses may reserve; 0 for one that reserves more."""
     keep: tuple[str, ...] = ()
     """Glob patterns of the compiler's products, which a run finds in its working directory."""
     kit: Kit | None = None
@@ -70,6 +72,7 @@ def _cpp(standard: str, *aliases: str) -> Language:
         tools=("g++",),
         install="g++ (apt install g++)",
         compile=((*flags, "-I{kit}", "-o", "main", "{source}"),),
+        compile_space_mb=2048,
         keep=("main",),
         kit=Kit(
             files={"all.h": f"#include <{header}>\n", "bits/keep": ""},
@@ -90,6 +93,7 @@ _LANGUAGES = (
         tools=("gcc",),
         install="gcc (apt install gcc)",
         compile=(("{tool[gcc]}", "-std=gnu17", *_GCC_FLAGS, "-o", "main", "{source}", "-lm"),),
+        compile_space_mb=2048,
         keep=("main",),
         run=("./main",),
     ),
@@ -181,6 +185,7 @@ _LANGUAGES = (
                 *("-C", "linker={tool[cc]}", "--color", "never", "-o", "main", "{source}"),
             ),
         ),
+        compile_space_mb=8192,
         keep=("main",),
         run=("./main",),
     ),

@@ -44,7 +44,7 @@ def execute_job(
 
     With ``link`` that socket is the program's standard input and output.
     """
-    head = {"argv": list(argv), "commands": [], "keep": []}
+    head = {"argv": list(argv), "commands": [], "keep": [], "space": 0}
     return Job(EXECUTE, _payload(head, files, environment or {}), limits, stdin, link)
 
 
@@ -55,9 +55,14 @@ def make_job(
     limits: RunLimits,
     *,
     environment: Mapping[str, str] | None = None,
+    space_bytes: int = 0,
 ) -> Job:
-    """A job that runs ``commands`` over ``files``; ``made`` reads the products, which match ``keep``."""
-    head = {"argv": [], "commands": [list(argv) for argv in commands], "keep": list(keep)}
+    """A job that runs ``commands`` over ``files``; ``made`` reads the products, which match ``keep``.
+
+    ``space_bytes`` bounds the address space of each process (0: it does not), beyond the limit on memory.
+    """
+    lines = [list(argv) for argv in commands]
+    head = {"argv": [], "commands": lines, "keep": list(keep), "space": space_bytes}
     return Job(EXECUTE, _payload(head, files, environment or {}), limits)
 
 
@@ -95,9 +100,7 @@ def unpacked(products: bytes) -> list[File]:
     return files
 
 
-def _payload(
-    head: Mapping[str, Sequence[object]], files: Sequence[File], variables: Mapping[str, str]
-) -> bytes:
+def _payload(head: Mapping[str, object], files: Sequence[File], variables: Mapping[str, str]) -> bytes:
     entries = [(file.name, len(file.data)) for file in files]
     line = json.dumps({**head, "files": entries, "environment": dict(variables)})
     return b"\n".join((line.encode(), b"".join(file.data for file in files)))

@@ -12,6 +12,7 @@ import fcntl
 import glob
 import json
 import os
+import resource
 import signal
 import stat
 from typing import Any, NoReturn
@@ -33,6 +34,8 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     for number in _IGNORED_BY_PYTHON:  # a program inherits what is ignored
         signal.signal(number, signal.SIG_DFL)
     if request["commands"]:
+        if request["space"]:  # before there is more than one process: each of them is bound by it
+            resource.setrlimit(resource.RLIMIT_AS, (request["space"], request["space"]))
         _make(request["commands"], request["keep"], result_fd)
     else:
         _become(request["argv"], result_fd, link_fd)

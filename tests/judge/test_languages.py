@@ -1,0 +1,294 @@
+"""Languages beyond Python: every verdict, compiling once, and what a compiled program can reach."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
+
+import whetstone.judge.toolchains as toolchains
+from whetstone.errors import UserError
+from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
+from whetstone.judge.languages import LANGUAGES, java_names, language_named
+from whetstone.judge.toolchains import runs_here
+from whetstone.problem import Limits, StdinCase, StdinTests
+
+GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """A judge with a cache of its own, so that what is compiled here was not compiled before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with Judge(workers=2) as judge:
+            yield judge
+
+
+def needs(*names: str) -> None:
+    """Skip where a language's tools are missing."""
+    for name in names:
+        if not runs_here(name):
+            pytest.skip(f"no {name} on this machine: {LANGUAGES[name].install}")
+
+
+def stdin_problem(*cases: tuple[str, str], limits: Limits = GENEROUS) -> Problem:
+    tests = StdinTests(cases=[StdinCase(input=given, output=output) for given, output in cases])
+    return Problem(id="languages", statement="", tests=tests, limits=limits)
+
+
+def judged(
+    judge: Judge, language: str, source: str, *cases: tuple[str, str], limits: Limits = GENEROUS
+) -> Judgement:
+    return judge.judge(stdin_problem(*(cases or (("", ""),)), limits=limits), Program(language, source))
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
+    """Fast input, a megabyte of output, recursion as deep as memory allows, and threads."""
+    needs(language)
+    count = 2_000 if language == "bash" else 100_000
+    depth = DEPTH.get(language, 1_000_000)
+    numbers = "".join(f"{i}\n" for i in range(count))
+    lines = ("0" * 99 + "7\n") * (count // 10)
+    cases = [
+        (f"sum {count}\n{numbers}", f"{count * (count - 1) // 2}\n"),
+        (f"flood {count // 10}\n", lines),
+        (f"recurse {depth}\n", f"{depth}\n"),
+    ]
+    if language not in WITHOUT_THREADS:
+        cases.append(("threads 0\n", "500500\n"))
+    judgement = judged(judge, language, PROGRAMS[language], *cases)
+    assert judgement.accepted, [(case.verdict, case.reason) for case in judgement.cases]
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
+    needs(language)
+    small = Limits(cpu_s=0.3, memory_mb=128, output_mb=1)
+    cases = [("crash 0\n", ""), ("spin 0\n", ""), ("flood 40000\n", ""), ("sum 0\n", "7\n")]
+    found = judged(judge, language, PROGRAMS[language], *cases, limits=small)
+    verdicts = [case.verdict for case in found.cases]
+    expected = [Verdict.RUNTIME_ERROR, Verdict.TIME_LIMIT, Verdict.OUTPUT_LIMIT, Verdict.WRONG_ANSWER]
+    assert verdicts == expected, [(case.verdict, case.reason) for case in found.cases]
+    hog = judged(
+        judge, language, PROGRAMS[language], ("hog 0\n", ""), limits=Limits(cpu_s=5.0, memory_mb=128)
+    )
+    assert hog.verdict is Verdict.MEMORY_LIMIT, hog.reason
+
+
+@pytest.mark.parametrize("language", BROKEN)
+def test_what_does_not_compile_says_where(judge: Judge, language: str) -> None:
+    needs(language)
+    judgement = judged(judge, language, BROKEN[language])
+    assert judgement.verdict is Verdict.COMPILE_ERROR
+    assert "missing" in judgement.reason or "rror" in judgement.reason
+    assert len(judgement.cases) == 1
+
+
+def test_a_null_pointer_is_called_by_its_name(judge: Judge) -> None:
+    needs("c")
+    assert "SIGSEGV" in judged(judge, "c", PROGRAMS["c"], ("crash 0\n", "")).reason
+
+
+@pytest.fixture
+def own_gcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file to be the gcc that judges find, and an empty cache. (A sandbox has a /tmp of its own.)"""
+    needs("c")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        gcc = Path(folder) / "gcc"
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        yield gcc
+
+
+def write_tool(path: Path, text: str) -> None:
+    """An executable script, always of the same size and age: as far as its identity goes, the same tool."""
+    path.write_text(text.ljust(200, "#") + "\n")
+    path.chmod(0o755)
+    os.utime(path, ns=(1, 1))
+
+
+def test_a_program_is_compiled_once_and_then_found_by_its_content(own_gcc: Path) -> None:
+    """The second judge's compiler refuses everything, but is asked for what is new alone."""
+    source = '#include <stdio.h>\nint main(void) { puts("7"); return 0; }'
+    write_tool(own_gcc, '#!/bin/sh\nexec /usr/bin/gcc "$@"\n')
+    with Judge(workers=1) as judge:
+        assert judged(judge, "c", source, ("", "7\n")).accepted
+    write_tool(own_gcc, "#!/bin/sh\necho no error but a refusal\nexit 1\n")
+    with Judge(workers=1) as judge:
+        assert judged(judge, "c", source, ("", "7\n")).accepted
+        assert "refusal" in judged(judge, "c", source + "\n", ("", "7\n")).reason
+
+
+def test_a_damaged_product_is_made_again(own_gcc: Path, tmp_path: Path) -> None:
+    source = '#include <stdio.h>\nint main(void) { puts("7"); return 0; }'
+    write_tool(own_gcc, '#!/bin/sh\nexec /usr/bin/gcc "$@"\n')
+    for _ in range(2):
+        with Judge(workers=1) as judge:
+            assert judged(judge, "c", source, ("", "7\n")).accepted
+        for product in (tmp_path / "cache/whetstone/judge/products").iterdir():
+            product.write_bytes(product.read_bytes()[:-1] + b"?")
+
+
+def test_tools_that_do_not_work_are_no_verdict(own_gcc: Path) -> None:
+    write_tool(own_gcc, "#!/bin/sh\necho quite broken >&2\nexit 1\n")
+    with Judge(workers=1) as judge:
+        judgement = judged(judge, "c", "int main(void) { return 0; }")
+    assert judgement.verdict is Verdict.JUDGE_ERROR
+    assert "quite broken" in judgement.reason
+
+
+def test_a_missing_toolchain_is_an_error_and_no_verdict(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    toolchains._executable.cache_clear()
+    try:
+        with pytest.raises(UserError, match=r"no rustc.*install Rust.*Languages here: python"):
+            judged(judge, "rust", "fn main() {}")
+    finally:
+        monkeypatch.undo()
+        toolchains._executable.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["ruts", "pypy", "cobol"])
+def test_an_unknown_language_is_an_error_that_names_the_known(judge: Judge, name: str) -> None:
+    with pytest.raises(UserError, match="cpp17, cpp20, java"):
+        judged(judge, name, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("C++", "cpp17"), ("c++20", "cpp20"), ("js", "javascript"), ("golang", "go"), ("py", "python")],
+)
+def test_languages_go_by_their_usual_names(name: str, meant: str) -> None:
+    assert language_named(name, "the program").name == meant
+
+
+def test_functions_are_called_in_python_alone(judge: Judge) -> None:
+    needs("c")
+    problem = {"id": "p", "statement": "", "tests": {"kind": "assert", "asserts": ["assert f() == 1"]}}
+    with pytest.raises(UserError, match="kind `assert` call Python functions"):
+        judge.judge(problem, Program("c", "int f(void) { return 1; }"))
+
+
+@pytest.mark.parametrize(
+    ("source", "file_name", "main"),
+    [
+        ("public class Main { public static void main(String[] a) {} }", "Main.java", "Main"),
+        ("class Edge {} public class Solve { static void main(String[] a) {} }", "Solve.java", "Solve"),
+        ("class A { } class B { public static void main(String[] a) {} }", "Main.java", "B"),
+        (
+            "// public class No {}\npackage x.y; public final class Yes { void main() {} }",
+            "Yes.java",
+            "x.y.Yes",
+        ),
+    ],
+)
+def test_java_is_put_into_the_file_that_it_asks_for(source: str, file_name: str, main: str) -> None:
+    assert java_names(source) == (file_name, main)
+
+
+BOMBS = {
+    "includes itself": '#include "main.cpp"\n' * 20,
+    "includes a device": '#include "/dev/zero"\n',
+    "includes a host file": '#include "/etc/passwd"\n',
+    "embeds a host file": '__asm__(".incbin \\"/etc/passwd\\"");\nint main() {}\n',
+    "writes a gigabyte": "char x[1 << 30] = {1};\nint main() {}\n",
+    "instantiates for ever": "template <int n> struct A { A<n + 1> a; A<n + 2> b; };\nA<0> a;\n",
+    "has ten million errors": "#define A x x x x x x x x x x\n#define B A A A A A A A A A A\n"
+    "#define C B B B B B B B B B B\n#define D C C C C C C C C C C\n#define E D D D D D D D D D D\nE E E\n",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_source_that_attacks_the_compiler_does_not_compile(judge: Judge, bomb: str) -> None:
+    needs("cpp17")
+    judgement = judged(judge, "cpp17", BOMBS[bomb])
+    assert judgement.verdict is Verdict.COMPILE_ERROR, judgement
+    assert judgement.reason
+    assert "root:" not in judgement.reason
+
+
+# Each line of output is a probe and the error that stopped it; "open" where nothing did.
+PROBE = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void say(const char *what, long got) { printf("%s %s\n", what, got < 0 ? "stopped" : "open"); }
+int main(int argc, char **argv, char **environment) {
+    say("host-file", open("/etc/passwd", O_RDONLY));
+    say("host-home", open("/root/.profile", O_RDONLY));
+    say("proc", open("/proc/1/environ", O_RDONLY));
+    say("cache", open("CACHE/products", O_RDONLY));
+    say("write-outside", open("/usr/bin/whetstone-probe", O_WRONLY | O_CREAT, 0755));
+    say("socket", socket(AF_INET, SOCK_STREAM, 0));
+    say("unix-socket", socket(AF_UNIX, SOCK_DGRAM, 0));
+    say("ptrace", ptrace(PTRACE_TRACEME, 0, 0, 0));
+    say("kill-all", kill(-1, 0));
+    say("kill-parent", kill(getppid() ? getppid() : 1, 0));
+    say("fork", fork());
+    say("vfork-like", clone(0, 0, CLONE_VFORK | SIGCHLD, 0));
+    say("namespace", unshare(CLONE_NEWUSER));
+    say("mount", mount("none", "/tmp", "tmpfs", 0, 0));
+    int extra = 0;
+    for (int fd = 3; fd < 1024; fd++) extra += fcntl(fd, F_GETFD) >= 0;
+    printf("descriptors %s\n", extra ? "open" : "stopped");
+    int secrets = 0;
+    for (char **e = environment; *e; e++)
+        secrets += strncmp(*e, "PATH=", 5) && strncmp(*e, "LANG=", 5) && strncmp(*e, "HOME=", 5)
+            && strncmp(*e, "TMPDIR=", 7);
+    printf("environment %s\n", secrets ? "open" : "stopped");
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("tier", ["root", "userns", "restricted"])
+def test_a_compiled_program_reaches_nothing(
+    tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("c")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = PROBE.replace("CACHE", str(tmp_path / "cache/whetstone/judge"))
+    try:
+        judge = Judge(workers=1, tier=tier)
+    except UserError as refused:
+        pytest.skip(f"this machine does not offer the tier {tier}: {refused}")
+    with judge:
+        judgement = judged(judge, "c", source, ("", "nothing like it\n"))
+        assert judgement.verdict is Verdict.WRONG_ANSWER, judgement
+        names = [line.split('"')[1] for line in source.splitlines() if 'say("' in line]
+        stopped = "".join(f"{name} stopped\n" for name in [*names, "descriptors", "environment"])
+        judgement = judged(judge, "c", source, ("", stopped))
+        assert judgement.accepted, judgement.reason
+
+
+def test_a_program_leaves_nothing_for_the_next_one(judge: Judge) -> None:
+    needs("c")
+    source = (
+        '#include <stdio.h>\nint main(void) { FILE *f = fopen("left", "r"); puts(f ? "found" : "clean"); '
+        'f = fopen("left", "w"); fputs("x", f); return 0; }'
+    )
+    assert judged(judge, "c", source, *[("", "clean\n")] * 4).accepted
+
+
+def test_processes_of_a_script_end_with_it(judge: Judge) -> None:
+    needs("bash")
+    source = "(while :; do sleep 0.01; echo late > late; done) >/dev/null 2>&1 &\nsleep 0.05\necho done"
+    judgement = judged(judge, "bash", source, ("", "done\n"), ("", "done\n"))
+    assert judgement.accepted, judgement.reason
