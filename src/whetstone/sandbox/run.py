@@ -118,11 +118,12 @@ class Run:
             job.link is not None,
             ceil(limits.cpu_s) + 2,
             limits.memory_bytes,
+            len(job.payload),
         )
         given: list[int] = []
         kept: list[int] = []
         try:
-            given += [_sealed_file(job.payload), _sealed_file(job.stdin)]
+            given.append(_sealed_file(job.stdin))
             for _ in range(3):
                 read, write = os.pipe2(os.O_CLOEXEC)
                 kept.append(read)
@@ -131,7 +132,10 @@ class Run:
                 if self.server.profile.execute:
                     # /dev/stdout opens the pipe anew, as another user than us who made it.
                     os.fchmod(write, 0o222)
-            self.server.send(request, given if job.link is None else [*given, job.link])
+            link = () if job.link is None else (job.link,)
+            payload = _sealed_file(job.payload)
+            given.append(payload)
+            self.server.send(request, [*given[:-1], *link, payload])
         except BaseException:
             for fd in kept:
                 os.close(fd)

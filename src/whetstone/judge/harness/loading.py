@@ -5,7 +5,6 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from types import ModuleType
 from typing import Any
 
 COMPILE_ERROR = b"compile_error"
@@ -25,7 +24,8 @@ def load_program(source: str, names: dict[str, object] | None = None) -> dict[st
 
     ``names`` are put among the globals first. Raises CompileFailure, or whatever the program raises.
     """
-    path = os.path.join(os.getcwd(), f"{_NAME}.py")
+    scope: dict[str, Any] = sys.modules["__main__"].__dict__  # made ready by the fork-server
+    path = scope["__file__"]
     try:
         # Bytes, as Python reads a file: with a byte order mark or an encoding of its own.
         data = source.encode("utf-8", "surrogatepass")
@@ -34,23 +34,19 @@ def load_program(source: str, names: dict[str, object] | None = None) -> dict[st
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise CompileFailure(str(error)) from None
     try:
-        with open(path, "wb") as file:
-            file.write(data)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        write_all(fd, data)
+        os.close(fd)
     except OSError:
         # No writable folder: tracebacks and inspect.getsource still find the text.
         linecache.cache[path] = (len(source), None, source.splitlines(True), path)
-    module = ModuleType(_NAME)
-    module.__file__ = path
-    module.__dict__["__builtins__"] = __builtins__
+    scope["__name__"] = _NAME
+    sys.modules[_NAME] = sys.modules["__main__"]
     if names:
-        module.__dict__.update(names)
-    sys.modules[_NAME] = sys.modules["__main__"] = module
-    sys.argv = [path]
+        scope.update(names)
     sys.path.insert(0, os.path.dirname(path))
-    # The frames below the program's are ours: they must not use up its recursion limit.
-    sys.setrecursionlimit(sys.getrecursionlimit() + 50)
-    exec(code, module.__dict__)
-    return module.__dict__
+    exec(code, scope)
+    return scope
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from .syscall_numbers import number
 
+PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
+
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
@@ -40,6 +42,15 @@ class StepRefused(Exception):
 # which halves its cost (they touch many pages), and every other call here is short.
 _libc = ctypes.PyDLL(None, use_errno=True)
 
+# What every run passes through: plain calls without conversions or errno, which touch a quarter of the pages.
+_plain = ctypes.PyDLL(None)
+fork = _plain.fork
+"""fork(2) with the C library's call alone: 0 in the child, its process id in the parent, or -1."""
+prctl_now = _plain.prctl
+"""prctl(2) with three arguments: ints, or bytes for a pointer; 0 when it is done."""
+wait_for_any = _plain.waitpid
+"""waitpid(2): ``(-1, None, os.WNOHANG)`` gives -1 where there is no child, without an exception."""
+
 
 def _function(name: str, *arguments: Any) -> Any:
     function = _libc[name]
@@ -54,12 +65,10 @@ _umount2 = _function("umount2", ctypes.c_char_p, ctypes.c_int)
 _unshare = _function("unshare", ctypes.c_int)
 _prctl = _function("prctl", ctypes.c_int, _ulong, _ulong, _ulong, _ulong)
 _capset = _function("capset", ctypes.c_void_p, ctypes.c_void_p)
-_fork = _function("fork")
 _syscall2 = _function("syscall", ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p)
-_close_range = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong)
+_mprotect = _function("mprotect", _ulong, ctypes.c_size_t, ctypes.c_int)
 _syscall4 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong)
 
-_close_range_number = number("close_range")
 _capability_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
 
 
@@ -70,14 +79,6 @@ def refused_by(step: str, error: OSError) -> StepRefused:
 
 def _refused(step: str) -> StepRefused:
     return StepRefused(f"{step}: {os.strerror(ctypes.get_errno())}")
-
-
-def fork() -> int:
-    """Fork with the C library's call alone: 0 in the child, its process id in the parent."""
-    pid: int = _fork()
-    if pid < 0:
-        raise _refused("fork")
-    return pid
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
@@ -131,10 +132,10 @@ def drop_bounding_set() -> None:
             return  # past the kernel's last capability
 
 
-def close_range(first: int, last: int) -> None:
-    """Close the descriptors ``first`` to ``last``, both included."""
-    if _close_range(_close_range_number, first, last, 0):
-        raise _refused("close_range")
+def protect(address: int, size: int, rights: int) -> None:
+    """mprotect(2)."""
+    if _mprotect(address, size, rights):
+        raise _refused("mprotect")
 
 
 def landlock(name: str, arguments: tuple[int, int, int], step: str) -> int:

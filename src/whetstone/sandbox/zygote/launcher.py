@@ -17,6 +17,7 @@ from typing import NoReturn
 from . import jail, keeper, kernel, scratch
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .lockdown import Place
+from .mappings import Mappings
 from .profile import Profile
 from .seccomp import KEEPER_CALLS, Filter, allow_list
 
@@ -96,10 +97,11 @@ def _enter_namespaces(tier: str) -> int | None:
     return uid
 
 
-def enter(request: Request) -> tuple[Place, socket.socket]:
+def enter(request: Request) -> tuple[Place, socket.socket, Mappings]:
     """Move into the place from which runs are forked. Only the stem returns; the keeper never does.
 
-    Also returns the stem's end of a socket to the keeper, which can renew the directory where ``jailed``.
+    Also returns the stem's end of a socket to the keeper, which can renew the directory where ``jailed``,
+    and the list of mappings, which cannot be opened from where we are then.
     Raises StepRefused with the step that this machine does not allow.
     """
     uid = _enter_namespaces(request.tier) if request.jailed else None
@@ -111,13 +113,14 @@ def enter(request: Request) -> tuple[Place, socket.socket]:
     if pid:
         _become_keeper(pid, requests, request, owner)
     requests.close()
+    mappings = Mappings()
     if request.jailed:
         _settle_in_jail(request.profile, owner)
     directory = jail.TMP if request.jailed else request.directory
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
     os.environ.update(request.profile.environment)
-    return Place(request.profile, request.jailed, directory, uid), theirs
+    return Place(request.profile, request.jailed, directory, uid), theirs, mappings
 
 
 def _settle_in_jail(profile: Profile, owner: tuple[int, int]) -> None:

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from dataclasses import dataclass
+from functools import lru_cache
 
 from . import jail, kernel, wire
 from .landlock import Ruleset, version
@@ -25,6 +26,12 @@ _CEILINGS = {
         resource.RLIMIT_NPROC,
     )
 }
+
+_NO_FD = 1 << 30
+_FILTER_MODE = 2
+_SIGKILL = int(signal.SIGKILL)
+_prctl, _setrlimit, _closerange = kernel.prctl_now, resource.setrlimit, os.closerange
+_getpid, _getppid = os.getpid, os.getppid
 
 ResourceLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Kinds of rlimit with their soft and hard values."""
@@ -51,13 +58,14 @@ def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
     return kind, (soft, hard)
 
 
-def run_limits(profile: Profile, cpu_s: int, memory_bytes: int) -> ResourceLimits:
+@lru_cache(maxsize=64)
+def run_limits(cpu_s: int, memory_bytes: int, *, execute: bool) -> ResourceLimits:
     """Backstops behind the limits that are measured from outside.
 
     Address space gets room beyond the memory limit, because only resident memory is to count:
     reserved space and thread stacks are free.
     """
-    slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if profile.execute else _ADDRESS_SPACE_SLACK
+    slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if execute else _ADDRESS_SPACE_SLACK
     address_space = 2 * memory_bytes + slack
     return (
         _limited(resource.RLIMIT_AS, address_space, address_space),
@@ -118,29 +126,24 @@ def filter_stem(profile: Profile) -> None:
     Filter(allow_list(calls)).install("seccomp")
 
 
-def place_descriptors(status_fd: int, *, has_link: bool) -> None:
-    """Standard streams at 0-2, result (and link) where ``wire`` says, and nothing else but ``status_fd``."""
-    os.dup2(wire.STDIN_FD, 0)
-    os.dup2(wire.STDOUT_FD, 1)
-    os.dup2(wire.STDERR_FD, 2)
-    kernel.close_range(wire.PAYLOAD_FD, wire.STDERR_FD)
-    kernel.close_range(wire.LINK_FD + has_link, status_fd - 1)
-    kernel.close_range(status_fd + 1, 0xFFFFFFFF)
-
-
 def confine_run(
-    limits: ResourceLimits, program_filter: ProgramFilter, stem: int, status_fd: int, *, has_link: bool
+    limits: ResourceLimits, program_filter: ProgramFilter, stem: int, first_foreign_fd: int
 ) -> None:
     """Confine this process, a fork of the stem (whose id is ``stem``), to what a program may do.
 
-    Raises StepRefused or OSError for a step that the kernel did not take.
+    Leaves open the standard streams, the status pipe, and result and link, which are below
+    ``first_foreign_fd``. Raises OSError or StepRefused for a step that the kernel did not take. Every
+    object used here is one that is copied for this run, so there are few.
     """
     if stem != 1:  # the first process of a pid namespace takes all others along
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
-        if os.getppid() != stem:
+        if _prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL, 0):
+            raise kernel.StepRefused("death signal")
+        if _getppid() != stem:
             raise kernel.StepRefused("the fork-server ended meanwhile")
-    for kind, values in limits:
-        resource.setrlimit(kind, values)
-    place_descriptors(status_fd, has_link=has_link)
-    program_filter.set_pid(os.getpid())
-    program_filter.install("seccomp for a program")
+    for limit in limits:
+        _setrlimit(*limit)
+    _closerange(wire.CONTROL_FD, wire.STATUS_WRITE_FD)
+    _closerange(first_foreign_fd, _NO_FD)
+    program_filter.set_pid(_getpid())
+    if _prctl(kernel.PR_SET_SECCOMP, _FILTER_MODE, program_filter.program):
+        raise kernel.StepRefused("seccomp for a program")

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import builtins
 import gc
+import importlib.machinery
 import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
 
 Harness = Callable[[bytes, int, "int | None"], None]
 
+PROGRAM_FILE = "main.py"
+# The frames below a program's are ours: they must not use up its recursion limit.
+_OUR_FRAMES = 40
 _exit = os._exit  # kept: the program may replace everything it can reach
+
+
+def prepare_main(directory: str) -> None:
+    """Make, once and for all runs, the ``__main__`` that a program will be, as if from ``directory``/main.py.
+
+    Only ``directory`` itself is not put in front of ``sys.path`` here: what we import ourselves would be
+    searched for among the files of runs.
+    """
+    path = os.path.join(directory, PROGRAM_FILE)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(
+        __file__=path,
+        __cached__=None,
+        __builtins__=builtins,
+        __annotations__={},
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+    )
+    sys.modules["__main__"] = module
+    sys.argv = [path]
+    sys.orig_argv = [sys.executable, path]
+    sys.setrecursionlimit(sys.getrecursionlimit() + _OUR_FRAMES)
 
 
 def run_harness(
@@ -79,9 +106,8 @@ def _leave() -> bool:
         atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     flushed = _flush()
     # Files and wrappers that the program left open are flushed by their finalizers.
-    for name in ("stdin", "stdout", "stderr"):
-        setattr(sys, name, getattr(sys, f"__{name}__"))
-    vars(sys.modules["__main__"]).clear()
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    sys.modules["__main__"].__dict__.clear()
     gc.collect(1)
     _flush()  # of what finalizers printed; as in Python itself, only the first flush decides
     return flushed

@@ -11,8 +11,6 @@ arguments, files and a link (see ``whetstone.sandbox.script``).
 
 from __future__ import annotations
 
-import importlib.machinery
-import inspect
 import json
 import os
 import sys
@@ -22,32 +20,26 @@ from .files import put_files, talk_over
 
 COMPILE_ERROR = b"compile_error"
 WITH_MORE = b"\0"
-_FILE_NAME = "main.py"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_open, _write, _close = os.open, os.write, os.close
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Run ``payload`` as the program."""
-    arguments: list[str] = []
+    """Run ``payload`` as the program, in the ``__main__`` that is there."""
     if payload[:1] == WITH_MORE:
         payload, arguments = _prepared(payload, link_fd)
-    path = os.path.join(os.getcwd(), _FILE_NAME)
-    with open(path, "wb") as file:
-        file.write(payload)
-    code = _compiled(payload, path, result_fd)
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __file__=path,
-        __cached__=None,
-        __builtins__=sys.modules["builtins"],
-        __annotations__={},
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
-    )
-    sys.modules["__main__"] = module
-    sys.argv = [path, *arguments]
-    sys.orig_argv = [sys.executable, *sys.argv]
+        sys.argv += arguments
+        sys.orig_argv += arguments
+    scope = sys.modules["__main__"].__dict__
+    path = scope["__file__"]
+    # Not through a file object: what a run touches is copied for it, and that is most of its cost.
+    fd = _open(path, _NEW_FILE, 0o666)
+    at = 0
+    while at < len(payload):
+        at += _write(fd, payload[at:])
+    _close(fd)
     sys.path.insert(0, os.path.dirname(path))
-    sys.setrecursionlimit(sys.getrecursionlimit() + _depth())
-    exec(code, module.__dict__)
+    exec(_compiled(payload, path, result_fd), scope)
 
 
 def _prepared(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
@@ -67,11 +59,3 @@ def _compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:
         os.write(result_fd, COMPILE_ERROR)
         sys.excepthook(type(error), error.with_traceback(None), None)
         raise SystemExit(1) from None
-
-
-def _depth() -> int:
-    """How many frames below the program's are ours: they must not use up its recursion limit."""
-    frame, depth = inspect.currentframe(), 0
-    while frame is not None and frame.f_back is not None:
-        frame, depth = frame.f_back, depth + 1
-    return depth

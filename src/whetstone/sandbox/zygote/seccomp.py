@@ -10,7 +10,8 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from . import kernel
 from .syscall_numbers import EXECUTING, HARMLESS, X86_64, audit_arch, number
@@ -94,10 +95,33 @@ def _fail_if_truncating_unread(index: int) -> Code:
     return [*_argument(index), *compare, *_fail(errno.EPERM), *_ret(_ALLOW)]
 
 
+def _only_on_oneself(own_pid: int) -> Code:
+    """kill, tgkill and prlimit64 with our own process id, which stands in one place, or prlimit64 with 0."""
+    prlimit64, kill, tgkill = (number(name) or 0 for name in ("prlimit64", "kill", "tgkill"))
+    compare = [(_EQUAL, 2, 0, prlimit64), (_EQUAL, 3, 0, kill), (_EQUAL, 2, 6, tgkill)]
+    zero_allowed = [*_argument(0), (_EQUAL, 2, 1, 0)]
+    return [
+        *compare,
+        *zero_allowed,
+        *_argument(0),
+        (_EQUAL, 0, 1, own_pid),
+        *_ret(_ALLOW),
+        *_fail(errno.EPERM),
+    ]
+
+
 def _on_call(name: str, block: Code) -> Code:
     """``block`` when the call (its number is loaded) is ``name``; nothing where it does not exist."""
     nr = number(name)
     return [] if nr is None else [(_EQUAL, 0, len(block), nr), *block]
+
+
+def _on_calls(names: Sequence[str], block: Code) -> Code:
+    """``block`` when the call is one of ``names``."""
+    numbers = [nr for nr in map(number, names) if nr is not None]
+    jumps = [(_EQUAL, len(numbers) - 1 - at, 0, nr) for at, nr in enumerate(numbers)]
+    # Each jumps over the comparisons after it; the last one, failing, over the block.
+    return [*jumps[:-1], (_EQUAL, 0, len(block), numbers[-1]), *block]
 
 
 def allow_list(more: Iterable[str]) -> Code:
@@ -126,12 +150,9 @@ def take_away(own_pid: int, *, jailed: bool, processes: bool) -> Code:
         code += _on_call("clone", _allow_threads_only())
         for name in ("fork", "vfork"):
             code += _on_call(name, _fail(errno.EPERM))
-    for name in ("kill", "tgkill"):
-        code += _on_call(name, _allow_if_argument_in(0, (own_pid,), errno.EPERM))
-    code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
+    code += _only_on_oneself(own_pid)
     code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
-    for name in ("sendmsg", "recvmsg", "pidfd_open"):
-        code += _on_call(name, _fail(errno.EPERM))
+    code += _on_calls(("sendmsg", "recvmsg", "pidfd_open"), _fail(errno.EPERM))
     if not jailed:
         code += _on_call("open", _fail_if_truncating_unread(1))
         code += _on_call("openat", _fail_if_truncating_unread(2))
@@ -157,17 +178,16 @@ class Filter:
 
 
 class ProgramFilter(Filter):
-    """``take_away`` built once, with the child's process id filled in by the child."""
+    """``take_away`` built once, with the process id filled in by each run."""
 
     _UNKNOWN_PID = 0x7FFFFFFE
 
     def __init__(self, *, jailed: bool, processes: bool) -> None:
         code = take_away(self._UNKNOWN_PID, jailed=jailed, processes=processes)
         super().__init__(code)
-        size = _INSTRUCTION.size
-        self._pid_at = [i * size + 4 for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]
-
-    def set_pid(self, pid: int) -> None:
-        """Let the program signal itself, and nobody else."""
-        for offset in self._pid_at:
-            struct.pack_into("=I", self._code, offset, pid)
+        [line] = [i for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]
+        # What a run needs to let the program signal itself, and nobody else, and to install the filter:
+        # ``set_pid(pid)``, and the ``sock_fprog`` as bytes.
+        pid_at = ctypes.c_uint32.from_buffer(self._code, line * _INSTRUCTION.size + 4)
+        self.set_pid = partial(setattr, pid_at, "value")
+        self.program = bytes(memoryview(self._program))

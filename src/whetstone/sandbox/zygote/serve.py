@@ -1,9 +1,15 @@
-"""The fork-server's loop: one request, one child, one report. No run's data passes through here."""
+"""The fork-server's loop: one request, one child, one report. No run's data passes through here.
+
+What a run touches is copied for it page by page, and that is most of what a run costs. So the code between
+the fork and the program calls few functions, and those that it calls are the C library's.
+"""
 
 from __future__ import annotations
 
 import _random
 import contextlib
+import gc
+import importlib
 import os
 import random
 import select
@@ -18,20 +24,24 @@ from .program import Harness, run_harness
 from .seccomp import ProgramFilter
 from .tmp_dir import PrivateDirectory, PrivateMount
 
-_MAX_DESCRIPTORS = wire.LINK_FD - wire.PAYLOAD_FD + 1
 CONFINED = b"."
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * wire.MOST_FDS)
 # The generator behind the functions of ``random``, seeded without their Python code.
 _generator: Any = random.getrandbits.__self__
 _reseed = _random.Random.seed
+# What ``signal.signal`` wraps.
+_plain_signal: Any = importlib.import_module("_signal").signal
+_pread, _write, _close, _handle_signal = os.pread, os.write, os.close, _plain_signal
+_interrupt, _interrupted = int(signal.SIGINT), signal.default_int_handler
+_PIDFD_FD = 0
+"""The number of a run's pidfd: the lowest, because the standard streams' are free while a run lasts."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the loop works with. Its descriptors lie at ``wire.FIRST_PRIVATE_FD`` and above."""
+    """What the loop works with. Its descriptors have the numbers in ``wire``."""
 
     control: socket.socket
-    status_read: int
-    status_write: int
     place: lockdown.Place
     tmp: PrivateDirectory | PrivateMount
     program_filter: ProgramFilter
@@ -43,58 +53,65 @@ class Server:
 def serve(server: Server) -> None:
     """Answer requests until the driving process closes its end, then leave no process behind."""
     poller = select.poll()
-    poller.register(server.control, select.POLLIN)
-    while True:
-        packet, descriptors, _, _ = socket.recv_fds(server.control, wire.MAX_PACKET, _MAX_DESCRIPTORS)
-        if not packet:
-            break
+    poller.register(wire.CONTROL_FD, select.POLLIN)
+    poller.register(_PIDFD_FD, select.POLLIN)
+    os.closerange(0, wire.CONTROL_FD)
+    # Out of the garbage collector's sight, so that no run's collections touch what all runs share.
+    gc.collect()
+    gc.freeze()
+    while packet := server.control.recvmsg(wire.MAX_PACKET, _ANCILLARY_BYTES)[0]:
         if packet[:1] != wire.RUN:
             continue  # a question about a run that has ended meanwhile
-        _, number, harness, has_link, cpu_s, memory_bytes = wire.REQUEST.unpack(packet)
-        limits = lockdown.run_limits(server.place.profile, cpu_s, memory_bytes)
-        # A plain fork repeats the parent's numbers; here no run pays for it with copies of pages.
+        _, number, harness, has_link, cpu_s, memory_bytes, size = wire.REQUEST.unpack(packet)
+        limits = lockdown.run_limits(cpu_s, memory_bytes, execute=server.place.profile.execute)
+        # A plain fork repeats the parent's numbers. Done here, it costs a run no copies of pages.
         _reseed(_generator)
         pid = kernel.fork()
         if pid == 0:
-            _child(server, limits, server.harnesses[harness], has_link=bool(has_link))
-        os.closerange(wire.PAYLOAD_FD, wire.PAYLOAD_FD + len(descriptors))
+            _child(server, limits, server.harnesses[harness], size, wire.LINK_FD if has_link else None)
+        os.closerange(0, wire.CONTROL_FD)
+        os.closerange(wire.RESULT_FD, wire.LOG_FD)
+        if pid < 0:
+            raise kernel.StepRefused("fork")
         _attend(server, poller, pid, number)
     _end_processes(server)
 
 
-def _child(server: Server, limits: lockdown.ResourceLimits, main: Harness, *, has_link: bool) -> NoReturn:
+def _child(
+    server: Server, limits: lockdown.ResourceLimits, main: Harness, size: int, link_fd: int | None
+) -> NoReturn:
     """Confine this process and run the harness in it; a refused step goes to the status pipe."""
-    status = server.status_write
     try:
-        payload = os.pread(wire.PAYLOAD_FD, os.fstat(wire.PAYLOAD_FD).st_size, 0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        lockdown.confine_run(limits, server.program_filter, server.own_pid, status, has_link=has_link)
-        os.write(status, CONFINED)
-        os.close(status)
+        first_foreign_fd = wire.LINK_FD if link_fd is None else wire.LINK_FD + 1
+        payload = _pread(first_foreign_fd, size, 0)
+        _handle_signal(_interrupt, _interrupted)
+        lockdown.confine_run(limits, server.program_filter, server.own_pid, first_foreign_fd)
+        _write(wire.STATUS_WRITE_FD, CONFINED)
+        _close(wire.STATUS_WRITE_FD)
     except BaseException as error:
-        os.write(status, f"{error}"[:2000].encode() or b"?")
+        _write(wire.STATUS_WRITE_FD, f"{error}"[:2000].encode() or b"?")
         os._exit(1)
-    run_harness(main, server.own_files, payload, wire.RESULT_FD, wire.LINK_FD if has_link else None)
+    run_harness(main, server.own_files, payload, wire.RESULT_FD, link_fd)
 
 
 def _attend(server: Server, poller: select.poll, pid: int, number: int) -> None:
     """Wait for the child, answering questions about it, then clean up and report."""
     pidfd = os.pidfd_open(pid)
-    poller.register(pidfd, select.POLLIN)
+    if pidfd != _PIDFD_FD:
+        raise kernel.StepRefused(f"a run's pidfd is {pidfd}: a descriptor was left open")
     ended = False
     while not ended:
         for fd, _ in poller.poll():
             if fd == pidfd:
                 ended = True
             elif not _answer(server.control, pidfd):
-                poller.unregister(server.control)
+                poller.unregister(wire.CONTROL_FD)
                 os.kill(pid, signal.SIGKILL)  # the driving process is gone: nothing of it may stay
-    poller.unregister(pidfd)
     os.close(pidfd)
     _, status, usage = os.wait4(pid, 0)
     _end_processes(server)
     server.tmp.clear()
-    said = _status_text(server.status_read)
+    said = _status_text()
     confined = said[:1] == CONFINED
     cpu_us = round((usage.ru_utime + usage.ru_stime) * 1e6)
     report = wire.REPORT.pack(wire.ENDED, number, status, cpu_us, usage.ru_maxrss * 1024, confined)
@@ -110,21 +127,17 @@ def _answer(control: socket.socket, pidfd: int) -> bool:
     return bool(packet)
 
 
-def _status_text(status_read: int) -> bytes:
+def _status_text() -> bytes:
+    """What the run said of its confinement; nothing if it did not come to that."""
     try:
-        return os.read(status_read, 4096)
+        return os.read(wire.STATUS_READ_FD, 4096)
     except BlockingIOError:
         return b""
 
 
 def _end_processes(server: Server) -> None:
     """Nothing of a run stays: a jail has a pid namespace of its own, in which we are the first."""
-    if not server.place.jailed:
-        return
-    while True:
-        try:
-            left, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not left:  # seccomp forbids processes: should one exist, it ends here
+    # Seccomp forbids processes unless the profile allows them: should one exist, it ends here.
+    while server.place.jailed and (left := kernel.wait_for_any(-1, None, os.WNOHANG)) >= 0:
+        if left == 0:
             os.kill(-1, signal.SIGKILL)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import importlib.util
 import os
 import signal
 import socket
 import sys
-import types
 from typing import Any
 
 from . import kernel, launcher, lockdown, preload, program, serve, wire
@@ -31,7 +31,11 @@ def start(control: socket.socket, request: dict[str, Any], harnesses: list[tuple
         control.send(wire.REFUSED + f"{error or type(error).__name__}"[:2000].encode())
         return
     server.control.send(wire.READY)
-    serve.serve(server)
+    try:
+        serve.serve(server)
+    except Exception:
+        os.dup2(wire.LOG_FD, 2)  # where the driving process looks for last words
+        raise
 
 
 def _prepare(
@@ -40,23 +44,20 @@ def _prepare(
     # Before the host's files go out of sight.
     mains = [_load_harness(name, path) for name, path in harnesses]
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
-    place, requests = launcher.enter(request)
+    place, requests, mappings = launcher.enter(request)
     preload.load(request.profile)
+    mappings.merge()
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # not for programs to find
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.argv, sys.orig_argv = [""], [sys.executable]
+    program.prepare_main(place.directory)
     lockdown.confine_stem(place)
-    control, requests, status_read, status_write = _keep_private(control, requests)
+    control, requests = _place_descriptors(control, requests)
     tmp = PrivateMount(place.directory, requests) if place.jailed else PrivateDirectory(place.directory)
     # Signals from within do not reach the first process of a namespace, unless it has a handler.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     program_filter = ProgramFilter(jailed=place.jailed, processes=place.profile.processes)
-    preload.settle()
     lockdown.filter_stem(place.profile)
-    return serve.Server(
-        control, status_read, status_write, place, tmp, program_filter, mains, own_files, os.getpid()
-    )
+    return serve.Server(control, place, tmp, program_filter, mains, own_files, os.getpid())
 
 
 def _load_harness(name: str, path: str) -> Harness:
@@ -77,18 +78,20 @@ def _load_harness(name: str, path: str) -> Harness:
     return main
 
 
-def _keep_private(
+def _place_descriptors(
     control: socket.socket, requests: socket.socket
-) -> tuple[socket.socket, socket.socket, int, int]:
-    """Move our descriptors to high numbers: what arrives with a request gets the low ones, always."""
-    status_write, control_fd, requests_fd, status_read = range(
-        wire.FIRST_PRIVATE_FD, wire.FIRST_PRIVATE_FD + 4
-    )
+) -> tuple[socket.socket, socket.socket]:
+    """Give our descriptors the numbers that ``wire`` says, and close all others but the standard ones."""
     read, write = os.pipe()
     os.set_blocking(read, False)
-    os.dup2(write, status_write, inheritable=False)
-    os.dup2(read, status_read, inheritable=False)
-    os.dup2(control.detach(), control_fd, inheritable=False)
-    os.dup2(requests.detach(), requests_fd, inheritable=False)
-    os.closerange(3, wire.FIRST_PRIVATE_FD)
-    return socket.socket(fileno=control_fd), socket.socket(fileno=requests_fd), status_read, status_write
+    # First out of each other's way.
+    high = [
+        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+        for fd in (control.detach(), requests.detach(), read, write)
+    ]
+    wanted = (wire.CONTROL_FD, wire.KEEPER_FD, wire.STATUS_READ_FD, wire.STATUS_WRITE_FD)
+    for fd, number in (*zip(high, wanted, strict=True), (2, wire.LOG_FD)):
+        os.dup2(fd, number, inheritable=False)
+    os.closerange(wire.RESULT_FD, wire.LOG_FD)
+    os.closerange(wire.LOG_FD + 1, 1 << 30)
+    return socket.socket(fileno=wire.CONTROL_FD), socket.socket(fileno=wire.KEEPER_FD)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 
-REQUEST = struct.Struct("=cIHBIQ")
-"""RUN, run number, harness number, has a link (0/1), CPU backstop in s, memory bytes.
+REQUEST = struct.Struct("=cIHBIQQ")
+"""RUN, run number, harness number, has a link (0/1), CPU backstop in s, memory bytes, payload bytes.
 
-Beside it travel descriptors in the order of the ``*_FD`` numbers below, the link only if there is one.
+Beside it travel descriptors: standard streams, result, link if there is one, and a file with the payload.
 """
 
 REPORT = struct.Struct("=cIiQQB")
@@ -28,7 +28,10 @@ RUN, PIDFD, ENDED, READY, REFUSED = b"R", b"P", b"E", b"+", b"-"
 
 MAX_PACKET = 16384
 
-# The fork-server keeps everything of its own at high numbers, so that what it receives always gets
-# these, which are also what the program sees.
-PAYLOAD_FD, STDIN_FD, STDOUT_FD, STDERR_FD, RESULT_FD, LINK_FD = 3, 4, 5, 6, 7, 8
-FIRST_PRIVATE_FD = 64
+# A descriptor that arrives gets the lowest free number. The fork-server keeps its own where they leave
+# free what the program is to have: 0 to 2, the result and the link. The payload's comes after those.
+CONTROL_FD, KEEPER_FD, STATUS_READ_FD, STATUS_WRITE_FD = 3, 4, 5, 6
+RESULT_FD, LINK_FD = 7, 8
+LOG_FD = 10
+MOST_FDS = 6
+"""How many descriptors travel beside a request at most."""
