@@ -65,7 +65,7 @@ def test_many_runs_leave_nothing_over(tier, harness):
     assert descendants(os.getpid()) == processes
     assert Path("/proc/self/mountinfo").read_text() == mounts
     now = {*os.listdir("/tmp"), *os.listdir("/dev/shm")}
-    assert [name for name in now - places if name.startswith("whetstone-")] == []
+    assert [name for name in now - places if name.startswith(f"whetstone-{os.getpid()}-")] == []
 
 
 def kill_servers_of(before: set[int]) -> None:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import NoReturn
 
-from . import kernel
+from . import kernel, wire
 
 RENEW, RENEWED = b"r", b"."
 _MAX_TEXT = 500
@@ -34,9 +34,9 @@ def keep(
     os._exit(0)
 
 
-def ask_for_fresh_tmp(requests: socket.socket) -> None:
-    """From the stem: have a new, empty file system mounted on /tmp. Raises StepRefused."""
-    requests.send(RENEW)
-    answer = requests.recv(_MAX_TEXT)
+def ask_for_fresh_tmp() -> None:
+    """From the stem: have a new, empty file system mounted on /tmp. Raises StepRefused, OSError."""
+    os.write(wire.KEEPER_FD, RENEW)
+    answer = os.read(wire.KEEPER_FD, _MAX_TEXT)
     if answer != RENEWED:
         raise kernel.StepRefused(answer.decode(errors="replace") or "the keeper of /tmp is gone")

@@ -51,8 +51,8 @@ def _prepare(
         del sys.modules[name]  # not for programs to find
     program.prepare_main(place.directory)
     lockdown.confine_stem(place)
-    control, requests = _place_descriptors(control, requests)
-    tmp = PrivateMount(place.directory, requests) if place.jailed else PrivateDirectory(place.directory)
+    control = _place_descriptors(control, requests)
+    tmp = PrivateMount(place.directory) if place.jailed else PrivateDirectory(place.directory)
     # Signals from within do not reach the first process of a namespace, unless it has a handler.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     program_filter = ProgramFilter(jailed=place.jailed, processes=place.profile.processes)
@@ -78,9 +78,7 @@ def _load_harness(name: str, path: str) -> Harness:
     return main
 
 
-def _place_descriptors(
-    control: socket.socket, requests: socket.socket
-) -> tuple[socket.socket, socket.socket]:
+def _place_descriptors(control: socket.socket, requests: socket.socket) -> socket.socket:
     """Give our descriptors the numbers that ``wire`` says, and close all others but the standard ones."""
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -94,4 +92,4 @@ def _place_descriptors(
         os.dup2(fd, number, inheritable=False)
     os.closerange(wire.RESULT_FD, wire.LOG_FD)
     os.closerange(wire.LOG_FD + 1, 1 << 30)
-    return socket.socket(fileno=wire.CONTROL_FD), socket.socket(fileno=wire.KEEPER_FD)
+    return socket.socket(fileno=wire.CONTROL_FD)

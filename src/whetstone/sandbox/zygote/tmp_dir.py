@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 from . import keeper, scratch
 
@@ -32,10 +31,9 @@ class PrivateMount:
     times) is set again.
     """
 
-    def __init__(self, path: str, requests: socket.socket) -> None:
-        """Make it the working directory, which runs inherit. ``requests`` leads to the keeper."""
+    def __init__(self, path: str) -> None:
+        """Make it the working directory, which runs inherit. The way to the keeper is in its place."""
         self._path = path
-        self._requests = requests
         self._enter()
 
     def _enter(self) -> None:
@@ -49,7 +47,7 @@ class PrivateMount:
         except OSError:
             untouched = False
         if not untouched:
-            keeper.ask_for_fresh_tmp(self._requests)
+            keeper.ask_for_fresh_tmp()
             self._enter()
 
     def _is_untouched(self) -> bool:
