@@ -6,12 +6,23 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from whetstone.errors import SandboxUnavailable
-from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, SandboxFault, Tier, detect_tier, supervise
+from whetstone.sandbox import (
+    Ended,
+    Job,
+    RunLimits,
+    RunResult,
+    Sandbox,
+    SandboxFault,
+    Tier,
+    detect_tier,
+    supervise,
+)
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 HELLO = Job("script", b"print('hello')", LIMITS)
@@ -212,3 +223,11 @@ def test_a_partner_that_ends_first_ends_the_link_for_the_leader(sandbox, partner
 def test_a_leader_over_its_limit_takes_the_partner_along(sandbox, partner):
     lead, other = linked(sandbox, partner, b"spin", b"spin", RunLimits(0.2, 1 << 29, 100))
     assert (lead.ended, other.ended) == (Ended.CPU_LIMIT, Ended.KILLED)
+
+
+def test_a_run_may_take_longer_than_the_fork_server_has_to_answer(
+    run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whetstone.sandbox.run._ANSWER_TIMEOUT_S", 0.4)
+    result = run("import time; time.sleep(1.2); print('done')")
+    assert (result.ended, result.stdout) == (Ended.EXITED, b"done\n")

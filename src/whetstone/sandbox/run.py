@@ -171,7 +171,9 @@ class Run:
         message, descriptors = self.server.receive()
         if message[:1] == wire.PIDFD:
             self._meter = Meter(descriptors[0])
-            if self._why is not None:
+            if self._why is None:
+                self._answer_deadline = None  # it answered: how long the run takes is not its doing
+            else:
                 self._meter.kill()
             return True
         self._on_report(message)
