@@ -37,8 +37,7 @@ def judge_assert(
         unit = _unit(problem, tests, number)
     except (SyntaxError, ValueError) as error:
         return judge_failure(f"the test code does not compile: {error}")
-    payload = encode(unit)
-    tested, program = _run_pair(boxes, problem, payload, source)
+    tested, program = _run_pair(boxes, problem, unit, source)
     if program.result == COMPILE_ERROR and program.ended is Ended.EXITED:
         return case(program, Verdict.COMPILE_ERROR, "the program does not compile")
     status, reason = _outcome(tested)
@@ -47,7 +46,7 @@ def judge_assert(
         return failed
     if status in _UNDECIDED:
         reason = reason or f"the testing process ended without an outcome: {tested.ended}"
-        if _breaks_the_test(boxes, problem, payload, source):
+        if _breaks_the_test(boxes, problem, unit, source):
             return case(program, Verdict.WRONG_ANSWER, f"made the test code fail: {reason}"[:500])
         return judge_failure(reason)
     if status == "passed":
@@ -59,7 +58,7 @@ def judge_assert(
     return case(program, Verdict.MEMORY_LIMIT if memory else _FAILED_VERDICTS[status], reason)
 
 
-def _breaks_the_test(boxes: Boxes, problem: Problem, unit: bytes, source: str) -> bool:
+def _breaks_the_test(boxes: Boxes, problem: Problem, unit: dict[str, Any], source: str) -> bool:
     """Whether test code that gave no outcome fails again on this program, and passes a reference.
 
     Then it is the program's doing (a test that imports the module which the program names), and no way
@@ -100,13 +99,16 @@ def _test_source(problem: Problem) -> str:
     return "\n".join((tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ())))
 
 
-def _run_pair(boxes: Boxes, problem: Problem, unit: bytes, source: str) -> tuple[RunResult, RunResult]:
+def _run_pair(
+    boxes: Boxes, problem: Problem, unit: dict[str, Any], source: str
+) -> tuple[RunResult, RunResult]:
     """Both processes, joined by a socket pair, to their end: (testing, program)."""
     limits = problem.limits
     program_limits = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
     memory_mb = max(_TEST_MEMORY_MB, 2 * limits.memory_mb)
     test_limits = run_limits(2 * limits.cpu_s, memory_mb, limits.output_mb)
-    test_box = boxes.python(Side.TESTS, _test_source(problem))
+    imports = [f"import {module}" for module, _ in unit["imports"].values()]
+    test_box = boxes.python(Side.TESTS, _test_source(problem), *imports)
     program_box = boxes.python(Side.PROGRAM, source)
     near, far = socket.socketpair()
     with near, far:
@@ -115,7 +117,9 @@ def _run_pair(boxes: Boxes, problem: Problem, unit: bytes, source: str) -> tuple
         )
         far.detach()  # the sandbox closes it from here on
         try:
-            job = harness_job("tests", unit, _with_wall(test_limits, program_limits), link=near.fileno())
+            job = harness_job(
+                "tests", encode(unit), _with_wall(test_limits, program_limits), link=near.fileno()
+            )
             tested = test_box.start(job)
         except BaseException:
             program.close()

@@ -15,6 +15,9 @@ from functools import lru_cache
 
 # Third-party modules that a reference may import and test code then use without importing.
 _KNOWN_MODULES = frozenset({"numpy", "pandas", "scipy", "sympy"})
+# What test code that uses them without importing means by these names. Were they asked of the program, its
+# class `np` with an `allclose` of its own would decide the test.
+_CONVENTIONAL = {"np": "numpy", "pd": "pandas", **{name: name for name in _KNOWN_MODULES}}
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ def test_names(code: str, entry_point: str | None, references: tuple[str, ...]) 
             imports[name] = imported
         elif hasattr(builtins, name):
             continue
-        elif name in sys.stdlib_module_names:
-            imports[name] = (name, "")
+        elif name in sys.stdlib_module_names or name in _CONVENTIONAL:
+            imports[name] = (_CONVENTIONAL.get(name, name), "")
         else:
             program.add(name)
     return TestNames(tuple(sorted(program)), imports, tuple(sorted(free)))
