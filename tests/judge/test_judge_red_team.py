@@ -290,3 +290,26 @@ def test_exceptions_without_a_plain_constructor_keep_their_class(judge: Judge, r
     code = f"try:\n    f()\n    assert False\nexcept TypeError:\n    assert False\nexcept {name}:\n    pass"
     judgement = judge.judge(assert_problem(asserts=[code]), python(f"def f(): raise {raised}"))
     assert judgement.accepted, judgement
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return type('x' * 10**6, (), {})()",
+        "raise ValueError('\\x1b[2J\\n\\x07' + 'x' * 10**6)",
+        "print('\\x1b]0;title\\x07' * 10**4, file=sys.stderr, flush=True); os._exit(1)",
+        "os.write(7, b'l' + S(2) + text(b'raised') + text(b'\\n' * 10**6)); os._exit(0)",
+    ],
+)
+def test_a_reason_is_one_short_line_whatever_a_program_puts_there(judge: Judge, body: str) -> None:
+    """Reasons go to files, pages and terminals by the million."""
+    source = (
+        "import os, struct, sys\ndef S(n): return struct.pack('<Q', n)\n"
+        f"def text(s): return b's' + S(len(s)) + s\ndef f(x): {body}"
+    )
+    problem = {**call_problem("f", ([1], 2)), "limits": {"cpu_s": 2.0, "output_mb": 2.0}}
+    judgement = judge.judge(problem, python(source))
+    assert judgement.verdict in (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
+    for reason in (judgement.reason, judgement.cases[0].reason):
+        assert 0 < len(reason) <= 10 * 500
+        assert reason.isprintable()

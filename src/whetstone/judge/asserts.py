@@ -47,7 +47,7 @@ def judge_assert(
     if status in _UNDECIDED:
         reason = reason or f"the testing process ended without an outcome: {tested.ended}"
         if _breaks_the_test(boxes, problem, unit, source):
-            return case(program, Verdict.WRONG_ANSWER, f"made the test code fail: {reason}"[:500])
+            return case(program, Verdict.WRONG_ANSWER, f"made the test code fail: {reason}")
         return judge_failure(reason)
     if status == "passed":
         return case(program, Verdict.ACCEPTED)

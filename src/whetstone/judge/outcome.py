@@ -17,6 +17,8 @@ _LIMIT_VERDICTS = {
     Ended.OUTPUT_LIMIT: (Verdict.OUTPUT_LIMIT, "wrote more than allowed"),
 }
 _STDERR_TAIL = 300
+MAX_REASON = 500
+"""Characters of a reason that are kept."""
 
 
 def case(result: RunResult, verdict: Verdict, reason: str = "") -> CaseJudgement:
@@ -25,8 +27,14 @@ def case(result: RunResult, verdict: Verdict, reason: str = "") -> CaseJudgement
 
 
 def storable(reason: str) -> str:
-    """``reason`` without lone surrogates, which a program can put there and no file of text can hold."""
-    return reason.encode("utf-8", "backslashreplace").decode()
+    """``reason`` as one short line that any file, page or terminal can hold.
+
+    Programs have a say in it: lone surrogates, line ends and terminal codes are spelled out.
+    """
+    short = reason[:MAX_REASON]
+    if short.isprintable():
+        return short
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
 def limit_exceeded(result: RunResult) -> CaseJudgement | None:
@@ -62,7 +70,7 @@ def last_line(stderr: bytes) -> str:
 
 def judge_failure(reason: str) -> CaseJudgement:
     """A case that could not be judged."""
-    return CaseJudgement(Verdict.JUDGE_ERROR, reason=storable(reason[:500]))
+    return CaseJudgement(Verdict.JUDGE_ERROR, reason=storable(reason))
 
 
 def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:
