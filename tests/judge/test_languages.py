@@ -14,7 +14,7 @@ import whetstone.judge.toolchains as toolchains
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
 from whetstone.judge.languages import LANGUAGES, java_names, language_named
-from whetstone.judge.toolchains import runs_here
+from whetstone.judge.toolchains import check_tier, runs_here
 from whetstone.problem import Limits, StdinCase, StdinTests
 
 GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
@@ -292,3 +292,15 @@ def test_processes_of_a_script_end_with_it(judge: Judge) -> None:
     source = "(while :; do sleep 0.01; echo late > late; done) >/dev/null 2>&1 &\nsleep 0.05\necho done"
     judgement = judged(judge, "bash", source, ("", "done\n"), ("", "done\n"))
     assert judgement.accepted, judgement.reason
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has tools that others cannot reach")
+def test_tools_that_only_root_can_reach_are_refused_where_root_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whetstone.judge.toolchains._executable", lambda name: str(tmp_path / name))
+    (tmp_path / "gcc").touch(0o755)
+    tmp_path.chmod(0o700)
+    with pytest.raises(UserError, match="gcc"):
+        check_tier(LANGUAGES["c"], "userns", "the program")
+    check_tier(LANGUAGES["c"], "root", "the program")

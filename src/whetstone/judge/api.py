@@ -17,7 +17,7 @@ from whetstone.judge.admission import Order
 from whetstone.judge.judging import JudgeOptions
 from whetstone.judge.languages import language_named
 from whetstone.judge.pool import Pool
-from whetstone.judge.toolchains import check_processes, require
+from whetstone.judge.toolchains import check_tier, require
 from whetstone.judge.values import NotInert
 from whetstone.judge.wire import Task, pack
 from whetstone.problem import (
@@ -270,13 +270,13 @@ def _check_languages(problem: Problem, program: Program, isolation: str) -> None
         raise UserError(
             f"{whose} is in `{language.name}`, but tests of kind `{called}` call Python functions"
         )
-    check_processes(language, isolation, whose)
+    check_tier(language, isolation, whose)
     judges = problem.tests.interactor if isinstance(problem.tests, InteractiveTests) else problem.checker
     if isinstance(judges, ProgramChecker | ProgramInteractor):
         whose = f"the checker or interactor of problem {problem.id!r}"
         language = language_named(judges.language, whose)
         require(language, whose)
-        check_processes(language, isolation, whose)
+        check_tier(language, isolation, whose)
 
 
 def _options(options: JudgeOptions, wishes: Wishes) -> JudgeOptions:

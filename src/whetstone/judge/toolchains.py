@@ -14,6 +14,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from stat import S_IXOTH
 
 from whetstone.errors import UserError
 from whetstone.judge.languages import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language, language_named
@@ -63,13 +64,20 @@ def require(language: Language, whose: str) -> None:
         )
 
 
-def check_processes(language: Language, isolation: str, whose: str) -> None:
-    """Raise UserError for a language whose programs start processes, in a tier that cannot hold them."""
+def check_tier(language: Language, isolation: str, whose: str) -> None:
+    """Raise UserError where a tier cannot hold the processes of a language's programs, or reach its tools."""
     if language.processes and isolation == Tier.RESTRICTED.label:
         raise UserError(
             f"{whose} is in `{language.name}`, whose programs start processes: isolation tier `{isolation}` "
             "cannot account for them. Allow user namespaces on this machine, or run as root."
         )
+    if isolation == Tier.USERNS.label and os.geteuid() == 0:  # the tier sheds root before it looks for them
+        for path in filter(None, map(_executable, language.tools)):
+            if not _open_to_all(path):
+                raise UserError(
+                    f"{whose} is in `{language.name}`, but isolation tier `{isolation}` gives up root, and "
+                    f"only root can reach {path}. Install {language.install} for all users."
+                )
 
 
 def runs_here(name: str, isolation: str = "") -> bool:
@@ -77,7 +85,7 @@ def runs_here(name: str, isolation: str = "") -> bool:
     try:
         language = language_named(name, "the program")
         require(language, "the program")
-        check_processes(language, isolation, "the program")
+        check_tier(language, isolation, "the program")
     except UserError:
         return False
     return True
@@ -104,6 +112,12 @@ def toolchain_paths() -> tuple[str, ...]:
     names = [name for name, language in LANGUAGES.items() if language.run and not missing_tools(language)]
     paths = [path for name in names for path in toolchain(name).reads]
     return tuple(path for path in dict.fromkeys(paths) if os.path.exists(path))
+
+
+def _open_to_all(path: str) -> bool:
+    """Whether any user can walk to a file and execute it."""
+    file = Path(path)
+    return all(place.stat().st_mode & S_IXOTH for place in (file, *file.parents))
 
 
 @cache
