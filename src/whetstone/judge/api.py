@@ -31,6 +31,7 @@ from whetstone.problem import (
     problem_from,
 )
 from whetstone.sandbox import Tier
+from whetstone.sandbox.run import MOST_STARVED
 from whetstone.verdict import Judgement, Verdict
 
 _IN_FLIGHT_PER_WORKER = 4
@@ -104,7 +105,7 @@ class _Submitter:
             raise UserError(f"problem {problem.id!r} holds {error}") from None
         limits = problem.limits
         # The wall clock limit of a run and of its checker, and what starting anew takes, on a busy machine.
-        silence_s = 2 * (15 + 10 * limits.cpu_s) + _SILENCE_SLACK_S
+        silence_s = (1 + MOST_STARVED) * 2 * (15 + 10 * limits.cpu_s) + _SILENCE_SLACK_S
         return self._pool.submit(
             Order(data, silence_s, wishes.get("priority", 0), _deadline(wishes.get("deadline_s")))
         )

@@ -29,7 +29,11 @@ class Tier(IntEnum):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Bounds of one run. CPU time (of all its threads) decides; wall time is a generous backstop."""
+    """Bounds of one run. CPU time (of all its threads) decides; wall time is a generous backstop.
+
+    Time in which the run was ready but had no core to run on does not count as wall time, up to five
+    times the limit.
+    """
 
     cpu_s: float
     memory_bytes: int

@@ -21,7 +21,7 @@ class Meter:
     def __init__(self, pidfd: int) -> None:
         self._pidfd = pidfd
         self._status = -1
-        pid = _pid_of(pidfd)
+        pid = pid_of(pidfd)
         # The kernel's encoding of "CPU clock of all threads of a process" (clock_getcpuclockid(3)).
         self._clock = (~pid << 3) | 2
         if pid > 0:
@@ -60,7 +60,7 @@ class Meter:
             os.close(self._status)
 
 
-def _pid_of(pidfd: int) -> int:
+def pid_of(pidfd: int) -> int:
     """The process id in our own namespace, -1 when the process is gone."""
     try:
         with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:

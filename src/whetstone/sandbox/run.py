@@ -10,12 +10,15 @@ from math import ceil
 
 from whetstone.sandbox.fork_server import ForkServer
 from whetstone.sandbox.job import Ended, Job, RunResult, SandboxFault
-from whetstone.sandbox.meter import Meter
+from whetstone.sandbox.meter import Meter, pid_of
+from whetstone.sandbox.starvation import waited_for_core_s
 from whetstone.sandbox.zygote import lockdown, wire
 
 STDERR_BYTES = 64 << 10
 TICK_S = 0.010
 """How often a run that lasts is looked at; also how long it goes unobserved at first."""
+MOST_STARVED = 5.0
+"""How many times its wall clock limit a run may wait for a core before it is ended nevertheless."""
 _DISK_EVERY_TICKS = 10
 _ANSWER_TIMEOUT_S = 60.0
 _ENTRY_BYTES = 1 << 14  # counted for each file or directory, so that their number is bounded as well
@@ -104,7 +107,9 @@ class Run:
         self._started = time.monotonic()
         self._wall_s = self._started
         wall = 10.0 + 10.0 * self._limits.cpu_s if self._limits.wall_s is None else self._limits.wall_s
+        self._wall_limit_s = wall
         self._wall_deadline = self._started + wall
+        self._pid = -1
         self._answer_deadline: float | None = None
         self.next_tick = self._started + min(TICK_S, wall)
 
@@ -170,6 +175,7 @@ class Run:
     def _on_message(self) -> bool:
         message, descriptors = self.server.receive()
         if message[:1] == wire.PIDFD:
+            self._pid = pid_of(descriptors[0])
             self._meter = Meter(descriptors[0])
             if self._why is None:
                 self._answer_deadline = None  # it answered: how long the run takes is not its doing
@@ -198,7 +204,7 @@ class Run:
         """Look at the limits, and set when to look next."""
         if self._answer_deadline is not None and now > self._answer_deadline:
             raise SandboxFault("the fork-server did not answer in time")
-        if now >= self._wall_deadline:
+        if now >= self._wall_deadline and not self._starved(now):
             self.kill(Ended.WALL_LIMIT)
         wait = TICK_S
         if self._meter is None:
@@ -206,6 +212,14 @@ class Run:
         elif self._why is None:
             wait = self._measure(self._meter)
         self.next_tick = now + wait if self._why else min(now + wait, max(self._wall_deadline, now))
+
+    def _starved(self, now: float) -> bool:
+        """Whether it has time left when the time in which it waited for a core is taken off."""
+        waited = waited_for_core_s(self._pid) if self._pid > 0 else 0.0
+        self._wall_deadline = self._started + self._wall_limit_s * (
+            1.0 + min(waited / self._wall_limit_s, MOST_STARVED)
+        )
+        return now < self._wall_deadline
 
     def _measure(self, meter: Meter) -> float:
         """Enforce CPU, memory and disk; the seconds until the next look."""
