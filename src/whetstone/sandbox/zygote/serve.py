@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _random
 import contextlib
-import gc
 import importlib
 import os
 import random
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from . import kernel, lockdown, wire
+from . import kernel, lockdown, preload, wire
 from .program import Harness, run_harness
 from .seccomp import ProgramFilter
 from .tmp_dir import PrivateDirectory, PrivateMount
@@ -56,9 +55,7 @@ def serve(server: Server) -> None:
     poller.register(wire.CONTROL_FD, select.POLLIN)
     poller.register(_PIDFD_FD, select.POLLIN)
     os.closerange(0, wire.CONTROL_FD)
-    # Out of the garbage collector's sight, so that no run's collections touch what all runs share.
-    gc.collect()
-    gc.freeze()
+    preload.settle()
     while packet := server.control.recvmsg(wire.MAX_PACKET, _ANCILLARY_BYTES)[0]:
         if packet[:1] != wire.RUN:
             continue  # a question about a run that has ended meanwhile
