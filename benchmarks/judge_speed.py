@@ -21,13 +21,15 @@ from typing import Any
 
 from speed.race import Race
 from speed.roster import ROSTER
-from speed.tables import table, targets
+from speed.small_programs import PROGRAMS
+from speed.tables import by_program, merged, table, targets
 from speed.work import public_tasks, small_tasks
 from whetstone.judge import Judge
 from whetstone.sandbox import zygote
 
-COUNTS = (1, 10, 50)
-COPIES = 4  # a batch of single cases needs more of them, so that the switch to it does not show
+# How many cases a program has: how many tasks make a batch. It is long enough that the switch to it from
+# another contestant does not show.
+COPIES = {1: 8, 10: 1, 50: 1}
 BLOCKS = 3
 
 
@@ -36,7 +38,11 @@ def main() -> None:
     options = _options()
     names = options.only.split(",") if options.only else list(ROSTER)
     paths = _paths(options)
-    workloads = {f"{count} cases": small_tasks(count, COPIES if count == 1 else 1) for count in COUNTS}
+    workloads = {
+        f"{count} {name}": tasks
+        for count in COPIES
+        for name, tasks in small_tasks(count, COPIES[count]).items()
+    }
     if options.data:
         blocks = public_tasks(Path(options.data), BLOCKS)
         workloads.update({f"public {n}": block[: options.public] for n, block in enumerate(blocks)})
@@ -87,12 +93,14 @@ def _paths(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _rounds(race: Race, workloads: dict[str, list[dict[str, Any]]], rounds: int) -> None:
-    race.round(f"{COUNTS[0]} cases", 0, keep=False)  # caches and lazy imports
+    for name in PROGRAMS:
+        race.round(f"1 {name}", 0, keep=False)  # caches and lazy imports
     for turn in range(rounds):
-        for count in COUNTS:
+        for count in COPIES:
             # Long batches need fewer repetitions.
             if count < 50 or turn % 2 == 0:
-                race.round(f"{count} cases", turn)
+                for place, name in enumerate(PROGRAMS):
+                    race.round(f"{count} {name}", turn + place)
         print(f"round {turn + 1} of {rounds}", file=sys.stderr)
     for turn, name in enumerate(name for name in workloads if name.startswith("public")):
         race.round(name, turn)
@@ -100,22 +108,21 @@ def _rounds(race: Race, workloads: dict[str, list[dict[str, Any]]], rounds: int)
 
 
 def _print_tables(results: dict[str, Any], workloads: dict[str, list[dict[str, Any]]]) -> None:
-    for count in COUNTS:
-        name = f"{count} cases"
-        tasks = len(workloads[name])
-        print(f"\n## Small programs, {name if count > 1 else '1 case'} each\n")
-        print(table(results, name, tasks, tasks * count))
+    together = {count: merged(results, [f"{count} {name}" for name in PROGRAMS]) for count in COPIES}
+    for count, copies in COPIES.items():
+        print(f"\n## Small programs, {count} case{'s' if count > 1 else ''} each\n")
+        tasks = copies * len(PROGRAMS)
+        print(table(together[count], tasks, tasks * count))
+    print("\n## Each small program, 10 cases\n")
+    print(by_program({name: merged(results, [f"10 {name}"]) for name in PROGRAMS}, 10 * COPIES[10]))
     blocks = [name for name in workloads if name.startswith("public")]
     if blocks:
         size = min(len(workloads[name]) for name in blocks)
-        merged = {
-            contestant: {"public": [batch for name in blocks for batch in batches[name]]}
-            for contestant, batches in results.items()
-        }
         print(f"\n## HumanEval and sanitized MBPP, references, {len(blocks)} blocks of {size}\n")
-        print(table(merged, "public", size, size))
+        each = {name: [b for block in blocks for b in batches[block]] for name, batches in results.items()}
+        print(table(each, size, size))
     print("\n## Targets\n")
-    print(targets(results, {"one": "1 cases", "ten": "10 cases"}) + "\n")
+    print(targets(together[1], together[10]) + "\n")
 
 
 def _machine(paths: dict[str, str], core: int, meter: str) -> str:

@@ -23,12 +23,12 @@ Task = dict[str, Any]
 _LIMITS = {"cpu_s": 5.0, "memory_mb": 512.0, "output_mb": 4.0}
 
 
-def small_tasks(count: int, copies: int = 1) -> list[Task]:
-    """The five small programs with ``count`` cases each, ``copies`` times with other inputs.
+def small_tasks(count: int, copies: int) -> dict[str, list[Task]]:
+    """Each of the small programs with ``count`` cases, ``copies`` times with other inputs, by name.
 
     A plain interpreter says what is expected.
     """
-    return [_small_task(name, count, copy) for copy in range(copies) for name in PROGRAMS]
+    return {name: [_small_task(name, count, copy) for copy in range(copies)] for name in PROGRAMS}
 
 
 def _small_task(name: str, count: int, copy: int) -> Task:
