@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge.boxes import Boxes
@@ -35,6 +36,8 @@ from whetstone.sandbox import Stopped, Tier
 
 _PR_SET_PDEATHSIG = 1
 _POLLRDHUP = 0x2000
+PROGRESS_EVERY_S = 1.0
+"""How often a worker says that it goes on; its pool's patience is far longer."""
 
 
 def main(arguments: list[str]) -> int:
@@ -58,20 +61,32 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(channel: socket.socket, boxes: Boxes) -> None:
-    progress = pack(Progress())
+    progress = _Progress(channel)
     while True:
         task = unpack(receive(channel), Task, Stop)
         if isinstance(task, Stop):
             continue  # it crossed the answer to what it was to stop
         try:
-            answer = Done(
-                judge_program(
-                    boxes, task.problem, task.program, task.options, lambda: send(channel, progress)
-                )
-            )
+            answer = Done(judge_program(boxes, task.problem, task.program, task.options, progress.made))
         except Stopped:  # the channel became readable: a Stop, or nobody is there any more
             answer = Abandoned()
         send(channel, pack(answer))
+
+
+class _Progress:
+    """Tells the other side that runs come to an end, now and then: it waits far longer for one run."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._message = pack(Progress())
+        self._said = 0.0
+
+    def made(self) -> None:
+        """A run is over."""
+        now = time.monotonic()
+        if now - self._said >= PROGRESS_EVERY_S:
+            self._said = now
+            send(self._channel, self._message)
 
 
 def _leave_with_parent(fd: int) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from whetstone.sandbox.job import SandboxFault, Tier
+from whetstone.sandbox.streams import PayloadFile
 from whetstone.sandbox.zygote import scratch, wire
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
@@ -35,6 +36,7 @@ class ForkServer:
         self.tier = tier
         self.profile = profile
         self.alive = True
+        self.payload = PayloadFile()
         self._names = {name: index for index, name in enumerate(harnesses)}
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -109,6 +111,7 @@ class ForkServer:
     def kill(self) -> None:
         """End it and its child now. The kernel ends all of a pid namespace with its first process."""
         self.alive = False
+        self.payload.close()
         self.control.close()
         self._process.kill()
         self._process.wait()

@@ -2,90 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 
 from whetstone.sandbox.fork_server import ForkServer
 from whetstone.sandbox.job import Ended, Job, RunResult, SandboxFault
 from whetstone.sandbox.meter import Meter, pid_of
 from whetstone.sandbox.starvation import waited_for_core_s
+from whetstone.sandbox.streams import Stream, sealed_file
 from whetstone.sandbox.zygote import lockdown, wire
 
 STDERR_BYTES = 64 << 10
 TICK_S = 0.010
-"""How often a run that lasts is looked at; also how long it goes unobserved at first."""
+"""How often a run that lasts is looked at."""
+_FIRST_LOOK_S = 0.020
+"""How long it goes unobserved at first: most runs are over by then, even on a busy machine."""
 MOST_STARVED = 5.0
 """How many times its wall clock limit a run may wait for a core before it is ended nevertheless."""
 _DISK_EVERY_TICKS = 10
 _ANSWER_TIMEOUT_S = 60.0
 _ENTRY_BYTES = 1 << 14  # counted for each file or directory, so that their number is bounded as well
-_CHUNK = 1 << 16
 _MAX_THREADS = 2 * lockdown.MAX_THREADS
-_MFD = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-
-
-class Stream:
-    """The reading end of a pipe from the child: keeps the first bytes, or the last, up to a cap."""
-
-    def __init__(self, fd: int, cap: int, *, keep_last: int | None = None) -> None:
-        self.fd = fd
-        self.open = True
-        self._cap = cap
-        self._keep_last = keep_last
-        self._chunks: list[bytes] = []
-        self._total = 0
-
-    @property
-    def over(self) -> bool:
-        """More was written than the cap allows."""
-        return self._total > self._cap
-
-    def read(self) -> bool:
-        """Read what is there; False at the end of the stream, or when there is nothing now."""
-        try:
-            chunk = os.read(self.fd, _CHUNK)
-        except BlockingIOError:
-            return False
-        if not chunk:
-            self.close()
-            return False
-        self._total += len(chunk)
-        if self._keep_last is not None:
-            self._keep_end(chunk, self._keep_last)
-        elif self._total - len(chunk) < self._cap:
-            self._chunks.append(chunk)
-        return True
-
-    def _keep_end(self, chunk: bytes, size: int) -> None:
-        self._chunks.append(chunk)
-        if self._total > size and sum(map(len, self._chunks)) > 2 * size:
-            self._chunks = [b"".join(self._chunks)[-size:]]
-
-    def bytes(self) -> bytes:
-        """What was kept."""
-        data = b"".join(self._chunks)
-        return data[: self._cap] if self._keep_last is None else data[-self._keep_last :]
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        if self.open:
-            self.open = False
-            os.close(self.fd)
-
-
-def _sealed_file(data: bytes) -> int:
-    """A fresh anonymous file that nobody can change any more, at its beginning."""
-    fd = os.memfd_create("run", _MFD)
-    view = memoryview(data)
-    at = 0
-    while at < len(view):
-        at += os.pwrite(fd, view[at:], at)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    return fd
 
 
 class Run:
@@ -111,7 +51,7 @@ class Run:
         self._wall_deadline = self._started + wall
         self._pid = -1
         self._answer_deadline: float | None = None
-        self.next_tick = self._started + min(TICK_S, wall)
+        self.next_tick = self._started + min(_FIRST_LOOK_S, wall)
 
     def _send(self, job: Job) -> None:
         harness = self.server.harness_number(job.harness)
@@ -128,7 +68,7 @@ class Run:
         given: list[int] = []
         kept: list[int] = []
         try:
-            given.append(_sealed_file(job.stdin))
+            given.append(sealed_file(job.stdin))
             for _ in range(3):
                 read, write = os.pipe2(os.O_CLOEXEC)
                 kept.append(read)
@@ -138,9 +78,9 @@ class Run:
                     # /dev/stdout opens the pipe anew, as another user than us who made it.
                     os.fchmod(write, 0o222)
             link = () if job.link is None else (job.link,)
-            payload = _sealed_file(job.payload)
-            given.append(payload)
-            self.server.send(request, [*given[:-1], *link, payload])
+            payload = self.server.payload
+            self.server.send(request, [*given, *link, payload.holding(job.payload)])
+            payload.sent()
         except BaseException:
             for fd in kept:
                 os.close(fd)
@@ -154,17 +94,18 @@ class Run:
         self._stdout = Stream(kept[0], cap)
         self._stderr = Stream(kept[1], cap, keep_last=STDERR_BYTES)
         self._result = Stream(kept[2], cap)
+        self._streams = (self._stdout, self._stderr, self._result)
 
     def handlers(self) -> dict[int, Callable[[], bool]]:
-        """What to call when a descriptor has something to read; it returns False when it is through."""
-        table: dict[int, Callable[[], bool]] = {self.server.control.fileno(): self._on_message}
-        for stream in self._streams:
-            table[stream.fd] = lambda stream=stream: self._on_output(stream)
-        return table
+        """What to call when a descriptor has something to read; it returns False when it is through.
 
-    @property
-    def _streams(self) -> tuple[Stream, Stream, Stream]:
-        return self._stdout, self._stderr, self._result
+        At first only messages: what a short run writes is read after its end, all at once.
+        """
+        return {self.server.control.fileno(): self._on_message}
+
+    def output_handlers(self) -> dict[int, Callable[[], bool]]:
+        """The same for what the program writes: for a run that lasts, lest its pipes fill up."""
+        return {stream.fd: partial(self._on_output, stream) for stream in self._streams}
 
     def _on_output(self, stream: Stream) -> bool:
         stream.read()

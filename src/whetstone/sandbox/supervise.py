@@ -45,11 +45,18 @@ def _drive(runs: Sequence[Run]) -> bool:
             run.kill(Ended.KILLED)
         return False
 
-    handlers = {fd: (run, handler) for run in runs for fd, handler in run.handlers().items()}
+    handlers: dict[int, tuple[Run, Callable[[], bool]]] = {}
+
+    def watch(run: Run, table: dict[int, Callable[[], bool]]) -> None:
+        for fd, handler in table.items():
+            handlers[fd] = (run, handler)
+            poller.register(fd, select.POLLIN)
+
+    for run in runs:
+        watch(run, run.handlers())
     if runs[0].stop_fd is not None:
-        handlers[runs[0].stop_fd] = (runs[0], stop)
-    for fd in handlers:
-        poller.register(fd, select.POLLIN)
+        watch(runs[0], {runs[0].stop_fd: stop})
+    lasting: set[Run] = set()
     leader_ended: float | None = None
     while active := [run for run in runs if not run.ended]:
         now = time.monotonic()
@@ -63,6 +70,9 @@ def _drive(runs: Sequence[Run]) -> bool:
         now = time.monotonic()
         for run in active:
             if not run.ended and now >= run.next_tick:
+                if run not in lasting:
+                    lasting.add(run)
+                    watch(run, run.output_handlers())
                 run.tick(now)
     return stopped
 
