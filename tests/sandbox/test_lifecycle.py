@@ -125,6 +125,19 @@ def test_a_program_outlives_neither_its_caller_nor_leaves_files(tier):
     assert not directory or not os.path.exists(directory)
 
 
+@pytest.mark.parametrize("victim", [0, 1], ids=["the keeper", "the one that forks"])
+def test_a_program_ends_with_either_process_of_its_fork_server(tier, victim):
+    before = descendants(os.getpid())
+    sandbox = Sandbox({}, tier=tier)
+    sandbox.start(Job("script", b"import time\nwhile True: time.sleep(0.01)", LIMITS))
+    wait_until(lambda: len(descendants(os.getpid()) - before) == 3)
+    keeper, stem, program = sorted(descendants(os.getpid()) - before)
+    os.kill((keeper, stem)[victim], signal.SIGKILL)
+    wait_until(lambda: not alive(stem) and not alive(program))
+    sandbox.close()
+    assert descendants(os.getpid()) == before
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
