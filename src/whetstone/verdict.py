@@ -25,7 +25,8 @@ class CaseJudgement(Struct, frozen=True):
     """One case: what happened, what it cost, and a short reason (empty when accepted).
 
     ``cpu_s`` is user plus system time of the program's processes, ``peak_bytes`` their largest
-    resident size; ``index`` is the case's place in the problem. Cases that were not run, because an
+    resident size; ``index`` is the case's place in the problem; ``shared_interpreter``
+    says that test code and program had to share a process. Cases that were not run, because an
     earlier one failed or because they are not in the subset asked for, have no entry.
     """
 
@@ -35,6 +36,7 @@ class CaseJudgement(Struct, frozen=True):
     peak_bytes: int = 0
     reason: str = ""
     index: int = 0
+    shared_interpreter: bool = False
 
 
 class Judgement(Struct, frozen=True):

@@ -1,4 +1,8 @@
-"""Judging ``assert`` tests: test code in one process, the program in another, values between them."""
+"""Judging ``assert`` tests: test code in one process, the program in another, values between them.
+
+Where a problem's own reference shows that a unit of its tests cannot work so, the unit is judged in one
+interpreter instead, and marked: see ``shared_interpreter``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.names import test_names
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
+from whetstone.judge.shared_interpreter import judge_shared, needs_one_interpreter
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import AssertTests, Problem
 from whetstone.sandbox import Ended, RunLimits, RunResult, supervise
@@ -22,6 +27,8 @@ _FAILED_VERDICTS = {
 }
 _UNDECIDED = frozenset({"", "broken"})
 _STATUSES = frozenset({"passed", "broken", *_FAILED_VERDICTS})
+# What a proxied program can bring about without being wrong.
+_DOUBTFUL = frozenset({"unusable", "missing", *_UNDECIDED})
 # The testing process holds what the program sends beside the test's own data.
 _TEST_MEMORY_MB = 1024.0
 
@@ -38,17 +45,35 @@ def judge_assert(
     except (SyntaxError, ValueError) as error:
         return judge_failure(f"the test code does not compile: {error}")
     tested, program = _run_pair(boxes, problem, unit, source)
+    status, reason, strained = _outcome(tested)
+    judged = _judgement(tested, program, status, reason)
+    doubtful = status in _DOUBTFUL or (strained and status != "passed")
+    if doubtful and _needs_one_interpreter(boxes, problem, unit, number):
+        return judge_shared(boxes, problem, unit, source)
+    if judged.verdict is Verdict.JUDGE_ERROR and _breaks_the_test(boxes, problem, unit, source):
+        return case(program, Verdict.WRONG_ANSWER, f"made the test code fail: {judged.reason}")
+    return judged
+
+
+def _needs_one_interpreter(boxes: Boxes, problem: Problem, unit: dict[str, Any], number: int) -> bool:
+    def proxied(source: str) -> bool:
+        return _passes(_run_pair(boxes, problem, unit, source)[0])
+
+    def shared(source: str) -> bool:
+        return judge_shared(boxes, problem, unit, source).verdict is Verdict.ACCEPTED
+
+    return needs_one_interpreter(problem, number, proxied, shared)
+
+
+def _judgement(tested: RunResult, program: RunResult, status: str, reason: str) -> CaseJudgement:
+    """What an outcome through the proxy means."""
     if program.result == COMPILE_ERROR and program.ended is Ended.EXITED:
         return case(program, Verdict.COMPILE_ERROR, "the program does not compile")
-    status, reason = _outcome(tested)
     failed = None if status == "broken" else limit_exceeded(program) or limit_exceeded(tested)
     if failed is not None:
         return failed
     if status in _UNDECIDED:
-        reason = reason or f"the testing process ended without an outcome: {tested.ended}"
-        if _breaks_the_test(boxes, problem, unit, source):
-            return case(program, Verdict.WRONG_ANSWER, f"made the test code fail: {reason}")
-        return judge_failure(reason)
+        return judge_failure(reason or f"the testing process ended without an outcome: {tested.ended}")
     if status == "passed":
         return case(program, Verdict.ACCEPTED)
     if status == "gone" and program.ended in {Ended.EXITED, Ended.SIGNALED}:
@@ -67,7 +92,11 @@ def _breaks_the_test(boxes: Boxes, problem: Problem, unit: dict[str, Any], sourc
     reference = next((r.source for r in problem.references if r.language == "python"), None)
     if reference is None or _outcome(_run_pair(boxes, problem, unit, source)[0])[0] not in _UNDECIDED:
         return False
-    return _outcome(_run_pair(boxes, problem, unit, reference)[0])[0] == "passed"
+    return _passes(_run_pair(boxes, problem, unit, reference)[0])
+
+
+def _passes(tested: RunResult) -> bool:
+    return _outcome(tested)[0] == "passed"
 
 
 def _unit(problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
@@ -136,15 +165,16 @@ def _with_wall(limits: RunLimits, program: RunLimits) -> RunLimits:
     return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, wall_s + 5)
 
 
-def _outcome(tested: RunResult) -> tuple[str, str]:
-    """Status and reason, as the testing process wrote them; an empty status when it did not."""
+def _outcome(tested: RunResult) -> tuple[str, str, bool]:
+    """Status, reason and whether the proxy was strained, as the testing process wrote them; an empty status
+    when it did not."""
     if tested.ended is not Ended.EXITED or tested.exit_code != 0:
-        return "", ""
+        return "", "", False
     try:
         match decode(tested.result):
-            case [str() as status, str() as reason] if status in _STATUSES:
-                return status, reason
+            case [str() as status, str() as reason, bool() as strained] if status in _STATUSES:
+                return status, reason, strained
             case _:
-                return "", ""
+                return "", "", False
     except WireError:
-        return "", ""
+        return "", "", False

@@ -16,36 +16,19 @@ such a judgement has no score, so a program gains nothing from it, but a report 
 
 from __future__ import annotations
 
-from enum import Enum, auto
-from typing import NamedTuple
-
-from whetstone.judge.boxes import Boxes, harness_job
+from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.checkers_standard import check_standard
 from whetstone.judge.outcome import run_limits
+from whetstone.judge.protocols import Decision, Said, decision_of
+from whetstone.judge.runnable import CompileFailure, prepare
 from whetstone.judge.values import WireError, decode, encode
-from whetstone.problem import Checker, ProgramChecker, PythonChecker, StandardChecker, StdinCase
+from whetstone.problem import Checker, Program, ProgramChecker, PythonChecker, StandardChecker, StdinCase
 from whetstone.sandbox import Ended
+from whetstone.verdict import Verdict
 
 CRASHED_ON_OUTPUT = "the checker crashed on this output, but decides on the expected one"
 # Fixed and generous: a checker is trusted, but what it reads is not.
 _LIMITS = run_limits(20, 2048, 16)
-
-
-class Said(Enum):
-    """What came of asking a checker."""
-
-    ACCEPTED = auto()
-    REFUSED = auto()
-    UNREADABLE = auto()
-    """It raised an ordinary exception, or returned no bool."""
-    FAILED = auto()
-
-
-class Decision(NamedTuple):
-    """What a checker said, and why unless it accepted."""
-
-    said: Said
-    reason: str = ""
 
 
 _ACCEPTED = Decision(Said.ACCEPTED)
@@ -72,7 +55,7 @@ def _ask(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes, expecte
     if isinstance(checker, StandardChecker):
         return _ask_standard(checker, output, expected)
     if isinstance(checker, ProgramChecker):
-        return Decision(Said.FAILED, "program checkers are not run yet")
+        return _ask_program(boxes, checker, test, output, expected)
     return _ask_python(boxes, checker, test, output)
 
 
@@ -87,7 +70,7 @@ def _ask_python(boxes: Boxes, checker: PythonChecker, test: StdinCase, output: b
     """Run ``check`` in the sandbox for test code."""
     text = output.decode("utf-8", "replace")
     payload = encode([checker.source, test.input, text, test.output])
-    ran = boxes.tests.run(harness_job("checker", payload, _LIMITS))
+    ran = boxes.python(Side.TESTS, checker.source).run(harness_job("checker", payload, _LIMITS))
     if ran.ended is not Ended.EXITED or ran.exit_code != 0:
         return Decision(Said.FAILED, f"the checker did not decide: {ran.ended}")
     try:
@@ -105,3 +88,29 @@ def _ask_python(boxes: Boxes, checker: PythonChecker, test: StdinCase, output: b
             return Decision(Said.FAILED, f"the checker failed: {reason}")
         case _:
             return Decision(Said.FAILED, "the checker did not decide")
+
+
+def _ask_program(
+    boxes: Boxes, checker: ProgramChecker, test: StdinCase, output: bytes, expected: bytes
+) -> Decision:
+    """Run the checker on the side of the tests, with the files that its protocol asks for."""
+    runnable = prepare(boxes, Program(checker.language, checker.source), side=Side.TESTS)
+    if isinstance(runnable, CompileFailure):
+        return Decision(Said.FAILED, f"the checker does not compile: {runnable.reason}")
+    given = test.input.encode("utf-8", "surrogatepass")
+    if checker.protocol == "testlib":
+        files = {"input.txt": given, "output.txt": output, "answer.txt": expected}
+        sandbox, job = runnable.job(_LIMITS, args=("input.txt", "output.txt", "answer.txt"), files=files)
+    elif checker.protocol == "kattis":
+        files = {"input.txt": given, "answer.txt": expected, "feedback/": b""}
+        args = ("input.txt", "answer.txt", "feedback/", *checker.arguments)
+        sandbox, job = runnable.job(_LIMITS, stdin=output, args=args, files=files)
+    else:
+        files = {"stdin.txt": given, "stdout.txt": expected, "answer.txt": output}
+        sandbox, job = runnable.job(_LIMITS, files=files)
+    ran = sandbox.run(job)
+    # A checker that was not run at all, or is no program, has not decided: its exit code says nothing.
+    failure = runnable.failure(ran)
+    if failure is not None and failure.verdict is Verdict.COMPILE_ERROR:
+        return Decision(Said.FAILED, "the checker does not compile")
+    return decision_of("checker", checker.protocol, ran)

@@ -27,7 +27,7 @@ from whetstone.judge.asserts import judge_assert
 from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.call import judge_call
-from whetstone.judge.outcome import judge_failure
+from whetstone.judge.interactive import judge_interactive
 from whetstone.judge.scoring import score
 from whetstone.judge.stdin import judge_stdin
 from whetstone.judge.subset import chosen_cases
@@ -83,18 +83,19 @@ def conclude(
     options: JudgeOptions,
 ) -> Judgement:
     """The judgement on a program from those on its cases, of which the ``chosen`` were to be run."""
+    shared = any(c.shared_interpreter for c in cases)
     first = next((c for c in cases if c.verdict is not Verdict.ACCEPTED), None)
     if first is None and len(cases) == len(chosen):
-        return Judgement(Verdict.ACCEPTED, cases, 1.0, isolation)
+        return Judgement(Verdict.ACCEPTED, cases, 1.0, isolation, shared_interpreter=shared)
     unjudged = next((c for c in cases if c.verdict is Verdict.JUDGE_ERROR), None)
     settled = next((c for c in cases if c.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)), None)
     if first is None or (unjudged is not None and not (options.stop_at_first_failure and settled)):
         reason = unjudged.reason if unjudged else f"{len(cases)} of {len(chosen)} cases were judged"
-        return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason)
+        return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason, shared)
     deciding = settled if unjudged is not None and settled is not None else first
     accepted = [c.index for c in cases if c.verdict is Verdict.ACCEPTED]
     earned = score(scoring, chosen, accepted)
-    return Judgement(deciding.verdict, cases, earned, isolation, deciding.reason)
+    return Judgement(deciding.verdict, cases, earned, isolation, deciding.reason, shared)
 
 
 def _judge_case(
@@ -134,7 +135,7 @@ def _attempt(
         if isinstance(tests, CallTests):
             return judge_call(boxes, problem, tests, tests.cases[number], source)
         if isinstance(tests, InteractiveTests):
-            return judge_failure("interactive problems are not judged yet")
+            return judge_interactive(boxes, problem, tests, tests.cases[number], program)
         return judge_assert(boxes, problem, tests, number, source)
     finally:
         progress()

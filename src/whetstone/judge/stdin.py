@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.checkers import Said, check
+from whetstone.judge.checkers import check
 from whetstone.judge.compare import compare
 from whetstone.judge.outcome import case, judge_failure, run_limits, storable
+from whetstone.judge.protocols import Said
 from whetstone.judge.runnable import CompileFailure, prepare
 from whetstone.problem import Checker, Problem, Program, StdinCase
 from whetstone.sandbox import RunResult

@@ -6,7 +6,8 @@ The encoder reads an object through the methods of the exact builtin type (``lis
 never ``obj[...]``), so that a subclass with overridden methods is read as the base value it holds.
 The decoder treats its input as hostile: every length is checked, depth and element count are
 bounded, and what it builds are exact builtin types, whose ``==`` and ``hash`` are the builtin ones.
-An ``Exporter`` (encoding) and an ``Importer`` (decoding) may stand in for what is not inert.
+An ``Exporter`` (encoding) and an ``Importer`` (decoding) may stand in for what is not inert, and for named
+tuples, which without them are tuples.
 """
 
 from __future__ import annotations
@@ -82,6 +83,10 @@ class _Writer:
         if writer is not None:
             writer(self, value, depth)
             return
+        if self.exporter is not None and record_fields(kind) is not None:
+            self.out += b"h"
+            self.write(self.exporter(value), depth + 1)
+            return
         plain, found = _reduce(value, kind)
         if found:
             self.write(plain, depth + 1)
@@ -101,6 +106,18 @@ class _Writer:
         self.out += tag + _SIZE.pack(len(items))
         for item in items:
             self.write(item, depth + 1)
+
+
+def record_fields(kind: type) -> tuple[str, ...] | None:
+    """The field names of a named tuple class; None for any other class. Runs no code of the class."""
+    bases = type.__dict__["__mro__"].__get__(kind)
+    if tuple not in bases:
+        return None
+    for base in bases:
+        fields = type.__dict__["__dict__"].__get__(base).get("_fields")
+        if type(fields) is tuple and all(type(name) is str for name in cast("tuple[object, ...]", fields)):
+            return cast("tuple[str, ...]", fields)
+    return None
 
 
 def _type_name(kind: type) -> str:

@@ -13,16 +13,17 @@ PARTNER_GRACE_S = 0.050
 """How long a partner may go on after the leader's end, so that its own end can be seen."""
 
 
-def supervise(runs: Sequence[Run]) -> list[RunResult]:
+def supervise(runs: Sequence[Run], grace_s: float | None = PARTNER_GRACE_S) -> list[RunResult]:
     """Drive runs of different sandboxes to their end; results in their order.
 
-    ``runs[0]`` leads: when it has ended, the others get a moment and are then killed (KILLED). A
-    partner that ends first changes nothing for the leader, except that its link reads end of file.
+    ``runs[0]`` leads: when it has ended, the others get ``grace_s`` and are then killed (KILLED); with None
+    they go on to their own end. A partner that ends first changes nothing for the leader, except that
+    its link reads end of file.
     Raises SandboxFault if a fork-server fails; every run is then over and its fork-server gone. Raises
     Stopped, with every run over, once the leader's ``stop_fd`` became readable.
     """
     try:
-        stopped = _drive(runs)
+        stopped = _drive(runs, grace_s)
     except BaseException:
         for run in runs:
             run.close()
@@ -33,7 +34,7 @@ def supervise(runs: Sequence[Run]) -> list[RunResult]:
     return [run.result() for run in runs]
 
 
-def _drive(runs: Sequence[Run]) -> bool:
+def _drive(runs: Sequence[Run], grace_s: float | None) -> bool:
     """Until every run has ended; whether the caller's ``stop_fd`` asked for it."""
     poller = select.poll()
     stopped = False
@@ -60,9 +61,9 @@ def _drive(runs: Sequence[Run]) -> bool:
     leader_ended: float | None = None
     while active := [run for run in runs if not run.ended]:
         now = time.monotonic()
-        if runs[0].ended:
+        if runs[0].ended and grace_s is not None:
             leader_ended = leader_ended or now
-            if now - leader_ended >= PARTNER_GRACE_S:
+            if now - leader_ended >= grace_s:
                 for partner in active:
                     partner.kill(Ended.KILLED)
         wait_s = min(run.next_tick for run in active) - now

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 _Main = Callable[[bytes, int, int | None], None]
-_NAMES = ("call", "checker", "program", "tests")
+_NAMES = ("call", "checker", "interactor", "program", "shared", "tests")
 
 
 def _load() -> dict[bytes, _Main]:

@@ -15,6 +15,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Any, cast
 
+from whetstone.judge.harness.foreign import TestObject, number_of
 from whetstone.judge.harness.link import RAISED, RETURNED, Link, LinkLost, Reference
 from whetstone.judge.harness.loading import (
     COMPILE_ERROR,
@@ -23,7 +24,8 @@ from whetstone.judge.harness.loading import (
     load_program,
     write_all,
 )
-from whetstone.judge.values import NotInert, WireError, encode
+from whetstone.judge.harness.records import describe_record, has_more_than_fields, read_record
+from whetstone.judge.values import NotInert, WireError, encode, record_fields
 
 MAX_ITEMS = 1_000_000
 PLAIN_TYPES = (
@@ -67,6 +69,7 @@ class Holder:
         self.objects: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.callbacks: dict[int, Any] = {}
+        self.foreign: dict[int, TestObject] = {}
         self.failed: dict[int, BaseException] = {}
 
     def serve(self, message: list[Any]) -> list[Any]:
@@ -91,6 +94,10 @@ class Holder:
             return ["shared", value.number]
         if id(value) in self.callbacks:
             return ["yours", self.callbacks[id(value)]]
+        if type(value) is TestObject:
+            return ["object_of_yours", number_of(value)]
+        if record_fields(type(value)) is not None:
+            return self._record(cast("tuple[Any, ...]", value))
         if any(value is kind for kind in PLAIN_TYPES):
             return ["type", cast("type", value).__name__]
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -99,6 +106,13 @@ class Holder:
         flags = [callable(value), isinstance(value, type), hasattr(kind, "__next__")]
         classes = [self.number(base) for base in type.mro(kind)[:-1]]
         return ["object", self.number(value), flags, classes, _labels(value)]
+
+    def _record(self, value: tuple[Any, ...]) -> object:
+        """A named tuple by value; with its number, for what it has besides fields."""
+        kind = type(value)
+        own = self.number(value) if has_more_than_fields(kind) else None
+        classes = [self.number(base) for base in type.mro(kind)[:-1] if base is not tuple]
+        return ["record", describe_record(value), classes, own]
 
     def number(self, value: object) -> int:
         """The number by which the testing process names an object; the same object, the same number."""
@@ -117,6 +131,12 @@ class Holder:
                 return self._callback(number)
             case ["import", str() as module, str() as attribute]:
                 return operator.attrgetter(attribute)(importlib.import_module(module))
+            case ["object", int() as number]:
+                return self._foreign(number)
+            case ["record", list() as described, int() as number]:
+                return read_record(cast("list[Any]", described), self.objects[number])
+            case ["record", list() as described, None]:
+                return read_record(cast("list[Any]", described))
             case ["iterator", list() as items]:
                 return iter(cast("list[Any]", items))
             case ["shared", int() as number]:
@@ -170,6 +190,19 @@ class Holder:
         self.objects.append(callback)  # kept alive: its id names it
         return callback
 
+    def _foreign(self, number: int) -> TestObject:
+        known = self.foreign.get(number)
+        if known is None:
+            known = self.foreign[number] = TestObject(self._ask, number)
+        return known
+
+    def _ask(self, operation: str, number: int, *arguments: Any) -> Any:
+        """Have the test's process do something with an object of its own."""
+        reply = self.link.request(["object", operation, number, list(arguments)])
+        if reply[0] == RETURNED:
+            return reply[1]
+        raise _builtin_exception(reply[1])(*reply[2])
+
     def _exception_class(self, kind: type) -> list[Any]:
         """``[[number, name] of the program's classes, most derived first] or None, builtin base``."""
         own: list[Any] = []
@@ -220,6 +253,20 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "enter": _enter,
     "exit": _exit,
     "ping": _ping,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "matmul": operator.matmul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
 }
 
 

@@ -1,52 +1,65 @@
-"""In the testing process: stand-ins for the program's objects.
+"""In the testing process: the program in the other process, and what crosses between the two.
 
-A handle forwards what only the program can answer (calls, attributes, items, length, iteration,
-truth) and gets plain values back. What would let a program decide whether an assertion holds is
-decided here and never forwarded: equality, hashing, containment, ordering, arithmetic, ``isinstance``.
+Values cross as they are, named tuples as tuples with names; objects of the program's become handles here,
+and objects and functions of the test's become stand-ins there.
 """
 
 from __future__ import annotations
 
 import builtins
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
 
-from whetstone.judge.harness.link import RAISED, RETURNED, Link, Reference
+from whetstone.judge.harness.handles import (
+    RECORD_CLASSES,
+    CallableHandle,
+    ClassHandle,
+    Handle,
+    IteratorHandle,
+    Record,
+    classes_of,
+    number_of,
+)
+from whetstone.judge.harness.link import RAISED, RETURNED, Link, LinkLost, Reference
+from whetstone.judge.harness.own_objects import OwnObjects
 from whetstone.judge.harness.program import MAX_ITEMS, PLAIN_TYPES
-from whetstone.judge.values import NotInert, WireError
+from whetstone.judge.harness.records import describe_record, read_record
+from whetstone.judge.values import NotInert, WireError, record_fields
 
 _TYPES = {kind.__name__: kind for kind in PLAIN_TYPES}
-_FORWARDED_DUNDERS = frozenset({"__dict__", "__annotations__", "__defaults__", "__kwdefaults__"})
-_LABELS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 # Raised by a *call*, these would silently end a loop of the test and so skip its assertions.
 _LOOP_ENDERS = (StopIteration, StopAsyncIteration, GeneratorExit)
-_MAX_NESTED_EQUALITY = 50
-_ITEMS_PER_ITEM_AHEAD = 8
 _CATCH_ALL = (BaseException, Exception)
 
 
 class Peer:
     """The program, as the testing process sees it."""
 
-    def __init__(self, link_fd: int) -> None:
+    def __init__(self, link_fd: int, module: str) -> None:
+        """``module`` is where classes of the test code say that they were defined."""
         self.link = Link(link_fd, self.export, self.resolve, self.serve)
         self.handles: dict[int, Handle] = {}
         self.classes: dict[int, type[BaseException]] = {}
+        self.records: dict[tuple[Any, ...], type[tuple[Any, ...]]] = {}
         self.callbacks: list[Callable[..., Any]] = []
         self.raised: list[BaseException] = []
         self.caught: AssertionError | None = None
         """A failed assertion of a function of the test's, which the program did not let through."""
+        self.own = OwnObjects(module)
+        self.tested: set[int] = set()
         self.comparing = 0
+        self.strained = False
+        """More than values had to cross: the proxy itself may be why a test fails."""
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         """Have the program do something; return its value or raise what it raised."""
         try:
             reply = self.link.request([operation, *arguments])
         except NotInert as error:
+            self.strained = True
             raise TypeError(f"{error}, so it cannot be given to the program") from None
         match reply:
             case ["returned", value]:
@@ -64,12 +77,33 @@ class Peer:
             case _:
                 raise self.link.lose("a malformed reply")
 
+    def names(self, wanted: list[str]) -> dict[str, Any]:
+        """The program's globals of these names, where it has them. Classes among them are what is tested."""
+        # A tuple: a list in a request would be brought to what the program says it made of it.
+        found = self.ask("names", tuple(wanted))
+        if type(found) is not dict:
+            raise self.lose("malformed names")
+        # Only what was asked for: a program must not put names of its choice into the test's globals.
+        answered = cast("dict[Any, Any]", found)
+        named = {name: answered[name] for name in wanted if name in answered}
+        self.tested = {number_of(value) for value in named.values() if type(value) is ClassHandle}
+        self.strained = False  # what the test asks for by name strains nothing
+        return named
+
+    def lose(self, reason: str) -> LinkLost:
+        """Give the program up for good, and return the exception that says why."""
+        return self.link.lose(reason)
+
     def export(self, value: object) -> object:
         """What stands for an object of the test in the program's process."""
         if isinstance(value, Reference):
             return ["shared", value.number]
         if isinstance(value, Handle):
-            return ["yours", object.__getattribute__(value, "_number")]
+            return ["yours", number_of(value)]
+        fields = record_fields(type(value))
+        if fields is not None:
+            return self._export_record(cast("tuple[Any, ...]", value))
+        self.strained = True
         for number, kind in self.classes.items():
             if value is kind:
                 return ["yours", number]
@@ -81,6 +115,8 @@ class Peer:
             if len(items) > MAX_ITEMS:
                 raise NotInert(f"an iterator of more than {MAX_ITEMS} items")
             return ["iterator", items]
+        if self.own.owns(value):
+            return ["object", self.own.number(value)]
         if callable(value):
             self.callbacks.append(value)
             return ["callback", len(self.callbacks) - 1]
@@ -102,6 +138,10 @@ class Peer:
                     cast("list[Any]", classes),
                     cast("dict[Any, Any]", labels),
                 )
+            case ["object_of_yours", int() as number]:
+                return self.own.object(number)
+            case ["record", list() as described, list() as classes, (int() | None) as number]:
+                return self._record(cast("list[Any]", described), cast("list[Any]", classes), number)
             case ["type", str() as label] if label in _TYPES:
                 return _TYPES[label]
             case ["exception", [chain, str() as base]]:
@@ -114,27 +154,61 @@ class Peer:
                 raise WireError("an unknown kind of object")
 
     def serve(self, message: list[Any]) -> list[Any]:
-        """The one thing a program may ask: to call a function that the test handed to it."""
+        """What a program may ask: to call a function, or use an object, that the test handed to it."""
         match message:
+            case ["object", str() as operation, int() as number, list() as arguments]:
+                return self._do(operation, number, cast("list[Any]", arguments))
             case ["call", int() as number, list() as args, dict() as kwargs] if (
                 0 <= number < len(self.callbacks)
             ):
                 try:
                     return [RETURNED, self.callbacks[number](*args, **cast("dict[str, Any]", kwargs))]
-                except AssertionError as error:
-                    # It stands whatever the program does with it: else this would be an oracle to guess
-                    # against. Its text, which often holds the right value, stays here.
-                    self.caught = self.caught or error
-                    return [RAISED, [None, "AssertionError"], [], {}]
                 except Exception as error:
-                    return [RAISED, [None, _builtin_base(type(error))], [str(error)], {}]
+                    return self._told(error)
             case _:
                 raise self.link.lose("an unknown request")
+
+    def _do(self, operation: str, number: int, arguments: list[Any]) -> list[Any]:
+        try:
+            return [RETURNED, self.own.do(operation, number, arguments)]
+        except WireError as error:
+            raise self.lose(str(error)) from None
+        except Exception as error:
+            return self._told(error)
+
+    def _told(self, error: Exception) -> list[Any]:
+        """What the program gets to know of an exception of the test's."""
+        if isinstance(error, AssertionError):
+            # It stands whatever the program does with it: else this would be an oracle to guess
+            # against. Its text, which often holds the right value, stays here.
+            self.caught = self.caught or error
+            return [RAISED, [None, "AssertionError"], [], {}]
+        return [RAISED, [None, _builtin_base(type(error))], [str(error)], {}]
+
+    def _export_record(self, value: tuple[Any, ...]) -> object:
+        classes = classes_of(value)
+        return ["record", describe_record(value), classes[0] if classes else None]
+
+    def _record(self, described: list[Any], classes: list[Any], number: int | None) -> object:
+        """A named tuple of the program's: ours, but an instance of the classes that it names."""
+        if not all(type(entry) is int for entry in classes):
+            raise WireError("malformed classes")
+        name, fields, _ = (*described, None, None, None)[:3]
+        key = (name, tuple(cast("list[Any]", fields)) if type(fields) is list else (), tuple(classes))
+        kind = self.records.get(key)
+        if kind is None:
+            base = type(read_record(described))
+            kind = self.records[key] = type(base.__name__, (base, Record), {RECORD_CLASSES: tuple(classes)})
+        made = read_record(described, kind)
+        if number is not None:
+            made.__dict__["_handle"] = self._handle(number, [False, False, False], classes, {})
+        return made
 
     def _handle(self, number: int, flags: list[bool], classes: list[Any], labels: dict[Any, Any]) -> Handle:
         known = self.handles.get(number)
         if known is not None:
             return known
+        self.strained = True
         is_callable, is_class, is_iterator = flags
         kind = ClassHandle if is_class else CallableHandle if is_callable else Handle
         if is_iterator and not is_callable:
@@ -186,177 +260,6 @@ def _bare(kind: type[BaseException]) -> BaseException:
     if issubclass(kind, BaseExceptionGroup):  # its members do not cross, and it cannot be empty
         return kind("", [Exception() if issubclass(kind, Exception) else KeyboardInterrupt()])
     return kind.__new__(kind)
-
-
-class Handle:
-    """An object of the program's that has no plain form."""
-
-    __slots__ = ("_classes", "_labels", "_number", "_peer")
-
-    def __init__(self, peer: Peer, number: int, classes: tuple[Any, ...], labels: dict[str, str]) -> None:
-        object.__setattr__(self, "_peer", peer)
-        object.__setattr__(self, "_number", number)
-        object.__setattr__(self, "_classes", classes)
-        object.__setattr__(self, "_labels", labels)
-
-    def __getattribute__(self, name: str) -> Any:
-        # These would otherwise be found on the class of the handle.
-        if name in _LABELS:
-            labels = object.__getattribute__(self, "_labels")
-            if name in labels or name == "__doc__":
-                return labels.get(name)
-            raise AttributeError(name)
-        return object.__getattribute__(self, name)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__") and name not in _FORWARDED_DUNDERS:
-            raise AttributeError(name)
-        return _ask(self, "getattr", name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        _ask(self, "setattr", name, value)
-
-    def __delattr__(self, name: str) -> None:
-        _ask(self, "delattr", name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return _ask(self, "getitem", key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        _ask(self, "setitem", key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        _ask(self, "delitem", key)
-
-    def __len__(self) -> int:
-        return _exact(self, _ask(self, "len"), int)
-
-    def __bool__(self) -> bool:
-        return _exact(self, _ask(self, "bool"), bool)
-
-    def __str__(self) -> str:
-        return _exact(self, _ask(self, "str"), str)
-
-    def __repr__(self) -> str:
-        return _exact(self, _ask(self, "repr"), str)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(_exact(self, _ask(self, "items"), list))
-
-    def __contains__(self, item: object) -> bool:
-        # Never the program's own __contains__: it would be told the value to agree with.
-        return any(each is item or each == item for each in iter(self))
-
-    def __enter__(self) -> Any:
-        return _ask(self, "enter")
-
-    def __exit__(self, *_error: object) -> None:
-        # Whatever it answers: an error inside the block, a failed assertion above all, is the test's.
-        _ask(self, "exit")
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return type(other) is Handle and type(self) is Handle and _same_state(self, other)
-
-    def __hash__(self) -> int:
-        # Handles may be equal by state, so all share one hash; the program has no say in it.
-        return 0
-
-    def __reduce_ex__(self, _protocol: Any) -> Any:
-        raise TypeError("an object of the program cannot be copied into the test")
-
-
-class CallableHandle(Handle):
-    """A function, method or callable object of the program's."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _ask(self, "call", list(args), kwargs)
-
-    def __deepcopy__(self, _memo: Any) -> CallableHandle:
-        return self
-
-
-class ClassHandle(CallableHandle):
-    """A class of the program's."""
-
-    __slots__ = ()
-
-    def __instancecheck__(self, instance: object) -> bool:
-        if not issubclass(type(instance), Handle):
-            return False
-        number = object.__getattribute__(self, "_number")
-        return number in object.__getattribute__(instance, "_classes")
-
-
-class IteratorHandle(Handle):
-    """A generator or other iterator of the program's, maybe an endless one.
-
-    ``next`` asks for one item. A loop asks for some in advance, in proportion to what it has had.
-    """
-
-    __slots__ = ("_ahead", "_ended", "_given")
-
-    def __init__(self, peer: Peer, number: int, classes: tuple[Any, ...], labels: dict[str, str]) -> None:
-        super().__init__(peer, number, classes, labels)
-        object.__setattr__(self, "_ahead", deque[Any]())
-        object.__setattr__(self, "_ended", False)
-        object.__setattr__(self, "_given", 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        ahead = cast("deque[Any]", object.__getattribute__(self, "_ahead"))
-        while ahead or _take(self, ahead):
-            yield ahead.popleft()
-
-    def __next__(self) -> Any:
-        ahead = cast("deque[Any]", object.__getattribute__(self, "_ahead"))
-        if ahead:
-            return ahead.popleft()
-        if object.__getattribute__(self, "_ended"):
-            raise StopIteration
-        return _ask(self, "next")
-
-
-def _take(handle: IteratorHandle, ahead: deque[Any]) -> bool:
-    """Ask for the next items of an iterator; False at its end."""
-    if object.__getattribute__(handle, "_ended"):
-        return False
-    given = cast("int", object.__getattribute__(handle, "_given"))
-    reply = _exact(handle, _ask(handle, "take", 1 + given // _ITEMS_PER_ITEM_AHEAD), list)
-    match reply:
-        case [list() as items, bool() as ended] if items or ended:
-            ahead.extend(cast("list[Any]", items))
-            object.__setattr__(handle, "_given", given + len(ahead))
-            object.__setattr__(handle, "_ended", ended)
-            return bool(ahead)
-        case _:
-            raise cast("Peer", object.__getattribute__(handle, "_peer")).link.lose("malformed items")
-
-
-def _ask(handle: Handle, operation: str, *arguments: Any) -> Any:
-    peer = cast("Peer", object.__getattribute__(handle, "_peer"))
-    return peer.ask(operation, handle, *arguments)
-
-
-def _exact(handle: Handle, value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise cast("Peer", object.__getattribute__(handle, "_peer")).link.lose("a value of the wrong type")
-    return value
-
-
-def _same_state(left: Handle, right: Handle) -> bool:
-    """Two instances of one class of the program's that defines equality, with equal attributes."""
-    peer = cast("Peer", object.__getattribute__(left, "_peer"))
-    if peer.comparing >= _MAX_NESTED_EQUALITY:
-        return False
-    peer.comparing += 1
-    try:
-        first, second = _ask(left, "state"), _ask(right, "state")
-        return type(first) is list and bool(first[-1]) and first == second
-    finally:
-        peer.comparing -= 1
 
 
 def _importable(value: Any) -> list[str] | None:

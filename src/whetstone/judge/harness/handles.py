@@ -1,0 +1,292 @@
+"""In the testing process: stand-ins for single objects of the program's.
+
+A handle forwards what only the program can answer (calls, attributes, items, length, iteration,
+truth) and gets plain values back. What would let a program decide whether an assertion holds is
+decided here and never forwarded: equality, hashing, containment, ``isinstance``, and any operator between
+an object and a value of the test's, which may be the very one that is expected.
+
+Order and arithmetic between two objects are forwarded when both are of classes that the test names: then
+these operators are what the test is about, like any method of such a class.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol, cast
+
+from whetstone.judge.harness.link import LinkLost
+
+_FORWARDED_DUNDERS = frozenset({"__dict__", "__annotations__", "__defaults__", "__kwdefaults__"})
+_LABELS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
+RECORD_CLASSES = "_program_classes"
+"""Where the class of a record keeps the numbers of the program's classes that it stands for."""
+_MAX_NESTED_EQUALITY = 50
+_ITEMS_PER_ITEM_AHEAD = 8
+
+
+class Asks(Protocol):
+    """What a handle needs of the other process."""
+
+    tested: set[int]
+    """Numbers of the program's classes that the test code names."""
+    comparing: int
+
+    def ask(self, operation: str, *arguments: Any) -> Any:
+        """Have the program do something; return its value or raise what it raised."""
+        ...
+
+    def lose(self, reason: str) -> LinkLost:
+        """Give the program up for good, and return the exception that says why."""
+        ...
+
+
+class Handle:
+    """An object of the program's that has no plain form."""
+
+    __slots__ = ("_classes", "_labels", "_number", "_peer")
+
+    def __init__(self, peer: Asks, number: int, classes: tuple[Any, ...], labels: dict[str, str]) -> None:
+        object.__setattr__(self, "_peer", peer)
+        object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_classes", classes)
+        object.__setattr__(self, "_labels", labels)
+
+    def __getattribute__(self, name: str) -> Any:
+        # These would otherwise be found on the class of the handle.
+        if name in _LABELS:
+            labels = object.__getattribute__(self, "_labels")
+            if name in labels or name == "__doc__":
+                return labels.get(name)
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__") and name not in _FORWARDED_DUNDERS:
+            raise AttributeError(name)
+        return _ask(self, "getattr", name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _ask(self, "setattr", name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _ask(self, "delattr", name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _ask(self, "getitem", key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _ask(self, "setitem", key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        _ask(self, "delitem", key)
+
+    def __len__(self) -> int:
+        return _exact(self, _ask(self, "len"), int)
+
+    def __bool__(self) -> bool:
+        return _exact(self, _ask(self, "bool"), bool)
+
+    def __str__(self) -> str:
+        return _exact(self, _ask(self, "str"), str)
+
+    def __repr__(self) -> str:
+        return _exact(self, _ask(self, "repr"), str)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_exact(self, _ask(self, "items"), list))
+
+    def __contains__(self, item: object) -> bool:
+        # Never the program's own __contains__: it would be told the value to agree with.
+        return any(each is item or each == item for each in iter(self))
+
+    def __enter__(self) -> Any:
+        return _ask(self, "enter")
+
+    def __exit__(self, *_error: object) -> None:
+        # Whatever it answers: an error inside the block, a failed assertion above all, is the test's.
+        _ask(self, "exit")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(other) is Handle and type(self) is Handle and _same_state(self, other)
+
+    def __hash__(self) -> int:
+        # Handles may be equal by state, so all share one hash; the program has no say in it.
+        return 0
+
+    def __lt__(self, other: Any) -> bool:
+        return _compare(self, "lt", other)
+
+    def __le__(self, other: Any) -> bool:
+        return _compare(self, "le", other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _compare(self, "gt", other)
+
+    def __ge__(self, other: Any) -> bool:
+        return _compare(self, "ge", other)
+
+    def __add__(self, other: Any) -> Any:
+        return _combine(self, "add", other)
+
+    def __sub__(self, other: Any) -> Any:
+        return _combine(self, "sub", other)
+
+    def __mul__(self, other: Any) -> Any:
+        return _combine(self, "mul", other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return _combine(self, "matmul", other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _combine(self, "truediv", other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _combine(self, "floordiv", other)
+
+    def __mod__(self, other: Any) -> Any:
+        return _combine(self, "mod", other)
+
+    def __and__(self, other: Any) -> Any:
+        return _combine(self, "and", other)
+
+    def __or__(self, other: Any) -> Any:
+        return _combine(self, "or", other)
+
+    def __xor__(self, other: Any) -> Any:
+        return _combine(self, "xor", other)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise TypeError("an object of the program cannot be copied into the test")
+
+
+class CallableHandle(Handle):
+    """A function, method or callable object of the program's."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _ask(self, "call", list(args), kwargs)
+
+    def __deepcopy__(self, _memo: Any) -> CallableHandle:
+        return self
+
+
+class ClassHandle(CallableHandle):
+    """A class of the program's."""
+
+    __slots__ = ()
+
+    def __instancecheck__(self, instance: object) -> bool:
+        number = object.__getattribute__(self, "_number")
+        return number in classes_of(instance)
+
+
+class IteratorHandle(Handle):
+    """A generator or other iterator of the program's, maybe an endless one.
+
+    ``next`` asks for one item. A loop asks for some in advance, in proportion to what it has had.
+    """
+
+    __slots__ = ("_ahead", "_ended", "_given")
+
+    def __init__(self, peer: Asks, number: int, classes: tuple[Any, ...], labels: dict[str, str]) -> None:
+        super().__init__(peer, number, classes, labels)
+        object.__setattr__(self, "_ahead", deque[Any]())
+        object.__setattr__(self, "_ended", False)
+        object.__setattr__(self, "_given", 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        ahead = cast("deque[Any]", object.__getattribute__(self, "_ahead"))
+        while ahead or _take(self, ahead):
+            yield ahead.popleft()
+
+    def __next__(self) -> Any:
+        ahead = cast("deque[Any]", object.__getattribute__(self, "_ahead"))
+        if ahead:
+            return ahead.popleft()
+        if object.__getattribute__(self, "_ended"):
+            raise StopIteration
+        return _ask(self, "next")
+
+
+class Record:
+    """Beside a named tuple of ours: attributes that are no fields are asked of the program's own object."""
+
+    def __getattr__(self, name: str) -> Any:
+        handle = self.__dict__.get("_handle")
+        if handle is None or name[:1] == "_":
+            raise AttributeError(name)
+        return getattr(handle, name)
+
+
+def number_of(handle: Handle) -> int:
+    """The number by which the program's process knows an object."""
+    return object.__getattribute__(handle, "_number")
+
+
+def classes_of(value: object) -> tuple[int, ...]:
+    """The numbers of the program's classes that a handle or record is an instance of; empty for all else."""
+    kind = type(value)
+    if issubclass(kind, Handle):
+        return object.__getattribute__(value, "_classes")
+    if issubclass(kind, tuple):
+        return kind.__dict__.get(RECORD_CLASSES, ())
+    return ()
+
+
+def _both_tested(handle: Handle, other: object) -> bool:
+    tested = cast("Asks", object.__getattribute__(handle, "_peer")).tested
+    return all(tested.intersection(classes_of(value)) for value in (handle, other))
+
+
+def _combine(handle: Handle, operation: str, other: object) -> Any:
+    return _ask(handle, operation, other) if _both_tested(handle, other) else NotImplemented
+
+
+def _compare(handle: Handle, operation: str, other: object) -> Any:
+    if not _both_tested(handle, other):
+        return NotImplemented
+    return _exact(handle, _ask(handle, operation, other), bool)
+
+
+def _take(handle: IteratorHandle, ahead: deque[Any]) -> bool:
+    """Ask for the next items of an iterator; False at its end."""
+    if object.__getattribute__(handle, "_ended"):
+        return False
+    given = cast("int", object.__getattribute__(handle, "_given"))
+    reply = _exact(handle, _ask(handle, "take", 1 + given // _ITEMS_PER_ITEM_AHEAD), list)
+    match reply:
+        case [list() as items, bool() as ended] if items or ended:
+            ahead.extend(cast("list[Any]", items))
+            object.__setattr__(handle, "_given", given + len(ahead))
+            object.__setattr__(handle, "_ended", ended)
+            return bool(ahead)
+        case _:
+            raise cast("Asks", object.__getattribute__(handle, "_peer")).lose("malformed items")
+
+
+def _ask(handle: Handle, operation: str, *arguments: Any) -> Any:
+    peer = cast("Asks", object.__getattribute__(handle, "_peer"))
+    return peer.ask(operation, handle, *arguments)
+
+
+def _exact(handle: Handle, value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise cast("Asks", object.__getattribute__(handle, "_peer")).lose("a value of the wrong type")
+    return value
+
+
+def _same_state(left: Handle, right: Handle) -> bool:
+    """Two instances of one class of the program's that defines equality, with equal attributes."""
+    peer = cast("Asks", object.__getattribute__(left, "_peer"))
+    if peer.comparing >= _MAX_NESTED_EQUALITY:
+        return False
+    peer.comparing += 1
+    try:
+        first, second = _ask(left, "state"), _ask(right, "state")
+        return type(first) is list and bool(first[-1]) and first == second
+    finally:
+        peer.comparing -= 1

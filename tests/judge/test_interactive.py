@@ -1,0 +1,192 @@
+"""Interactive problems: program and interactor joined by pipes, and who is blamed for what."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from judge_problems import LIMITS, python
+
+from whetstone.judge import Judge, Program, Verdict
+
+GUESS = """
+def interact(input, read, write):
+    secret = int(input)
+    write("100\\n")
+    for _ in range(8):
+        word, number = read().split()
+        if word == "!":
+            return int(number) == secret
+        write(">\\n" if secret > int(number) else "<=\\n")
+    return False
+"""
+SEARCH = """
+low, high = 1, int(input())
+while low < high:
+    middle = (low + high) // 2
+    print("?", middle, flush=True)
+    if input() == ">":
+        low = middle + 1
+    else:
+        high = middle
+print("!", low, flush=True)
+"""
+
+
+def interactive_problem(
+    interactor: str | dict[str, Any], *inputs: str, reference: str | None = None, **limits: float
+) -> dict[str, Any]:
+    side = {"type": "python", "source": interactor} if isinstance(interactor, str) else interactor
+    tests = {"kind": "interactive", "cases": [{"input": i} for i in inputs], "interactor": side}
+    references = [{"language": "python", "source": reference}] if reference else []
+    every = {**LIMITS, **limits}
+    return {"id": "t/talk", "statement": "", "tests": tests, "limits": every, "references": references}
+
+
+def test_a_right_program_is_accepted_in_every_case(judge: Judge) -> None:
+    problem = interactive_problem(GUESS, "1", "50", "77", "100")
+    judgement = judge.judge(problem, python(SEARCH))
+    assert judgement.accepted
+    assert len(judgement.cases) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "reason"),
+    [
+        (SEARCH.replace('"!", low', '"!", low + 1'), Verdict.WRONG_ANSWER, "refused by the interactor"),
+        ("print('! 7')", Verdict.WRONG_ANSWER, "refused by the interactor"),
+        ("pass", Verdict.WRONG_ANSWER, "output ended before"),
+        ("input(); print('! 50', flush=True)\n1 / 0", Verdict.RUNTIME_ERROR, "ZeroDivisionError"),
+        ("input(); 1 / 0", Verdict.RUNTIME_ERROR, "ZeroDivisionError"),
+        ("import os; os._exit(0)", Verdict.WRONG_ANSWER, "output ended before"),
+        ("print('! 50'); raise SystemExit(3)", Verdict.RUNTIME_ERROR, "exit code 3"),
+        ("while True: print('? 1')", Verdict.OUTPUT_LIMIT, "more than allowed"),
+        ("while True: pass", Verdict.TIME_LIMIT, "CPU time"),
+        ("def (", Verdict.COMPILE_ERROR, ""),
+        (SEARCH + "import sys; sys.stdout.write('x' * 100000); sys.stdout.flush()", Verdict.ACCEPTED, ""),
+        (SEARCH + "assert not input()", Verdict.RUNTIME_ERROR, "EOFError"),
+    ],
+)
+def test_what_else_programs_do(judge: Judge, source: str, verdict: Verdict, reason: str) -> None:
+    limits = {"cpu_s": 0.3}
+    judgement = judge.judge(interactive_problem(GUESS, "50", **limits), python(source))
+    assert (judgement.verdict, reason in judgement.reason) == (verdict, True), judgement
+
+
+@pytest.mark.parametrize(
+    ("interactor", "reason"),
+    [
+        ("def interact(input, read, write): 1 / 0", "ZeroDivisionError"),
+        ("import os\ndef interact(input, read, write): os._exit(3)", "did not decide"),
+        ("def interact(input, read, write): pass", "not a bool"),
+        ("def interact(input, read, write): return 1", "not a bool"),
+        ("def talk(): pass", "defines no interact"),
+        ("def interact(", "does not compile"),
+        ("def interact(input, read, write): [0] * 10**12", "MemoryError"),
+    ],
+)
+def test_an_interactor_that_fails_is_no_verdict(judge: Judge, interactor: str, reason: str) -> None:
+    judgement = judge.judge(interactive_problem(interactor, "1"), python("print(1)"))
+    assert judgement.verdict is Verdict.JUDGE_ERROR
+    assert reason in judgement.reason
+
+
+def test_nonsense_is_refused_where_a_reference_shows_that_the_interactor_works(judge: Judge) -> None:
+    """An exception over what the program wrote is its refusal, but only with that evidence."""
+    confirmed = interactive_problem(GUESS, "50", reference=SEARCH)
+    assert judge.judge(confirmed, python("print('nonsense')")).verdict is Verdict.WRONG_ANSWER
+    unconfirmed = interactive_problem(GUESS, "50")
+    assert judge.judge(unconfirmed, python("print('nonsense')")).verdict is Verdict.JUDGE_ERROR
+    broken = interactive_problem("def interact(input, read, write): read(1)", "50", reference=SEARCH)
+    assert judge.judge(broken, python("print('nonsense')")).verdict is Verdict.JUDGE_ERROR
+
+
+def test_the_answer_goes_to_an_interactor_that_asks_for_it(judge: Judge) -> None:
+    interactor = "def interact(input, answer, read, write):\n    return read() == answer"
+    problem = interactive_problem(interactor, "1")
+    problem["tests"]["cases"][0]["answer"] = "42"
+    assert judge.judge(problem, python("print(42)")).accepted
+    assert not judge.judge(problem, python("print(43)")).accepted
+
+
+def test_a_program_does_not_see_what_the_interactor_knows(judge: Judge) -> None:
+    """Whatever it looks through: its files, arguments, environment and memory do not hold the secret."""
+    spy = """
+import gc, os, sys
+files = [open(f, 'rb').read() for f in os.listdir('.') if f != 'main.py']
+seen = repr([gc.get_objects(), sys.argv, os.environ, files])
+secret = ''.join(reversed('372819'))
+print('!', secret if secret in seen else 0)
+"""
+    assert (
+        judge.judge(interactive_problem(GUESS, "918273", memory_mb=1024), python(spy)).verdict
+        is not Verdict.ACCEPTED
+    )
+
+
+TESTLIB_LIKE = """
+#include <cstdio>
+#include <cstdlib>
+int main(int argc, char** argv) {
+    if (argc != 4) return 3;
+    FILE* in = fopen(argv[1], "r");
+    int secret, asked = 0, number;
+    char word;
+    if (!in || fscanf(in, "%d", &secret) != 1) return 3;
+    printf("100\\n"); fflush(stdout);
+    while (asked++ < 8) {
+        if (scanf(" %c %d", &word, &number) != 2) { fprintf(stderr, "expected a question"); return 2; }
+        if (word == '!') return number == secret ? 0 : 1;
+        puts(secret > number ? ">" : "<="); fflush(stdout);
+    }
+    return 1;
+}
+"""
+needs_cpp = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+
+
+@needs_cpp
+def test_an_interactor_may_be_a_program_with_testlibs_exit_codes(judge: Judge) -> None:
+    side = {"type": "program", "language": "cpp", "source": TESTLIB_LIKE, "protocol": "testlib"}
+    problem = interactive_problem(side, "63", cpu_s=2.0)
+    assert judge.judge(problem, python(SEARCH)).accepted
+    for source in ("print('! 1')", "print('what')", "pass", "1 / 0"):
+        assert judge.judge(problem, python(source)).verdict is Verdict.WRONG_ANSWER
+    crash = {**side, "source": "#include <cstdlib>\nint main() { abort(); }"}
+    assert judge.judge(interactive_problem(crash, "1"), python(SEARCH)).verdict is Verdict.JUDGE_ERROR
+    program = Program("cpp", '#include <iostream>\nint main() { std::cout << "! 63\\n"; }')
+    assert judge.judge(problem, program).accepted
+
+
+KATTIS_LIKE = """
+import sys
+assert sys.argv[3].startswith("feedback")
+open(sys.argv[3] + "judgemessage.txt", "w").write("seen")
+secret = open(sys.argv[1]).read().strip()
+print("hello", flush=True)
+sys.exit(42 if sys.stdin.readline().strip() == secret else 43)
+"""
+
+
+def test_an_interactor_may_be_a_program_with_kattis_exit_codes(judge: Judge) -> None:
+    side = {"type": "program", "language": "python", "source": KATTIS_LIKE, "protocol": "kattis"}
+    problem = interactive_problem(side, "sesame")
+    assert judge.judge(problem, python("input(); print('sesame')")).accepted
+    assert judge.judge(problem, python("input(); print('43')")).verdict is Verdict.WRONG_ANSWER
+    assert judge.judge(problem, python("import sys; sys.exit(42)")).verdict is Verdict.WRONG_ANSWER
+    odd = {**side, "source": "import sys; sys.exit(1)"}
+    assert judge.judge(interactive_problem(odd, "x"), python("print(1)")).verdict is Verdict.JUDGE_ERROR
+
+
+def test_two_sides_that_wait_for_each_other_end_at_the_programs_limit() -> None:
+    """Both read, or both write into full pipes: nothing moves any more, and the program is to blame."""
+    shout = "def interact(input, read, write):\n    write('y' * 10**7)\n    return read() == 'x'"
+    pairs = [
+        (interactive_problem(GUESS, "50", cpu_s=0.1), python("input(); input()")),
+        (interactive_problem(shout, "1", cpu_s=0.1, output_mb=64), python("print('x' * 10**7, flush=True)")),
+    ]
+    with Judge(workers=2, confirm_time_limit=False) as impatient:
+        for judgement in impatient.judge_many(pairs):
+            assert judgement.verdict is Verdict.TIME_LIMIT
+            assert "wall clock" in judgement.reason
