@@ -4,11 +4,10 @@ A checker either decides, or it fails. What a failure means is settled here:
 
 - The checker was killed, exceeded a limit, or ended in a way that its protocol does not know:
   JUDGE_ERROR, never a verdict on the program.
-- A Python ``check`` raised an exception on this output, or returned no bool (the None of a pattern that did
-  not match), but returns True or False for the expected one: it cannot make sense of what the program
-  printed, and refuses it, as testlib's readers do. Otherwise
-  printing nonsense would be a way out of being judged. MemoryError and RecursionError are exhaustion, not
-  reading, and count as the crash that they are elsewhere.
+- A checker in Python raised an exception on this output, or returned no bool (the None of a pattern that
+  did not match), but decides on the expected one: it cannot make sense of what the program printed, and
+  refuses it, as testlib's readers do. Otherwise printing nonsense would be a way out of being judged.
+  MemoryError and RecursionError are exhaustion, not reading, and count as the crash that they are elsewhere.
 
 Where a checker crashed that decides on the expected output, the reason begins with ``CRASHED_ON_OUTPUT``:
 such a judgement has no score, so a program gains nothing from it, but a report can count them.
@@ -18,6 +17,7 @@ from __future__ import annotations
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.checkers_standard import check_standard
+from whetstone.judge.languages import language_named
 from whetstone.judge.outcome import run_limits
 from whetstone.judge.protocols import Decision, Said, decision_of
 from whetstone.judge.runnable import CompileFailure, prepare
@@ -109,8 +109,9 @@ def _ask_program(
         files = {"stdin.txt": given, "stdout.txt": expected, "answer.txt": output}
         sandbox, job = runnable.job(_LIMITS, files=files)
     ran = sandbox.run(job)
-    # A checker that was not run at all, or is no program, has not decided: its exit code says nothing.
+    # A checker that was not run at all (NotExecuted), or is no program, has not decided.
     failure = runnable.failure(ran)
     if failure is not None and failure.verdict is Verdict.COMPILE_ERROR:
         return Decision(Said.FAILED, "the checker does not compile")
-    return decision_of("checker", checker.protocol, ran)
+    python = not language_named(checker.language, "the checker").run
+    return decision_of("checker", checker.protocol, ran, python=python)

@@ -7,7 +7,7 @@ this order, which does not depend on who was faster:
 2. The program was ended for a limit: that limit. A wait of both for each other ends so, as TIME_LIMIT;
    unless the interactor was busy for most of that time, which is its own failure.
 3. The interactor failed (a crash, a limit, an unknown exit, a flood of its own): JUDGE_ERROR. An exception
-   that a Python ``interact`` raises over what the program wrote is a refusal, if one of the problem's
+   that an interactor in Python raises over what the program wrote is a refusal, if one of the problem's
    references is accepted in this very case; without such a reference it is JUDGE_ERROR too.
 4. The interactor refused: WRONG_ANSWER, however the program ended. Only where it refused because the
    program's output ended too early, a crash of the program is the better word: RUNTIME_ERROR.
@@ -17,6 +17,7 @@ this order, which does not depend on who was faster:
 from __future__ import annotations
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
+from whetstone.judge.languages import language_named
 from whetstone.judge.outcome import case, judge_failure, run_limits, storable
 from whetstone.judge.protocols import Decision, Said, decision_of
 from whetstone.judge.relay import Relay
@@ -125,7 +126,8 @@ def _run_both(
 
 def _decision(interactor: Interactor, result: RunResult) -> Decision:
     if not isinstance(interactor, PythonInteractor):
-        return decision_of("interactor", interactor.protocol, result)
+        python = not language_named(interactor.language, "the interactor").run
+        return decision_of("interactor", interactor.protocol, result, python=python)
     if result.ended is not Ended.EXITED or result.exit_code != 0:
         return Decision(Said.FAILED, f"the interactor did not decide: {result.ended.value}")
     try:

@@ -14,6 +14,9 @@ from whetstone.sandbox import Ended, RunResult
 
 Protocol = Literal["testlib", "kattis", "scalebox"]
 
+_TRACEBACK = b"Traceback (most recent call last)"
+# Exceptions of an interpreter that ran out of room: a crash, not a judgement on what was read.
+_NOT_READING = ("MemoryError", "RecursionError")
 _ACCEPTS = {"testlib": 0, "kattis": 42, "scalebox": 0}
 _TESTLIB_REFUSALS = {
     1: "wrong answer",
@@ -42,8 +45,11 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-def decision_of(who: str, protocol: Protocol, result: RunResult) -> Decision:
-    """The decision that a run's end stands for; ``who`` is "checker" or "interactor"."""
+def decision_of(who: str, protocol: Protocol, result: RunResult, *, python: bool) -> Decision:
+    """The decision that a run's end stands for; ``who`` is "checker" or "interactor".
+
+    ``python`` says that it is written in Python, where exit code 1 also stands for an uncaught exception.
+    """
     if result.ended is not Ended.EXITED or result.exit_code is None:
         how = f"signal {result.signal}" if result.ended is Ended.SIGNALED else result.ended.value
         return Decision(Said.FAILED, f"the {who} did not decide: {how}")
@@ -51,6 +57,9 @@ def decision_of(who: str, protocol: Protocol, result: RunResult) -> Decision:
     if code == _ACCEPTS[protocol]:
         return Decision(Said.ACCEPTED)
     said = last_line(result.stderr)
+    if python and code == 1 and _TRACEBACK in result.stderr:
+        kind = Said.FAILED if said.startswith(_NOT_READING) else Said.UNREADABLE
+        return Decision(kind, f"the {who} raised {said}")
     refusal = _refusal(protocol, code)
     if refusal is not None:
         return Decision(Said.REFUSED, f"{refusal}: {said}" if said else refusal)

@@ -1,0 +1,153 @@
+"""Checkers: a Python function, or a program in three protocols; and what it means when one fails."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from judge_problems import python, stdin_problem
+
+from whetstone.judge import Judge, Judgement, Verdict
+from whetstone.judge.checkers import CRASHED_ON_OUTPUT
+
+TESTLIB_LIKE = """
+import sys
+given, output, answer = (open(name).read() for name in sys.argv[1:])
+numbers = output.split()
+if not numbers:
+    sys.exit(8)
+if not all(word.isdigit() for word in numbers):
+    sys.exit(2)
+sys.exit(0 if sum(map(int, numbers)) == int(given) else 1)
+"""
+KATTIS_LIKE = """
+import os, sys
+given, answer, feedback, *flags = sys.argv[1:]
+open(os.path.join(feedback, "judgemessage.txt"), "w").write("seen")
+assert flags == ["case_sensitive"] and open(answer).read() == "2 2"
+numbers = [int(word) for word in sys.stdin.read().split() if word.isdigit()]
+sys.exit(42 if sum(numbers) == int(open(given).read()) else 43)
+"""
+SCALEBOX_LIKE = """
+import sys
+given, reference, answer = (open(n).read() for n in ("stdin.txt", "stdout.txt", "answer.txt"))
+assert reference == "2 2"
+sys.exit(sum(map(int, answer.split())) != int(given))
+"""
+PROTOCOLS = {"testlib": TESTLIB_LIKE, "kattis": KATTIS_LIKE, "scalebox": SCALEBOX_LIKE}
+# Sums to the input: the expected output is one of many right answers.
+CASE = ("4", "2 2")
+
+
+def checked(judge: Judge, protocol: str, source: str, printed: str, language: str = "python") -> Judgement:
+    checker: dict[str, Any] = {
+        "type": "program",
+        "language": language,
+        "source": source,
+        "protocol": protocol,
+    }
+    if protocol == "kattis":
+        checker["arguments"] = ["case_sensitive"]
+    return judge.judge(stdin_problem(CASE, checker=checker), python(f"print({printed!r})"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_program_decides_by_its_exit_code(judge: Judge, protocol: str) -> None:
+    assert checked(judge, protocol, PROTOCOLS[protocol], "1 3").accepted
+    assert checked(judge, protocol, PROTOCOLS[protocol], "2 2").accepted
+    for wrong in ("1 2", "", "x"):
+        assert checked(judge, protocol, PROTOCOLS[protocol], wrong).verdict is Verdict.WRONG_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("protocol", "code", "verdict"),
+    [
+        *[("testlib", code, Verdict.WRONG_ANSWER) for code in (1, 2, 4, 7, 8)],
+        *[("testlib", code, Verdict.JUDGE_ERROR) for code in (3, 5, 42, 43, 100)],
+        ("testlib", 0, Verdict.ACCEPTED),
+        ("kattis", 42, Verdict.ACCEPTED),
+        ("kattis", 43, Verdict.WRONG_ANSWER),
+        *[("kattis", code, Verdict.JUDGE_ERROR) for code in (0, 1, 2, 44)],
+        ("scalebox", 0, Verdict.ACCEPTED),
+        *[("scalebox", code, Verdict.WRONG_ANSWER) for code in (1, 2, 42)],
+    ],
+)
+def test_exit_codes(judge: Judge, protocol: str, code: int, verdict: Verdict) -> None:
+    assert checked(judge, protocol, f"import sys; sys.exit({code})", "x").verdict is verdict
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "crash",
+    ["import os; os.kill(os.getpid(), 9)", "import os; os.abort()", "[0] * 10**12", "1 / 0", "def (", "f()"],
+)
+def test_a_checker_that_crashes_is_no_verdict(judge: Judge, protocol: str, crash: str) -> None:
+    assert checked(judge, protocol, crash, "1 3").verdict is Verdict.JUDGE_ERROR
+
+
+@pytest.mark.parametrize(
+    "crash",
+    [
+        "import os; os._exit(9)",
+        "import os; os.abort()",
+        "[0] * 10**12",
+        "check(input, output, expected)",
+    ],
+)
+def test_a_checker_that_crashes_on_one_output_only_is_no_verdict_but_marked(judge: Judge, crash: str) -> None:
+    body = "\n".join(f"        {line}" for line in crash.splitlines())
+    source = (
+        f"def check(input, output, expected):\n    if 'x' in output:\n{body}\n    return output == expected\n"
+    )
+    problem = stdin_problem(CASE, checker={"type": "python", "source": source})
+    judgement = judge.judge(problem, python("print('x')"))
+    assert judgement.verdict is Verdict.JUDGE_ERROR
+    assert judgement.reason.startswith(CRASHED_ON_OUTPUT)
+    assert judge.judge(problem, python("print('y')")).verdict is Verdict.WRONG_ANSWER
+
+
+def test_an_exception_while_reading_the_output_refuses_it(judge: Judge) -> None:
+    """In every form of checker in Python, as long as it decides on the expected output."""
+    reading = "def check(input, output, expected):\n    return sum(map(int, output.split())) == int(input)\n"
+    problem = stdin_problem(CASE, checker={"type": "python", "source": reading})
+    assert judge.judge(problem, python("print('x')")).verdict is Verdict.WRONG_ANSWER
+    parsing = "import sys\nnumbers = [int(w) for w in open(sys.argv[2]).read().split()]\n"
+    parsing += "sys.exit(sum(numbers) != 4)"
+    assert checked(judge, "testlib", parsing, "1 3").accepted
+    refused = checked(judge, "testlib", parsing, "x")
+    assert (refused.verdict, "cannot read" in refused.reason) == (Verdict.WRONG_ANSWER, True)
+    always = parsing.replace("sys.argv[2]", "'nowhere'")
+    assert checked(judge, "testlib", always, "x").verdict is Verdict.JUDGE_ERROR
+
+
+def test_the_files_of_a_checker_hold_the_bytes_that_were_printed(judge: Judge) -> None:
+    source = "import sys\nsys.exit(open('answer.txt', 'rb').read() != bytes([0, 255, 13, 10]))"
+    checker = {"type": "program", "language": "python", "source": source, "protocol": "scalebox"}
+    problem = stdin_problem(CASE, checker=checker)
+    printer = "import sys; sys.stdout.buffer.write(bytes([0, 255, 13, 10]))"
+    assert judge.judge(problem, python(printer)).accepted
+    assert not judge.judge(problem, python(printer.replace("255", "254"))).accepted
+
+
+CPP = r"""
+#include <fstream>
+int main(int argc, char** argv) {
+    std::ifstream in(argv[1]), out(argv[2]);
+    long long wanted, sum = 0, number;
+    in >> wanted;
+    while (out >> number) sum += number;
+    return out.eof() ? sum != wanted : 2;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+def test_a_checker_in_cpp(judge: Judge) -> None:
+    assert checked(judge, "testlib", CPP, "1 3", "cpp").accepted
+    assert checked(judge, "testlib", CPP, "1 1", "cpp").verdict is Verdict.WRONG_ANSWER
+    assert checked(judge, "testlib", CPP, "x", "cpp").verdict is Verdict.WRONG_ANSWER
+    segfault = "int main(int, char**) { volatile int* p = nullptr; return *p; }"
+    assert checked(judge, "testlib", segfault, "1 3", "cpp").verdict is Verdict.JUDGE_ERROR
+    broken = checked(judge, "scalebox", "int main( {", "1 3", "cpp")
+    assert (broken.verdict, "does not compile" in broken.reason) == (Verdict.JUDGE_ERROR, True)
