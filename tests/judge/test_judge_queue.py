@@ -160,3 +160,21 @@ def test_siblings_meet_the_same_cases_and_are_scored_on_them_alone(judge: Judge)
         assert [case.index for case in half.cases] == chosen
         assert half.score == sum(i % 2 for i in chosen) / 5
     assert [case.index for case in judge.judge(problem, odd_ones).cases] == list(range(12))
+
+
+def test_a_judge_may_be_closed_by_what_waits_for_its_judgement() -> None:
+    judge = Judge(workers=1)
+    closed: Future[str] = Future()
+
+    def close(future: Future[Judgement]) -> None:
+        judge.close()
+        closed.set_result(future.result().verdict.value)
+
+    judge.submit(ECHO, SLEEPER, deadline_s=0.3).add_done_callback(close)
+    assert closed.result(ENOUGH_S) == "judge_error"
+    with pytest.raises(RuntimeError, match="closed"):
+        judge.judge(ECHO, ONE)
+    other = Judge(workers=1)
+    done: Future[str] = Future()
+    other.submit(ECHO, ONE).add_done_callback(lambda future: (other.close(), done.set_result("closed")))
+    assert done.result(ENOUGH_S) == "closed"

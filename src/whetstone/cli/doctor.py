@@ -48,13 +48,14 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples: whetstone doctor --attack; whetstone doctor --stress 1000",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--attack",
         action="store_true",
         help="instead of probes, run the attack suite: every program that wants to be accepted without "
         "solving its problem, and its honest twin (about a minute on two cores)",
     )
-    parser.add_argument(
+    instead.add_argument(
         "--stress",
         type=int,
         metavar="N",

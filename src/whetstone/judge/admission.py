@@ -129,7 +129,7 @@ class Admission:
             self._closed = True
             self._arrived.notify_all()
             self._timed.notify_all()
-        if self._clock is not None:
+        if self._clock not in (None, threading.current_thread()):
             self._clock.join()
 
     def _watch(self) -> None:

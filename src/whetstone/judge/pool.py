@@ -113,11 +113,12 @@ class _Place:
             raise
 
     def close(self) -> None:
-        """End the worker and the thread."""
+        """End the worker and the thread; the calling thread ends by itself when the caller is done."""
         worker = self.worker
         if worker is not None:
             worker.hang_up()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        if self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
