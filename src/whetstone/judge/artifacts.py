@@ -35,6 +35,7 @@ class ArtifactStore:
         self._disk_bytes = disk_bytes
         self._puts = 0
         self._checked_kits: set[str] = set()
+        self._hopeless_kits: set[str] = set()
         self._products = _private_folder(directory, "products", 0o700)
         self.kits = _private_folder(directory, "kits", 0o755)
         """The folder of kits, which compilers may read; None where nothing can be kept."""
@@ -140,6 +141,14 @@ class ArtifactStore:
         except OSError:
             return None
         return self.kit(key)
+
+    def give_up_kit(self, key: str) -> None:
+        """Note that this process could not make a kit: it goes without."""
+        self._hopeless_kits.add(key)
+
+    def gave_up_kit(self, key: str) -> bool:
+        """Whether this process could not make a kit."""
+        return key in self._hopeless_kits
 
     def _forget_old_kits(self) -> None:
         assert self.kits is not None

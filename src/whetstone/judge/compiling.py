@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from whetstone.judge.boxes import Boxes
 from whetstone.judge.languages import java_names
 from whetstone.judge.outcome import last_line, signal_name
 from whetstone.judge.toolchains import Toolchain
-from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, SandboxFault
+from whetstone.sandbox import Ended, Job, RunLimits, Sandbox
 from whetstone.sandbox.execute import Failed, File, made, make_job, unpacked
 
 COMPILE_LIMITS = RunLimits(cpu_s=30.0, memory_bytes=2 << 30, output_bytes=64 << 20, wall_s=120.0)
@@ -59,7 +60,7 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
             [File(names["source"], source)],
             language.keep,
             COMPILE_LIMITS,
-            environment=environment(found),
+            environment=environment(found, kit),
             space_bytes=language.compile_space_mb << 20,
         )
         answer = _run(boxes.compiler, job)
@@ -69,9 +70,14 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
     return Compiled(tuple(unpacked(products)), names)
 
 
-def environment(found: Toolchain) -> dict[str, str]:
+def environment(found: Toolchain, kit: str | None = None) -> dict[str, str]:
     """The variables for a language's tools and programs, on top of a sandbox's own."""
-    return {name: value.format(home=found.home) for name, value in found.language.environment.items()}
+    variables = found.language.environment
+    return {
+        name: value.format(home=found.home, kit=kit)
+        for name, value in variables.items()
+        if kit is not None or "{kit}" not in value
+    }
 
 
 def _names(found: Toolchain, source: bytes) -> dict[str, str]:
@@ -129,10 +135,12 @@ def _kit(boxes: Boxes, found: Toolchain) -> str | None:
     kit = found.language.kit
     if kit is None or boxes.artifacts.kits is None:
         return None
+    if kit.unless and glob.glob(os.path.join(found.home, kit.unless)):
+        return None
     commands = _filled(kit.commands, found, {}, None)
     key = _key(found, commands, json.dumps([kit.files, kit.keep]))
     folder = boxes.artifacts.kit(key)
-    if folder is None:
+    if folder is None and not boxes.artifacts.gave_up_kit(key):
         with _only_one(boxes.artifacts, key) as ours:
             if not ours:
                 return None  # another worker is at it; this program compiles without
@@ -141,7 +149,8 @@ def _kit(boxes: Boxes, found: Toolchain) -> str | None:
             with boxes.kit_builder() as sandbox:
                 products = _run(sandbox, job)
             if isinstance(products, CompileFailure):
-                raise SandboxFault(f"preparing {found.language.name}: {products.reason}")
+                boxes.artifacts.give_up_kit(key)
+                return None
             folder = boxes.artifacts.put_kit(key, unpacked(products))
     return None if folder is None else str(folder)
 

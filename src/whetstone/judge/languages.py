@@ -2,8 +2,8 @@
 
 In an entry's command lines, ``{tool[NAME]}`` is the path of a tool found on this machine, ``{home}`` the
 folder that the first tool is installed in, ``{kit}`` the folder of what the compiler prepared once (an
-argument with it is left out where there is none), ``{memory_mb}`` the memory limit, ``{stack_mb}`` and
-``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}`` the source file and
+argument or variable with it is left out where there is none), ``{memory_mb}`` the memory limit,
+``{stack_mb}`` and ``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}`` the source file and
 ``{main}`` the class that Java starts.
 """
 
@@ -20,11 +20,15 @@ PYTHON_SCIENTIFIC = "python-scientific"
 
 @dataclass(frozen=True)
 class Kit:
-    """What a compiler prepares once for all programs: ``commands`` over ``files`` make what is kept."""
+    """What a compiler prepares once for all programs: ``commands`` over ``files`` make what is kept.
+
+    There is no need for it where the pattern ``unless`` finds something in the tools' folder.
+    """
 
     files: dict[str, str]
     commands: tuple[tuple[str, ...], ...]
     keep: tuple[str, ...]
+    unless: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,13 @@ def _cpp(standard: str, *aliases: str) -> Language:
         run=("./main",),
     )
 
+
+_GO_PACKAGES = (
+    *("bufio", "bytes", "cmp", "container/heap", "container/list", "errors", "fmt", "io", "maps", "math"),
+    *("math/big", "math/bits", "math/cmplx", "math/rand", "os", "regexp", "slices", "sort", "strconv"),
+    *("strings", "sync", "text/tabwriter", "time", "unicode"),
+)
+_GO_BUILD = ("{tool[go]}", "build", "-ldflags=-s -w", "-o", "main")
 
 _LANGUAGES = (
     Language(PYTHON, ("py", "python3")),
@@ -164,12 +175,27 @@ _LANGUAGES = (
         install="Go (apt install golang-go)",
         version=("version",),
         reads=("/usr/share/go-*",),
-        compile=(("{tool[go]}", "build", "-ldflags=-s -w", "-o", "main", "{source}"),),
+        compile=((*_GO_BUILD, "{source}"),),
         keep=("main",),
+        # From 1.20 on, Go comes without its compiled library.
+        kit=Kit(
+            files={
+                "all.go": "package main\n"
+                + "".join(f'import _ "{name}"\n' for name in _GO_PACKAGES)
+                + "func main() {}\n"
+            },
+            # It wants all of its cache's folders, also the empty ones, which are not kept.
+            commands=(
+                (*_GO_BUILD, "all.go"),
+                ("/bin/sh", "-c", "for folder in .cache/go-build/??; do : > $folder/kept; done"),
+            ),
+            keep=(".cache/go-build/*/*",),
+            unless="pkg/linux_*/fmt.a",
+        ),
         run=("./main",),
         environment={
             **{"GOROOT": "{home}", "GOENV": "off", "GO111MODULE": "off", "CGO_ENABLED": "0"},
-            **{"GOFLAGS": "", "GOTOOLCHAIN": "local"},
+            **{"GOFLAGS": "", "GOTOOLCHAIN": "local", "GOCACHE": "{kit}/.cache/go-build"},
         },
         extra_memory_mb=16,
     ),

@@ -13,18 +13,19 @@ class Profile:
     """One kind of fork-server. The default one runs Python programs by forking.
 
     ``reads``: files and folders of this machine that programs see read-only, beyond the system's libraries
-    and Python's own. ``execute``: programs may execute the system's programs, what ``reads`` names and
-    their own files; the fork-server then loads little, because all of it is gone when a program is
-    executed. ``processes``: an executed program may start further processes, not only threads. ``proc``:
-    there is a /proc of the jail's own processes, where the kernel grants one (tools find their parts by
-    it). ``imports``: modules to import before the first run, beyond the standard library's, from the
-    folders ``import_from`` (put in ``sys.path``; they must be in ``reads``). ``environment``: variables on
-    top of the usual four.
+    and Python's own. ``shown_as_kit``: a folder to be read as well, which a jail shows as /kit.
+    ``execute``: programs may execute the system's programs, what ``reads`` names and their own files; the
+    fork-server then loads little, because all of it is gone when a program is executed. ``processes``: an
+    executed program may start further processes, not only threads. ``proc``: there is a /proc of the jail's
+    own processes, where the kernel grants one (tools find their parts by it). ``imports``: modules to
+    import before the first run, beyond the standard library's, from the folders ``import_from`` (put in
+    ``sys.path``; they must be in ``reads``). ``environment``: variables on top of the usual four.
     """
 
     name: str = "python"
     reads: Sequence[str] = ()
     execute: bool = False
+    shown_as_kit: str = ""
     processes: bool = False
     proc: bool = False
     imports: Sequence[str] = ()
@@ -35,7 +36,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         """ValueError for a path that is not absolute, or processes without execution."""
-        if any(not path.startswith("/") for path in self.reads):
+        if any(not path.startswith("/") for path in (*self.reads, self.shown_as_kit or "/")):
             raise ValueError(f"profile {self.name}: {self.reads} must be absolute paths")
         if self.processes and not self.execute:
             raise ValueError(f"profile {self.name}: only executed programs can be given processes")
