@@ -19,6 +19,7 @@ from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, SandboxFault, Ti
 
 HARNESS = "judge"
 _HARNESSES = {HARNESS: Path(__file__).parent / "harness" / "entry.py"}
+_COMPILER_BYTES = 256 << 20
 _KIT_BYTES = 1 << 30
 
 
@@ -77,7 +78,7 @@ class Boxes:
     @property
     def compiler(self) -> Sandbox:
         """The sandbox in which compilers run, and nothing else."""
-        return self._other(Side.TESTS, self._compiler_profile("compiler", 64 << 20))
+        return self._other(Side.TESTS, self._compiler_profile("compiler", _COMPILER_BYTES))
 
     def kit_builder(self) -> Sandbox:
         """A new sandbox, the caller's to close, in which a compiler may write what it prepares once."""
@@ -85,10 +86,10 @@ class Boxes:
         return Sandbox({}, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
 
     def _compiler_profile(self, name: str, tmp_bytes: int) -> Profile:
-        kits = [str(self.artifacts.kits)] if self.artifacts.kits else []
         return Profile(
             name,
-            reads=[*toolchain_paths(), *kits],
+            reads=toolchain_paths(),
+            shown_as_kit=str(self.artifacts.kits or ""),
             execute=True,
             processes=True,
             proc=True,

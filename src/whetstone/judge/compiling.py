@@ -16,7 +16,7 @@ from whetstone.judge.boxes import Boxes
 from whetstone.judge.languages import java_names
 from whetstone.judge.outcome import last_line, signal_name
 from whetstone.judge.toolchains import Toolchain
-from whetstone.sandbox import Ended, Job, RunLimits, Sandbox
+from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
 from whetstone.sandbox.execute import Failed, File, made, make_job, unpacked
 
 COMPILE_LIMITS = RunLimits(cpu_s=30.0, memory_bytes=2 << 30, output_bytes=64 << 20, wall_s=120.0)
@@ -55,12 +55,13 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
     key = _key(found, plain, source.hex())
     products = boxes.artifacts.get(key)
     if products is None:
+        use = language.kit.use if language.kit is not None and kit is not None else ()
         job = make_job(
-            _filled(language.compile, found, names, kit),
+            _filled((*use, *language.compile), found, names, kit),
             [File(names["source"], source)],
             language.keep,
             COMPILE_LIMITS,
-            environment=environment(found, kit),
+            environment=environment(found),
             space_bytes=language.compile_space_mb << 20,
         )
         answer = _run(boxes.compiler, job)
@@ -70,14 +71,9 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
     return Compiled(tuple(unpacked(products)), names)
 
 
-def environment(found: Toolchain, kit: str | None = None) -> dict[str, str]:
+def environment(found: Toolchain) -> dict[str, str]:
     """The variables for a language's tools and programs, on top of a sandbox's own."""
-    variables = found.language.environment
-    return {
-        name: value.format(home=found.home, kit=kit)
-        for name, value in variables.items()
-        if kit is not None or "{kit}" not in value
-    }
+    return {name: value.format(home=found.home) for name, value in found.language.environment.items()}
 
 
 def _names(found: Toolchain, source: bytes) -> dict[str, str]:
@@ -133,7 +129,9 @@ def _first_error(failed: Failed) -> str:
 def _kit(boxes: Boxes, found: Toolchain) -> str | None:
     """The folder of what the compiler prepares once; None where there is none, which costs only time."""
     kit = found.language.kit
-    if kit is None or boxes.artifacts.kits is None:
+    # Root in a user namespace is an ordinary user, who cannot enter the folder of root's kits.
+    hidden = boxes.tier is Tier.USERNS and os.geteuid() == 0
+    if kit is None or boxes.artifacts.kits is None or hidden:
         return None
     if kit.unless and glob.glob(os.path.join(found.home, kit.unless)):
         return None
@@ -152,7 +150,9 @@ def _kit(boxes: Boxes, found: Toolchain) -> str | None:
                 boxes.artifacts.give_up_kit(key)
                 return None
             folder = boxes.artifacts.put_kit(key, unpacked(products))
-    return None if folder is None else str(folder)
+    if folder is None:
+        return None
+    return str(folder) if boxes.tier is Tier.RESTRICTED else f"/kit/{folder.name}"
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 In an entry's command lines, ``{tool[NAME]}`` is the path of a tool found on this machine, ``{home}`` the
 folder that the first tool is installed in, ``{kit}`` the folder of what the compiler prepared once (an
-argument or variable with it is left out where there is none), ``{memory_mb}`` the memory limit,
-``{stack_mb}`` and ``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}`` the source file and
-``{main}`` the class that Java starts.
+argument with it is left out where there is none), ``{memory_mb}`` the memory limit,
+``{stack_mb}`` and ``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}``
+the source file and ``{main}`` the class that Java starts.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ PYTHON_SCIENTIFIC = "python-scientific"
 class Kit:
     """What a compiler prepares once for all programs: ``commands`` over ``files`` make what is kept.
 
-    There is no need for it where the pattern ``unless`` finds something in the tools' folder.
+    With a kit, ``use`` comes before the commands that compile. There is no need for one where the pattern
+    ``unless`` finds something in the tools' folder.
     """
 
     files: dict[str, str]
     commands: tuple[tuple[str, ...], ...]
     keep: tuple[str, ...]
+    use: tuple[tuple[str, ...], ...] = ()
     unless: str = ""
 
 
@@ -92,6 +94,7 @@ _GO_PACKAGES = (
     *("math/big", "math/bits", "math/cmplx", "math/rand", "os", "regexp", "slices", "sort", "strconv"),
     *("strings", "sync", "text/tabwriter", "time", "unicode"),
 )
+_GO_CACHE = ".cache/go-build"  # where Go puts it, beneath the home directory
 _GO_BUILD = ("{tool[go]}", "build", "-ldflags=-s -w", "-o", "main")
 
 _LANGUAGES = (
@@ -187,15 +190,17 @@ _LANGUAGES = (
             # It wants all of its cache's folders, also the empty ones, which are not kept.
             commands=(
                 (*_GO_BUILD, "all.go"),
-                ("/bin/sh", "-c", "for folder in .cache/go-build/??; do : > $folder/kept; done"),
+                ("/bin/sh", "-c", f"for folder in {_GO_CACHE}/??; do : > $folder/kept; done"),
             ),
-            keep=(".cache/go-build/*/*",),
+            keep=(f"{_GO_CACHE}/*/*",),
+            # The cache itself must be one that can be written to.
+            use=(("/bin/sh", "-c", f"mkdir -p {_GO_CACHE} && ln -s {{kit}}/{_GO_CACHE}/?? {_GO_CACHE}"),),
             unless="pkg/linux_*/fmt.a",
         ),
         run=("./main",),
         environment={
             **{"GOROOT": "{home}", "GOENV": "off", "GO111MODULE": "off", "CGO_ENABLED": "0"},
-            **{"GOFLAGS": "", "GOTOOLCHAIN": "local", "GOCACHE": "{kit}/.cache/go-build"},
+            **{"GOFLAGS": "", "GOTOOLCHAIN": "local"},
         },
         extra_memory_mb=16,
     ),

@@ -29,6 +29,7 @@ STREAM_NAMES = {
 # directory itself would be left behind below the mount.
 WRITABLE_PARENT = "/w"
 TMP = "/w/tmp"
+KIT = "/kit"
 # Where the new root is put together: a directory that hides nothing which is still to be bound.
 _WORK_PLACES = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp", "/proc")
 _KEPT_FLAGS = (
@@ -95,7 +96,7 @@ def enter(profile: Profile) -> None:
     home = os.path.join(python_home(), "lib")
     sources = readable_paths(profile)
     kernel.mount("none", "/", None, MS_REC | MS_PRIVATE)
-    root = _work_place([*sources, "/dev"])
+    root = _work_place([*sources, profile.shown_as_kit, "/dev"])
     kernel.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=0755")
     os.mkdir(root + WRITABLE_PARENT, 0o755)
     os.mkdir(root + TMP, 0o755)
@@ -103,6 +104,9 @@ def enter(profile: Profile) -> None:
     os.mkdir(root + "/dev", 0o755)
     for path in sources:
         _place(path, root, home)
+    if profile.shown_as_kit and os.access(profile.shown_as_kit, os.R_OK):
+        os.mkdir(root + KIT, 0o755)
+        _bind(profile.shown_as_kit, root + KIT)
     for device in DEVICES:
         os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
         kernel.mount(device, root + device, None, MS_BIND)

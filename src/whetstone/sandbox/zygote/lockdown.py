@@ -96,6 +96,8 @@ def _bind_to_files(place: Place) -> None:
         return
     rules = Ruleset()
     rules.allow_reading(jail.readable_paths(place.profile), execute=place.profile.execute)
+    if place.profile.shown_as_kit:
+        rules.allow_reading([jail.KIT if place.jailed else place.profile.shown_as_kit])
     rules.allow_devices(jail.DEVICES)
     rules.allow_everything_in(jail.WRITABLE_PARENT if place.jailed else place.directory)
     rules.restrict_self()
