@@ -7,21 +7,16 @@ texts or returned no bool; ``["broken", reason]`` when there is no ``check``, or
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
-from whetstone.judge.harness.loading import CompileFailure, describe, load_program, write_all
+from whetstone.judge.harness.loading import CompileFailure, describe, limit_digits, load_program, write_all
 from whetstone.judge.values import decode, encode
-
-# Reading a number takes time quadratic in its digits: without a bound, printing digits would stall any
-# checker that calls int(). Longer numbers are read where the problem itself has text as long.
-_INT_DIGITS = 100_000
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Call ``check(input, output, expected)`` and write what it says."""
     source, given, output, expected = decode(payload)
-    sys.set_int_max_str_digits(max(_INT_DIGITS, 2 * len(given), 2 * len(expected)))
+    limit_digits(given, expected)
     try:
         answer = _decision(load_program(source), (given, output, expected))
     except CompileFailure as error:

@@ -1,8 +1,8 @@
 """In the testing process: a problem's own ``interact`` talks to the program and decides.
 
 Writes ``[True]`` or ``[False]``; ``["ended"]`` when the program closed its output and ``interact`` did not
-catch the EOFError of ``read``; ``["raised", reason]`` for any other exception of ``interact``; ``["broken",
-reason]`` when there is none, it answers anything else, or it ran out of room.
+catch the EOFError of ``read``; ``["raised", reason]`` for any other exception of ``interact``, or when it
+returned no bool; ``["broken", reason]`` when there is none, or it ran out of room.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from whetstone.judge.harness.loading import CompileFailure, describe, load_program, write_all
+from whetstone.judge.harness.loading import CompileFailure, describe, limit_digits, load_program, write_all
 from whetstone.judge.values import decode, encode
 
 _CHUNK = 1 << 16
@@ -27,6 +27,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     if link_fd is None:
         raise ValueError("this harness needs a link")
     source, given, answer = decode(payload)
+    limit_digits(given, answer)
     try:
         said = _interact(load_program(source), given, answer, _Conversation(link_fd))
     except CompileFailure as error:
@@ -90,5 +91,5 @@ def _interact(scope: dict[str, Any], given: str, answer: str, talk: _Conversatio
     except Exception as error:
         return ["raised", describe(error)]
     if type(decided) is not bool:
-        return ["broken", f"interact() returned {type(decided).__name__}, not a bool"]
+        return ["raised", f"interact() returned {type(decided).__name__}, not a bool"]
     return [decided]

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 COMPILE_ERROR = b"compile_error"
+_INT_DIGITS = 100_000
 
 
 # Not ``__main__``: a program whose functions are tested is imported, and what it does below
@@ -47,6 +48,15 @@ def load_program(source: str, names: dict[str, object] | None = None) -> dict[st
     sys.path.insert(0, os.path.dirname(path))
     exec(code, scope)
     return scope
+
+
+def limit_digits(*texts: str) -> None:
+    """Bound the digits of a number that a checker or interactor may read.
+
+    Reading one takes time quadratic in its digits: without a bound, printing digits would stall whoever
+    calls int(). Longer numbers are read where ``texts``, the problem's own, are as long.
+    """
+    sys.set_int_max_str_digits(max(_INT_DIGITS, *(2 * len(text) for text in texts)))
 
 
 def write_all(fd: int, data: bytes) -> None:
