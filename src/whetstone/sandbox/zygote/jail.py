@@ -12,6 +12,7 @@ import sys
 
 from . import kernel
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
+from .packages import package_folders
 from .profile import Profile
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
@@ -91,6 +92,14 @@ def _place(path: str, root: str, home: str) -> None:
     _bind("./lib" if path == home else path, target)
 
 
+def _hide_packages(path: str, root: str, profile: Profile) -> None:
+    """Cover the package folders beneath ``path``, but for those of which the profile shows a part."""
+    for folder in package_folders(root + path):
+        shown = folder.removeprefix(root)
+        if not any(f"{read}/".startswith(f"{shown}/") for read in profile.reads):
+            kernel.mount("tmpfs", folder, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=0555")
+
+
 def enter(profile: Profile) -> None:
     """Build the root and move into it: in a fresh mount namespace, from within ``python_home``."""
     home = os.path.join(python_home(), "lib")
@@ -104,6 +113,8 @@ def enter(profile: Profile) -> None:
     os.mkdir(root + "/dev", 0o755)
     for path in sources:
         _place(path, root, home)
+        if not os.path.islink(path):
+            _hide_packages(path, root, profile)
     if profile.shown_as_kit and os.access(profile.shown_as_kit, os.R_OK):
         os.mkdir(root + KIT, 0o755)
         _bind(profile.shown_as_kit, root + KIT)

@@ -51,8 +51,8 @@ class Ruleset:
     def _allow(self, path: str, rights: int) -> None:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
+        except (FileNotFoundError, PermissionError):
+            return  # what we cannot reach need not be allowed
         try:
             rule = ctypes.create_string_buffer(struct.pack("=Qi", rights & self._all, fd), 12)
             arguments = (self.fd, _PATH_BENEATH, ctypes.addressof(rule))
@@ -65,6 +65,11 @@ class Ruleset:
         file_rights = _READ_FILE | (_EXECUTE if execute else 0)
         for path in paths:
             self._allow(path, file_rights | _READ_DIR if os.path.isdir(path) else file_rights)
+
+    def allow_listing(self, paths: Iterable[str]) -> None:
+        """Let directories, with all beneath, be listed, but no file in them be read."""
+        for path in paths:
+            self._allow(path, _READ_DIR)
 
     def allow_devices(self, paths: Iterable[str]) -> None:
         """Let device files be read and written."""

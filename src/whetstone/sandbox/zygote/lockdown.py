@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from . import jail, kernel, wire
 from .landlock import Ruleset, version
+from .packages import without_packages
 from .profile import Profile
 from .seccomp import EXECUTING_CALLS, STEM_CALLS, Filter, ProgramFilter, allow_list
 
@@ -95,9 +96,16 @@ def _bind_to_files(place: Place) -> None:
     if place.jailed and not version():
         return
     rules = Ruleset()
-    rules.allow_reading(jail.readable_paths(place.profile), execute=place.profile.execute)
-    if place.profile.shown_as_kit:
-        rules.allow_reading([jail.KIT if place.jailed else place.profile.shown_as_kit])
+    profile = place.profile
+    # Links resolved: a rule for one would let all be read that it leads to.
+    for path in dict.fromkeys(map(os.path.realpath, jail.readable_paths(profile))):
+        readable, listed = without_packages(path)
+        rules.allow_reading(readable, execute=profile.execute)
+        rules.allow_listing(listed)
+    rules.allow_reading(profile.reads, execute=profile.execute)  # some packages may be among them
+    rules.allow_listing(profile.import_from)
+    if profile.shown_as_kit:
+        rules.allow_reading([jail.KIT if place.jailed else profile.shown_as_kit])
     rules.allow_devices(jail.DEVICES)
     rules.allow_everything_in(jail.WRITABLE_PARENT if place.jailed else place.directory)
     rules.restrict_self()

@@ -19,7 +19,7 @@ class Profile:
     executed program may start further processes, not only threads. ``proc``: there is a /proc of the jail's
     own processes, where the kernel grants one (tools find their parts by it). ``imports``: modules to
     import before the first run, beyond the standard library's, from the folders ``import_from`` (put in
-    ``sys.path``; they must be in ``reads``). ``environment``: variables on top of the usual four.
+    ``sys.path``; what is imported must be in ``reads``). ``environment``: variables on top of the usual four.
     """
 
     name: str = "python"
