@@ -55,6 +55,7 @@ def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
 
 def _make(commands: list[list[str]], keep: list[str], result_fd: int) -> NoReturn:
     """Run commands until one fails, and hand out what they made, or what the one that failed said."""
+    os.setpgid(0, 0)  # where there is no pid namespace, the fork-server ends the group
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     log = os.open("log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for argv in commands:

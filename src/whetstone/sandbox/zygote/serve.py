@@ -105,6 +105,9 @@ def _attend(server: Server, poller: select.poll, pid: int, number: int) -> None:
                 poller.unregister(wire.CONTROL_FD)
                 os.kill(pid, signal.SIGKILL)  # the driving process is gone: nothing of it may stay
     os.close(pidfd)
+    if server.place.profile.processes and not server.place.jailed:
+        with contextlib.suppress(OSError):  # it leads no group
+            os.killpg(pid, signal.SIGKILL)  # before it is reaped: its number is still its own
     _, status, usage = os.wait4(pid, 0)
     _end_processes(server)
     server.tmp.clear()

@@ -1,0 +1,116 @@
+"""Executing programs: what a profile allows, what a compiler's run hands out, and that nothing stays."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from whetstone.sandbox import Ended, Job, Profile, RunLimits, Sandbox, Tier, supervise
+from whetstone.sandbox.execute import (
+    Failed,
+    File,
+    NotExecuted,
+    execute_job,
+    fault,
+    made,
+    make_job,
+    unpacked,
+)
+from whetstone.sandbox.script import script_job
+
+LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
+SHELL = ["/bin/sh", "-c"]
+
+
+@pytest.fixture(scope="module")
+def compiler(tier: Tier) -> Iterator[Sandbox]:
+    profile = Profile("compiler", execute=True, processes=True, proc=True)
+    with Sandbox({}, profile=profile, tier=tier) as sandbox:
+        yield sandbox
+
+
+def test_files_arguments_and_environment_reach_an_executed_program(compiler: Sandbox) -> None:
+    script = File("tool", b'#!/bin/sh\necho "$1 $WORD $(cat in/text) $(cat)"\n')
+    files = [script, File("in/text", b"file"), File("empty/", b"")]
+    job = execute_job(["./tool", "argument"], files, LIMITS, environment={"WORD": "word"}, stdin=b"input")
+    result = compiler.run(job)
+    assert (result.stdout, result.stderr, fault(result.result)) == (b"argument word file input\n", b"", None)
+
+
+def test_what_cannot_be_executed_is_a_fault_and_no_exit(compiler: Sandbox) -> None:
+    assert "no-such" in (fault(compiler.run(execute_job(["/no-such"], [], LIMITS)).result) or "")
+    with pytest.raises(NotExecuted, match="no-such"):
+        made(compiler.run(make_job([["/no-such"]], [], ["x"], LIMITS)).result)
+
+
+def test_products_come_out_as_they_were_made(compiler: Sandbox) -> None:
+    command = [*SHELL, "mkdir -p a/b && tr a-z A-Z < in > a/b/x.out && cp in y.out && ln -s in z.out"]
+    products = made(compiler.run(make_job([command], [File("in", b"te\0xt")], ["*.out"], LIMITS)).result)
+    assert isinstance(products, bytes)
+    assert unpacked(products) == [File("a/b/x.out", b"TE\0XT"), File("y.out", b"te\0xt")]
+
+
+def test_the_first_command_that_fails_ends_the_job_and_is_quoted(compiler: Sandbox) -> None:
+    commands = [[*SHELL, "true"], [*SHELL, "echo what is wrong >&2; exit 3"], [*SHELL, "touch never"]]
+    assert made(compiler.run(make_job(commands, [], ["*"], LIMITS)).result) == Failed(3, "what is wrong\n")
+
+
+def test_a_limit_ends_all_processes_of_a_command(compiler: Sandbox) -> None:
+    """The next run finds the directory its own, whatever the processes of the last would still write."""
+    spin = [*SHELL, "(while :; do sleep 0.02; echo > late; done) & sleep 60"]
+    limits = RunLimits(5.0, 512 << 20, 1 << 20, wall_s=0.3)
+    assert compiler.run(make_job([spin], [], ["x"], limits)).ended is Ended.WALL_LIMIT
+    time.sleep(0.1)
+    look = [*SHELL, "sleep 0.2; test ! -e late"]
+    assert isinstance(made(compiler.run(make_job([look], [], ["x"], LIMITS)).result), bytes)
+
+
+def test_python_programs_execute_nothing(sandbox: Sandbox) -> None:
+    source = b"import os\ntry: os.execv('/bin/true', ['true'])\nexcept OSError as e: print('refused')"
+    assert sandbox.run(script_job(source, LIMITS)).stdout == b"refused\n"
+
+
+def test_arguments_and_files_reach_a_python_program(sandbox: Sandbox) -> None:
+    source = b"import sys, os\nprint(sys.argv[1:], open('in/a').read(), os.listdir('empty'), input())"
+    files = {"in/a": b"text", "empty/": b""}
+    result = sandbox.run(script_job(source, LIMITS, stdin=b"line", args=["x", "y"], files=files))
+    assert result.stdout == b"['x', 'y'] text [] line\n", result.stderr
+
+
+@pytest.mark.parametrize("source", [b"\0", b'\0{"arguments": [], "files": [], "source": 0}\nprint(1)'])
+def test_a_source_that_looks_like_a_request_is_a_source(sandbox: Sandbox, source: bytes) -> None:
+    result = sandbox.run(script_job(source, LIMITS))
+    assert (result.result, result.stdout) == (b"compile_error", b"")
+
+
+def test_a_link_is_standard_input_and_output(sandbox: Sandbox, compiler: Sandbox) -> None:
+    asks = b"print('hello', flush=True)\nassert input() == 'HELLO'\nopen('done', 'w')"
+    answers = "read line; echo $line | tr a-z A-Z"
+    near, far = socket.socketpair()
+    leader = sandbox.start(script_job(asks, LIMITS, link=near.detach()))
+    partner = compiler.start(execute_job([*SHELL, answers], [], LIMITS, link=far.detach()))
+    first, second = supervise([leader, partner])
+    assert (first.exit_code, second.exit_code) == (0, 0), (first.stderr, second.stderr)
+
+
+def test_profiles_name_absolute_paths() -> None:
+    with pytest.raises(ValueError, match="absolute"):
+        Profile("p", reads=["relative"])
+
+
+def test_a_folder_that_a_profile_names_is_readable_and_nothing_beside_it(tier: Tier) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        for name in ("seen", "unseen"):
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "file").write_text(name)
+        source = f"print(open('{folder}/seen/file').read())\nopen('{folder}/unseen/file')".encode()
+        with Sandbox({}, profile=Profile("reader", reads=[f"{folder}/seen"]), tier=tier) as sandbox:
+            result = sandbox.run(Job("script", source, LIMITS))
+    assert result.stdout == b"seen\n"
+    assert result.exit_code == 1
