@@ -8,9 +8,9 @@ taken out of ``sys.modules`` again: a program finds no trace of them there.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 _Main = Callable[[bytes, int, int | None], None]
@@ -18,11 +18,12 @@ _NAMES = ("call", "checker", "interactor", "program", "shared", "tests")
 
 
 def _load() -> dict[bytes, _Main]:
-    here = Path(__file__).resolve().parent
+    here = os.path.dirname(os.path.realpath(__file__))
+    above = os.path.dirname(here)
     packages = ("whetstone", "whetstone.judge", "whetstone.judge.harness")
-    for name, folder in zip(packages, (here.parents[1], here.parent, here), strict=True):
+    for name, folder in zip(packages, (os.path.dirname(above), above, here), strict=True):
         package = ModuleType(name)
-        package.__path__ = [str(folder)]
+        package.__path__ = [folder]
         sys.modules[name] = package
     mains = {name.encode(): importlib.import_module(f"{packages[-1]}.{name}").main for name in _NAMES}
     for name in [name for name in sys.modules if name.partition(".")[0] == "whetstone"]:

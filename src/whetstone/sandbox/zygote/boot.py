@@ -3,13 +3,12 @@
 REQUEST is JSON: ``{"tier", "directory", "control": fd, "profile": {...}, "harnesses": [[name, path], ...]}``.
 """
 
+import _socket
 import importlib.util
 import json
 import os
 import resource
-import socket
 import sys
-from pathlib import Path
 
 PACKAGE = "_whetstone_zygote"
 
@@ -24,9 +23,9 @@ def raise_stack_limit() -> None:
 
 def load_package() -> None:
     """Make this folder importable under a private name, without its parent's."""
-    folder = Path(__file__).resolve().parent
+    folder = os.path.dirname(os.path.realpath(__file__))
     spec = importlib.util.spec_from_file_location(
-        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        PACKAGE, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
     assert spec is not None
     assert spec.loader is not None
@@ -39,7 +38,7 @@ def main() -> None:
     raise_stack_limit()
     load_package()
     request = json.loads(sys.argv[1])
-    control = socket.socket(fileno=request.pop("control"))
+    control = _socket.socket(fileno=request.pop("control"))
     harnesses = request.pop("harnesses")
     start = importlib.import_module(f"{PACKAGE}.start")
     start.start(control, request, harnesses)

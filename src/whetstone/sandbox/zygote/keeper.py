@@ -7,8 +7,8 @@ No run's data comes here.
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -19,7 +19,7 @@ _MAX_TEXT = 500
 
 
 def keep(
-    stem: int, requests: socket.socket, renew: Callable[[], None], clean_up: Callable[[], None]
+    stem: int, requests: _socket.socket, renew: Callable[[], None], clean_up: Callable[[], None]
 ) -> NoReturn:
     """Serve the stem until it ends, then clean up and leave."""
     while requests.recv(1) == RENEW:

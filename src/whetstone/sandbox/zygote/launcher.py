@@ -8,8 +8,8 @@ no signal from within reaches it.
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
@@ -97,7 +97,7 @@ def _enter_namespaces(tier: str) -> int | None:
     return uid
 
 
-def enter(request: Request) -> tuple[Place, socket.socket, Mappings]:
+def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
     """Move into the place from which runs are forked. Only the stem returns; the keeper never does.
 
     Also returns the stem's end of a socket to the keeper, which can renew the directory where ``jailed``,
@@ -108,7 +108,7 @@ def enter(request: Request) -> tuple[Place, socket.socket, Mappings]:
     owner = (uid, uid) if uid is not None else (os.getuid(), os.getgid())
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
     kernel.drop_bounding_set()
-    requests, theirs = socket.socketpair()
+    requests, theirs = _socket.socketpair()
     pid = os.fork()
     if pid:
         _become_keeper(pid, requests, request, owner)
@@ -125,14 +125,14 @@ def enter(request: Request) -> tuple[Place, socket.socket, Mappings]:
 
 def _settle_in_jail(profile: Profile, owner: tuple[int, int]) -> None:
     try:
-        socket.sethostname("sandbox")
+        _socket.sethostname("sandbox")
         jail.enter(profile)
     except OSError as error:
         raise kernel.refused_by("new root", error) from None
     jail.mount_tmp(profile.tmp_bytes, *owner, execute=profile.execute)
 
 
-def _become_keeper(stem: int, requests: socket.socket, request: Request, owner: tuple[int, int]) -> NoReturn:
+def _become_keeper(stem: int, requests: _socket.socket, request: Request, owner: tuple[int, int]) -> NoReturn:
     """Give up what the keeper does not need, and keep until the stem ends."""
     os.chdir("/")
     os.dup2(requests.fileno(), 0)
@@ -152,7 +152,7 @@ def _become_keeper(stem: int, requests: socket.socket, request: Request, owner: 
         renew = partial(jail.renew_tmp, profile.tmp_bytes, *owner, execute=profile.execute)
     else:
         clean_up = partial(scratch.remove_directory, request.directory)
-    keeper.keep(stem, socket.socket(fileno=0), renew, clean_up)
+    keeper.keep(stem, _socket.socket(fileno=0), renew, clean_up)
 
 
 def _nothing() -> None:

@@ -7,13 +7,14 @@ the fork and the program calls few functions, and those that it calls are the C 
 from __future__ import annotations
 
 import _random
+import _socket
 import contextlib
 import importlib
 import os
 import random
 import select
 import signal
-import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -24,7 +25,7 @@ from .seccomp import ProgramFilter
 from .tmp_dir import PrivateDirectory, PrivateMount
 
 CONFINED = b"."
-_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * wire.MOST_FDS)
+_ANCILLARY_BYTES = _socket.CMSG_SPACE(4 * wire.MOST_FDS)
 # The generator behind the functions of ``random``, seeded without their Python code.
 _generator: Any = random.getrandbits.__self__
 _reseed = _random.Random.seed
@@ -40,7 +41,7 @@ _PIDFD_FD = 0
 class Server:
     """What the loop works with. Its descriptors have the numbers in ``wire``."""
 
-    control: socket.socket
+    control: _socket.socket
     place: lockdown.Place
     tmp: PrivateDirectory | PrivateMount
     program_filter: ProgramFilter
@@ -119,11 +120,12 @@ def _attend(server: Server, poller: select.poll, pid: int, number: int) -> None:
         server.control.send(report if confined else report + said)
 
 
-def _answer(control: socket.socket, pidfd: int) -> bool:
+def _answer(control: _socket.socket, pidfd: int) -> bool:
     """Answer one question; False when the driving process has closed its end."""
     packet = control.recv(wire.MAX_PACKET)
     if packet[:1] == wire.PIDFD:
-        socket.send_fds(control, [packet], [pidfd])
+        rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, _PIDFD_FD.to_bytes(4, sys.byteorder))
+        control.sendmsg([packet], [rights])
     return bool(packet)
 
 

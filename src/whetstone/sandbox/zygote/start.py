@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _socket
 import fcntl
 import importlib
 import importlib.util
 import os
 import signal
-import socket
 import sys
 from typing import Any
 
@@ -18,7 +18,7 @@ from .seccomp import ProgramFilter
 from .tmp_dir import PrivateDirectory, PrivateMount
 
 
-def start(control: socket.socket, request: dict[str, Any], harnesses: list[tuple[str, str]]) -> None:
+def start(control: _socket.socket, request: dict[str, Any], harnesses: list[tuple[str, str]]) -> None:
     """Become a fork-server on ``control``; the first message says READY, or REFUSED and the step."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
@@ -39,7 +39,7 @@ def start(control: socket.socket, request: dict[str, Any], harnesses: list[tuple
 
 
 def _prepare(
-    control: socket.socket, request: launcher.Request, harnesses: list[tuple[str, str]]
+    control: _socket.socket, request: launcher.Request, harnesses: list[tuple[str, str]]
 ) -> serve.Server:
     # Before the host's files go out of sight.
     mains = [_load_harness(name, path) for name, path in harnesses]
@@ -78,7 +78,7 @@ def _load_harness(name: str, path: str) -> Harness:
     return main
 
 
-def _place_descriptors(control: socket.socket, requests: socket.socket) -> socket.socket:
+def _place_descriptors(control: _socket.socket, requests: _socket.socket) -> _socket.socket:
     """Give our descriptors the numbers that ``wire`` says, and close all others but the standard ones."""
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -92,4 +92,4 @@ def _place_descriptors(control: socket.socket, requests: socket.socket) -> socke
         os.dup2(fd, number, inheritable=False)
     os.closerange(wire.RESULT_FD, wire.LOG_FD)
     os.closerange(wire.LOG_FD + 1, 1 << 30)
-    return socket.socket(fileno=wire.CONTROL_FD)
+    return _socket.socket(fileno=wire.CONTROL_FD)
