@@ -10,6 +10,7 @@ import socket
 from typing import Any
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
+from whetstone.judge.languages import PYTHON, PYTHON_SCIENTIFIC
 from whetstone.judge.names import test_names
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
 from whetstone.judge.shared_interpreter import judge_shared, needs_one_interpreter
@@ -89,7 +90,9 @@ def _breaks_the_test(boxes: Boxes, problem: Problem, unit: dict[str, Any], sourc
     Then it is the program's doing (a test that imports the module which the program names), and no way
     out of a verdict. Without a reference there is no such evidence.
     """
-    reference = next((r.source for r in problem.references if r.language == "python"), None)
+    reference = next(
+        (r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC)), None
+    )
     if reference is None or _outcome(_run_pair(boxes, problem, unit, source)[0])[0] not in _UNDECIDED:
         return False
     return _passes(_run_pair(boxes, problem, unit, reference)[0])
@@ -107,7 +110,7 @@ def _unit(problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
     elif tests.asserts:
         kind, code = "asserts", tests.asserts[number]
     assert code is not None
-    references = tuple(r.source for r in problem.references if r.language == "python")
+    references = tuple(r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC))
     names = test_names(f"{tests.setup}\n{code}", tests.entry_point, references)
     return {
         "kind": kind,
