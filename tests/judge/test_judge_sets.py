@@ -27,9 +27,10 @@ def problems() -> list[Problem]:
 
 def test_every_reference_solution_is_accepted(judge: Judge, problems: list[Problem]) -> None:
     assert len(problems) == 591
-    judged = judge.judge_many((problem, problem.references[0]) for problem in problems)
+    judged = list(judge.judge_many((problem, problem.references[0]) for problem in problems))
     refused = {p.id: (j.verdict, j.reason) for p, j in zip(problems, judged, strict=True) if not j.accepted}
     assert refused == {}
+    assert [p.id for p, j in zip(problems, judged, strict=True) if j.shared_interpreter] == []
 
 
 def test_no_mutant_that_its_own_test_refutes_is_accepted(judge: Judge, problems: list[Problem]) -> None:
