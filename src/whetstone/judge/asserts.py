@@ -12,7 +12,15 @@ from typing import Any
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.languages import PYTHON, PYTHON_SCIENTIFIC
 from whetstone.judge.names import test_names
-from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, judge_failure, limit_exceeded, run_limits
+from whetstone.judge.outcome import (
+    COMPILE_ERROR,
+    case,
+    crashed,
+    judge_failure,
+    limit_exceeded,
+    outlasting,
+    run_limits,
+)
 from whetstone.judge.shared_interpreter import judge_shared, needs_one_interpreter
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import AssertTests, Problem
@@ -163,9 +171,7 @@ def _run_pair(
 
 
 def _with_wall(limits: RunLimits, program: RunLimits) -> RunLimits:
-    """Wait a little longer than for the program, so that its limit is the one that is seen."""
-    wall_s = program.wall_s if program.wall_s is not None else 10 + 10 * program.cpu_s
-    return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, wall_s + 5)
+    return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, outlasting(program))
 
 
 def _outcome(tested: RunResult) -> tuple[str, str, bool]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.languages import language_named
-from whetstone.judge.outcome import case, judge_failure, run_limits, storable
+from whetstone.judge.outcome import case, judge_failure, outlasting, run_limits, storable
 from whetstone.judge.protocols import Decision, Said, decision_of
 from whetstone.judge.relay import Relay
 from whetstone.judge.runnable import CompileFailure, Runnable, prepare
@@ -84,7 +84,7 @@ def _interactor_job(
         _INTERACTOR_CPU_S,
         int(_INTERACTOR_MEMORY_MB * (1 << 20)),
         bounds.output_bytes,
-        _wall_s(bounds) + 5.0,
+        outlasting(bounds),
     )
     if isinstance(interactor, PythonInteractor):
         payload = encode([interactor.source, test.input, test.answer])
@@ -101,10 +101,6 @@ def _interactor_job(
         return runnable.job(limits, args=("input.txt", "log.txt", "answer.txt"), files=files, link=link)
     files["feedback/"] = b""
     return runnable.job(limits, args=("input.txt", "answer.txt", "feedback/"), files=files, link=link)
-
-
-def _wall_s(limits: RunLimits) -> float:
-    return 10.0 + 10.0 * limits.cpu_s if limits.wall_s is None else limits.wall_s
 
 
 def _run_both(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from whetstone.sandbox import Ended, RunLimits, RunResult
+from whetstone.sandbox.run import MOST_STARVED
 from whetstone.verdict import CaseJudgement, Verdict
 
 COMPILE_ERROR = b"compile_error"
@@ -71,6 +72,16 @@ def last_line(stderr: bytes) -> str:
 def judge_failure(reason: str) -> CaseJudgement:
     """A case that could not be judged."""
     return CaseJudgement(Verdict.JUDGE_ERROR, reason=storable(reason))
+
+
+def outlasting(limits: RunLimits) -> float:
+    """The wall clock limit of a run that waits for one with ``limits``, so that the other's is the one seen.
+
+    Time without a core does not count for the other, up to some times its limit; the run that waits for
+    it is not without a core.
+    """
+    wall_s = 10.0 + 10.0 * limits.cpu_s if limits.wall_s is None else limits.wall_s
+    return wall_s * (1.0 + MOST_STARVED) + 5.0
 
 
 def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:
