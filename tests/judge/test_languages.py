@@ -182,6 +182,16 @@ def test_functions_are_called_in_python_alone(judge: Judge) -> None:
     [
         ("public class Main { public static void main(String[] a) {} }", "Main.java", "Main"),
         ("class Edge {} public class Solve { static void main(String[] a) {} }", "Solve.java", "Solve"),
+        ("class A { public static class N {} void main() {} }", "Main.java", "A"),
+        (
+            'class A { String s = "class X { // {"; char c = \'"\'; } class B { void main() {} }',
+            "Main.java",
+            "B",
+        ),
+        ("/* class X", "Main.java", "Main"),
+        ("public final " * 100_000, "Main.java", "Main"),
+        ("/*" * 500_000, "Main.java", "Main"),
+        ('"' * 500_001 + "{" * 500_000, "Main.java", "Main"),
         ("class A { } class B { public static void main(String[] a) {} }", "Main.java", "B"),
         (
             "// public class No {}\npackage x.y; public final class Yes { void main() {} }",

@@ -50,11 +50,11 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
     """Compile ``source``, or find what was made of it before. Raises SandboxFault if it cannot be tried."""
     language = found.language
     names = _names(found, source)
-    kit = _kit(boxes, found)
     plain = _filled(language.compile, found, names, None)
     key = _key(found, plain, source.hex())
     products = boxes.artifacts.get(key)
     if products is None:
+        kit = _kit(boxes, found)
         use = language.kit.use if language.kit is not None and kit is not None else ()
         job = make_job(
             _filled((*use, *language.compile), found, names, kit),

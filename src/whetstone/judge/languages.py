@@ -253,23 +253,24 @@ def language_of_file(name: str) -> str | None:
     return found.name if found else None
 
 
-_JAVA_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_JAVA_TYPE = re.compile(
-    r"\b(public\s+)?(?:(?:final|abstract|strictfp)\s+)*(?:class|record|enum|interface)\s+(\w+)"
+# One pass over the source, which may be hostile: no pattern here is tried twice over the same text.
+_JAVA_TOKEN = re.compile(
+    r"""/\*.*?(?:\*/|\Z)|//[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[\w.]+|[{}(]""", re.DOTALL
 )
-_JAVA_PACKAGE = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.MULTILINE)
-_JAVA_MAIN = re.compile(r"\bvoid\s+main\s*\(")
+_JAVA_MODIFIERS = {"final", "abstract", "strictfp", "sealed"}
 
 
 def java_names(source: str) -> tuple[str, str]:
-    """The file that a Java source must be in, and the class to start: the one whose body has ``main``."""
-    text = _JAVA_COMMENT.sub(" ", source)
-    types: list[tuple[int, str, bool]] = [
-        (found.start(), found[2], bool(found[1])) for found in _JAVA_TYPE.finditer(text)
-    ]
-    public = next((name for _, name, is_public in types if is_public), "")
-    main = _JAVA_MAIN.search(text)
-    holders = [name for at, name, _ in types if main is None or at < main.start()]
-    start = "Main" if "Main" in holders else public if public in holders else (holders or ["Main"])[-1]
-    package = _JAVA_PACKAGE.search(text)
-    return f"{public or 'Main'}.java", f"{package[1]}.{start}" if package else start
+    """The file that a Java source must be in, and the class to start: the outer one that has ``main``."""
+    words = [token for token in _JAVA_TOKEN.findall(source) if token[0] not in "/\"'"]
+    package = words[1] + "." if words[:1] == ["package"] and len(words) > 1 else ""
+    public, latest, start, depth, is_public = "", "", "", 0, False
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        if word in {"class", "record", "enum", "interface"} and depth == 0:
+            latest = after
+            public = public or (after if is_public else "")
+        elif (before, word, after) == ("void", "main", "("):
+            start = start or latest
+        depth += (word == "{") - (word == "}")
+        is_public = word == "public" or (is_public and word in _JAVA_MODIFIERS)
+    return f"{public or 'Main'}.java", package + (start or public or "Main")
