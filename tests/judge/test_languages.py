@@ -29,11 +29,12 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
             yield judge
 
 
-def needs(*names: str) -> None:
-    """Skip where a language's tools are missing."""
-    for name in names:
-        if not runs_here(name):
-            pytest.skip(f"no {name} on this machine: {LANGUAGES[name].install}")
+def needs(name: str, judge: Judge | None = None) -> None:
+    """Skip where a language's tools are missing, or the judge's tier cannot hold its programs."""
+    if not runs_here(name):
+        pytest.skip(f"no {name} on this machine: {LANGUAGES[name].install}")
+    if judge is not None and not runs_here(name, judge.isolation):
+        pytest.skip(f"programs in {name} start processes, which the tier {judge.isolation} does not bound")
 
 
 def stdin_problem(*cases: tuple[str, str], limits: Limits = GENEROUS) -> Problem:
@@ -50,7 +51,7 @@ def judged(
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
     """Fast input, a megabyte of output, recursion as deep as memory allows, and threads."""
-    needs(language)
+    needs(language, judge)
     count = 2_000 if language == "bash" else 100_000
     depth = DEPTH.get(language, 1_000_000)
     numbers = "".join(f"{i}\n" for i in range(count))
@@ -68,7 +69,7 @@ def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
 
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
-    needs(language)
+    needs(language, judge)
     small = Limits(cpu_s=0.3, memory_mb=128, output_mb=1)
     cases = [("crash 0\n", ""), ("spin 0\n", ""), ("flood 40000\n", ""), ("sum 0\n", "7\n")]
     found = judged(judge, language, PROGRAMS[language], *cases, limits=small)
@@ -83,7 +84,7 @@ def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
 
 @pytest.mark.parametrize("language", BROKEN)
 def test_what_does_not_compile_says_where(judge: Judge, language: str) -> None:
-    needs(language)
+    needs(language, judge)
     judgement = judged(judge, language, BROKEN[language])
     assert judgement.verdict is Verdict.COMPILE_ERROR
     assert "missing" in judgement.reason or "rror" in judgement.reason
@@ -298,7 +299,7 @@ def test_a_program_leaves_nothing_for_the_next_one(judge: Judge) -> None:
 
 
 def test_processes_of_a_script_end_with_it(judge: Judge) -> None:
-    needs("bash")
+    needs("bash", judge)
     source = "(while :; do sleep 0.01; echo late > late; done) >/dev/null 2>&1 &\nsleep 0.05\necho done"
     judgement = judged(judge, "bash", source, ("", "done\n"), ("", "done\n"))
     assert judgement.accepted, judgement.reason
