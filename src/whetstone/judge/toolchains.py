@@ -72,6 +72,13 @@ def check_tier(language: Language, isolation: str, whose: str) -> None:
             f"{whose} is in `{language.name}`, whose programs start processes: isolation tier `{isolation}` "
             "cannot bound them. Run the judge as root."
         )
+    if isolation == Tier.USERNS.label and os.geteuid() == 0:  # the tier sheds root before it looks for them
+        for path in filter(None, map(_executable, language.tools)):
+            if not _open_to_all(path):
+                raise UserError(
+                    f"{whose} is in `{language.name}`, but isolation tier `{isolation}` gives up root, and "
+                    f"only root can reach {path}. Install {language.install} for all users."
+                )
 
 
 def runs_here(name: str, isolation: str = "") -> bool:
