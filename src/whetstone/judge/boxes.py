@@ -2,7 +2,8 @@
 
 Programs and test code never share a fork-server, so that no memory is shared. On either side Python
 programs, Python programs that need the scientific packages, and executed programs have one each; compilers
-have one where no program ever runs.
+have one where no program ever runs. Where program and test code must share an interpreter, they have a
+fork-server apart from both.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from whetstone.judge.scientific import needs_scientific, scientific_profile
 from whetstone.judge.toolchains import toolchain_paths
 from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, SandboxFault, Tier
 
-HARNESS = "judge"
-_HARNESSES = {HARNESS: Path(__file__).parent / "harness" / "entry.py"}
+_ENTRY = Path(__file__).parent / "harness" / "entry.py"
 _COMPILER_BYTES = 256 << 20
 _KIT_BYTES = 1 << 30
 
@@ -30,13 +30,26 @@ class Side(StrEnum):
     """The program to be judged."""
     TESTS = "tests"
     """What judges it: test code, checkers, interactors."""
+    SHARED = "shared"
+    """Both in one interpreter."""
+
+
+# The entry loads what it is called by: see there.
+_SIDES = {
+    "call": Side.PROGRAM,
+    "program": Side.PROGRAM,
+    "checker": Side.TESTS,
+    "interactor": Side.TESTS,
+    "tests": Side.TESTS,
+    "shared": Side.SHARED,
+}
 
 
 def harness_job(
     name: str, payload: bytes, limits: RunLimits, *, stdin: bytes = b"", link: int | None = None
 ) -> Job:
-    """A job for one of the judge's harnesses: ``call``, ``checker``, ``program`` or ``tests``."""
-    return Job(HARNESS, name.encode() + b"\n" + payload, limits, stdin, link)
+    """A job for one of the judge's harnesses, by its module's name, in a sandbox of the harness's side."""
+    return Job(_SIDES[name], name.encode() + b"\n" + payload, limits, stdin, link)
 
 
 class Boxes:
@@ -48,7 +61,9 @@ class Boxes:
         When ``stop_fd`` becomes readable, whatever runs is ended and Stopped raised.
         """
         self._stop_fd = stop_fd
-        self.programs = Sandbox(_HARNESSES, tier=tier, minimum_tier=minimum_tier, stop_fd=stop_fd)
+        self.programs = Sandbox(
+            {Side.PROGRAM.value: _ENTRY}, tier=tier, minimum_tier=minimum_tier, stop_fd=stop_fd
+        )
         self.artifacts = ArtifactStore.of_user()
         self.proved: set[str] = set()
         """Languages in which a program was seen to compile and run here."""
@@ -59,16 +74,11 @@ class Boxes:
         """The isolation that holds the programs, and everything else."""
         return self.programs.tier
 
-    @property
-    def tests(self) -> Sandbox:
-        """The sandbox for test code and checkers in Python."""
-        return self._other(Side.TESTS, Profile())
-
     def python(self, side: Side, *sources: str) -> Sandbox:
         """The sandbox for Python code: with the scientific packages loaded if a source imports one."""
         if needs_scientific(sources):
             return self._other(side, scientific_profile())
-        return self.programs if side is Side.PROGRAM else self.tests
+        return self.programs if side is Side.PROGRAM else self._other(side, Profile())
 
     def native(self, side: Side, *, processes: bool) -> Sandbox:
         """The sandbox in which executed programs run, with threads alone or with ``processes``."""
@@ -99,7 +109,7 @@ class Boxes:
     def _other(self, side: Side, profile: Profile) -> Sandbox:
         found = self._others.get((side, profile.name))
         if found is None:
-            harnesses = {} if profile.execute else _HARNESSES
+            harnesses = {} if profile.execute else {side.value: _ENTRY}
             try:
                 found = Sandbox(harnesses, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
             except SandboxUnavailable as error:  # the tier did start: this machine is in trouble

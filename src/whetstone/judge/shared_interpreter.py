@@ -57,11 +57,11 @@ def _fingerprint(problem: Problem) -> bytes:
 
 
 def judge_shared(boxes: Boxes, problem: Problem, unit: dict[str, Any], source: str) -> CaseJudgement:
-    """Run a unit and ``source`` in one interpreter, where programs run. Raises SandboxFault."""
+    """Run a unit and ``source`` in one interpreter. Raises SandboxFault."""
     limits = problem.limits
     number = os.urandom(16)
     payload = encode([number, source, unit])
-    sandbox = boxes.python(Side.PROGRAM, source, unit["setup"], unit["code"])
+    sandbox = boxes.python(Side.SHARED, source, unit["setup"], unit["code"])
     job = harness_job("shared", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
     judged = _judgement(sandbox.run(job), number)
     return msgspec.structs.replace(judged, shared_interpreter=True)

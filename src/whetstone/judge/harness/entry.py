@@ -3,6 +3,9 @@
 The fork-server has no packages, only the standard library. So the modules beside this file are imported
 under their own names from bare packages made here, without the ``__init__`` of the real ones, and are then
 taken out of ``sys.modules`` again: a program finds no trace of them there.
+
+What is loaded here, every fork copies the tables of. So a sandbox loads only what its side needs, which the
+name says under which it loads this file.
 """
 
 from __future__ import annotations
@@ -14,10 +17,14 @@ from collections.abc import Callable
 from types import ModuleType
 
 _Main = Callable[[bytes, int, int | None], None]
-_NAMES = ("call", "checker", "interactor", "program", "shared", "tests")
+_SIDES = {
+    "program": ("call", "program"),
+    "tests": ("checker", "interactor", "tests"),
+    "shared": ("shared",),
+}
 
 
-def _load() -> dict[bytes, _Main]:
+def _load(names: tuple[str, ...]) -> dict[bytes, _Main]:
     here = os.path.dirname(os.path.realpath(__file__))
     above = os.path.dirname(here)
     packages = ("whetstone", "whetstone.judge", "whetstone.judge.harness")
@@ -25,13 +32,13 @@ def _load() -> dict[bytes, _Main]:
         package = ModuleType(name)
         package.__path__ = [folder]
         sys.modules[name] = package
-    mains = {name.encode(): importlib.import_module(f"{packages[-1]}.{name}").main for name in _NAMES}
+    mains = {name.encode(): importlib.import_module(f"{packages[-1]}.{name}").main for name in names}
     for name in [name for name in sys.modules if name.partition(".")[0] == "whetstone"]:
         del sys.modules[name]
     return mains
 
 
-_MAINS = _load()
+_MAINS = _load(_SIDES[__name__.rpartition("_")[2]])
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
