@@ -196,11 +196,14 @@ class JudgeSection(Section):
 
     max_cases: training judges at most so many of a problem's cases, 0 for all: a seeded subset, the same for
         all replies to a prompt, and another one when the problem comes again. Evaluation judges all.
+    fork_per_case: false runs the cases of a Python program in one process: several times cheaper, but what
+        one case leaves behind the next one finds.
     """
 
     workers: Natural = 0
     minimum_tier: Literal["root", "userns", "restricted"] = "restricted"
     max_cases: Natural = 0
+    fork_per_case: bool = True
 
 
 class Recipe(Section):

@@ -27,7 +27,8 @@ class CaseJudgement(Struct, frozen=True):
     ``cpu_s`` is user plus system time of the program's processes, ``peak_bytes`` their largest
     resident size; ``index`` is the case's place in the problem; ``shared_interpreter``
     says that test code and program had to share a process. Cases that were not run, because an
-    earlier one failed or because they are not in the subset asked for, have no entry.
+    earlier one failed or because they are not in the subset asked for, have no entry. Of a process that
+    ran several cases, each has an equal share of the time.
     """
 
     verdict: Verdict
@@ -46,7 +47,8 @@ class Judgement(Struct, frozen=True):
     (or of the subset asked for), unless the problem says otherwise; cases that were not run count as
     not accepted. It is None exactly when the verdict is JUDGE_ERROR. ``isolation`` names the tier that held
     the program. ``shared_interpreter`` is True when test code had to run inside the program's own process,
-    where its verdict can be forged.
+    where its verdict can be forged. ``shared_process`` is True when a case was accepted in a process that ran
+    other cases of the program too (``fork_per_case=False``): they may have left something for it.
     """
 
     verdict: Verdict
@@ -55,6 +57,7 @@ class Judgement(Struct, frozen=True):
     isolation: str
     reason: str = ""
     shared_interpreter: bool = False
+    shared_process: bool = False
 
     def __post_init__(self) -> None:
         if (self.score is None) != (self.verdict is Verdict.JUDGE_ERROR):

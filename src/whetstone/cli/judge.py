@@ -71,6 +71,12 @@ def add_parser(subparsers: Any) -> None:
         action.add_argument(
             "--stop-at-first-failure", action="store_true", help="run no case after one that failed"
         )
+        action.add_argument(
+            "--no-fork-per-case",
+            dest="fork_per_case",
+            action="store_false",
+            help="run the cases of a Python program in one process: cheaper, less strict, marked",
+        )
         action.add_argument("--max-cases", type=int, metavar="N", help="judge a seeded choice of N cases")
         action.add_argument("--subset-seed", type=int, default=0, metavar="SEED", help="which choice")
         action.add_argument(
@@ -89,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     problems = {problem.id: problem for problem in read_problems(args.problems)}
     lines = list(_read_programs(Path(args.programs), problems))
     with (
-        Judge(args.workers, args.minimum_tier, args.stop_at_first_failure) as judge,
+        _judge(args, args.workers) as judge,
         _destination(args.out) as out,
     ):
         judgements = judge.judge_many(((line.problem, line.program) for line in lines), **wishes)
@@ -98,6 +104,16 @@ def run(args: argparse.Namespace) -> int:
     console = Console(stderr=args.out is None)
     console.print(_summary(counts, len(lines), judge.isolation))
     return 0
+
+
+def _judge(args: argparse.Namespace, workers: int) -> Judge:
+    """The judge that the options ask for."""
+    return Judge(
+        workers,
+        args.minimum_tier,
+        args.stop_at_first_failure,
+        fork_per_case=args.fork_per_case,
+    )
 
 
 def _read_programs(path: Path, problems: dict[str, Problem]) -> Iterator[_Line]:
@@ -196,7 +212,7 @@ def _run_one(args: argparse.Namespace, wishes: Wishes) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: {error}; give the program's source file") from None
     language = args.language or language_of_file(name) or problem.language
-    with Judge(1, args.minimum_tier, args.stop_at_first_failure) as judge:
+    with _judge(args, 1) as judge:
         judgement = judge.judge(problem, Program(language, source), **wishes)
     Console().print(_cases(judgement))
     return 0

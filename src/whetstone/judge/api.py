@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
+import msgspec
+
 from whetstone.errors import UserError, did_you_mean
 from whetstone.judge.admission import Order
 from whetstone.judge.judging import JudgeOptions
@@ -68,6 +70,7 @@ class _Submitter:
         stop_at_first_failure: bool = False,
         confirm_time_limit: bool = True,
         tier: str | None = None,
+        fork_per_case: bool = True,
     ) -> None:
         """``workers`` 0 means one for each core. The processes start here.
 
@@ -77,7 +80,7 @@ class _Submitter:
         """
         if workers < 0:
             raise UserError(f"workers is {workers}; give 0 for one on each core, or a positive number")
-        self._options = JudgeOptions(stop_at_first_failure, confirm_time_limit)
+        self._options = JudgeOptions(stop_at_first_failure, confirm_time_limit, fork_per_case=fork_per_case)
         exactly = _tier(tier) if tier is not None else None
         self._pool = Pool(workers or len(os.sched_getaffinity(0)), _tier(minimum_tier), exactly)
 
@@ -132,15 +135,20 @@ class Judge:
         stop_at_first_failure: bool = False,
         confirm_time_limit: bool = True,
         tier: str | None = None,
+        fork_per_case: bool = True,
     ) -> None:
         """``workers`` 0 means one for each core; ``minimum_tier`` is restricted, userns or root.
 
-        ``tier`` asks for exactly one of these instead of the strongest that this machine offers.
+        ``tier`` asks for exactly one of these instead of the strongest that this machine offers. Without
+        ``fork_per_case`` the cases of a Python program share a process: several times cheaper, and marked
+        (``Judgement.shared_process``); see ``whetstone.judge.sequence``.
 
         Raises SandboxUnavailable when this machine cannot isolate that strictly, UserError for an
         argument that is none.
         """
-        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit, tier)
+        self._submitter = _Submitter(
+            workers, minimum_tier, stop_at_first_failure, confirm_time_limit, tier, fork_per_case
+        )
 
     @property
     def isolation(self) -> str:
@@ -208,9 +216,12 @@ class AsyncJudge:
         stop_at_first_failure: bool = False,
         confirm_time_limit: bool = True,
         tier: str | None = None,
+        fork_per_case: bool = True,
     ) -> None:
         """The same as ``Judge``. Starting takes a moment, in which the event loop does not run."""
-        self._submitter = _Submitter(workers, minimum_tier, stop_at_first_failure, confirm_time_limit, tier)
+        self._submitter = _Submitter(
+            workers, minimum_tier, stop_at_first_failure, confirm_time_limit, tier, fork_per_case
+        )
 
     @property
     def isolation(self) -> str:
@@ -285,9 +296,7 @@ def _options(options: JudgeOptions, wishes: Wishes) -> JudgeOptions:
     max_cases = wishes.get("max_cases")
     if max_cases is not None and max_cases < 1:
         raise UserError(f"max_cases is {max_cases}; give at least 1, or None for all cases")
-    return JudgeOptions(
-        options.stop_at_first_failure, options.confirm_time_limit, max_cases, wishes.get("subset_seed", 0)
-    )
+    return msgspec.structs.replace(options, max_cases=max_cases, subset_seed=wishes.get("subset_seed", 0))
 
 
 def _deadline(deadline_s: float | None) -> float:

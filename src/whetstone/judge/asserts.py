@@ -7,6 +7,8 @@ interpreter instead, and marked: see ``shared_interpreter``.
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
@@ -53,8 +55,8 @@ def judge_assert(
         unit = _unit(problem, tests, number)
     except (SyntaxError, ValueError) as error:
         return judge_failure(f"the test code does not compile: {error}")
-    tested, program = _run_pair(boxes, problem, unit, source)
-    status, reason, strained = _outcome(tested)
+    tested, program = _run_pair(boxes, problem, [unit], source)
+    [(status, reason, strained)] = _outcomes(tested, 1)
     judged = _judgement(tested, program, status, reason)
     doubtful = status in _DOUBTFUL or (strained and status != "passed")
     if doubtful and _needs_one_interpreter(boxes, problem, unit, number):
@@ -66,7 +68,7 @@ def judge_assert(
 
 def _needs_one_interpreter(boxes: Boxes, problem: Problem, unit: dict[str, Any], number: int) -> bool:
     def proxied(source: str) -> bool:
-        return _passes(_run_pair(boxes, problem, unit, source)[0])
+        return _passes(_run_pair(boxes, problem, [unit], source)[0])
 
     def shared(source: str) -> bool:
         return judge_shared(boxes, problem, unit, source).verdict is Verdict.ACCEPTED
@@ -92,6 +94,34 @@ def _judgement(tested: RunResult, program: RunResult, status: str, reason: str) 
     return case(program, Verdict.MEMORY_LIMIT if memory else _FAILED_VERDICTS[status], reason)
 
 
+def judge_asserts(
+    boxes: Boxes, problem: Problem, tests: AssertTests, numbers: Sequence[int], source: str
+) -> list[CaseJudgement | None]:
+    """The same for several units in one pair of processes, the program imported once, as in plain Python.
+
+    Those that have an outcome, in order, None for one that says nothing of the program; an empty list where a
+    limit was exceeded. Raises SandboxFault.
+    """
+    try:
+        units = [_unit(problem, tests, number) for number in numbers]
+    except (SyntaxError, ValueError):
+        return []
+    tested, program = _run_pair(boxes, problem, units, source)
+    if limit_exceeded(program) or limit_exceeded(tested):
+        return []
+    judged: list[CaseJudgement | None] = []
+    for status, reason, strained in _outcomes(tested, len(units)):
+        if status == "passed":
+            judged.append(case(program, Verdict.ACCEPTED))
+        elif strained or status in _DOUBTFUL:
+            judged.append(None)
+        else:
+            judged.append(case(program, _FAILED_VERDICTS[status], reason))
+        if status in {"", "gone"}:
+            break
+    return judged
+
+
 def _breaks_the_test(boxes: Boxes, problem: Problem, unit: dict[str, Any], source: str) -> bool:
     """Whether test code that gave no outcome fails again on this program, and passes a reference.
 
@@ -101,13 +131,18 @@ def _breaks_the_test(boxes: Boxes, problem: Problem, unit: dict[str, Any], sourc
     reference = next(
         (r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC)), None
     )
-    if reference is None or _outcome(_run_pair(boxes, problem, unit, source)[0])[0] not in _UNDECIDED:
+    if reference is None or _status(_run_pair(boxes, problem, [unit], source)[0]) not in _UNDECIDED:
         return False
-    return _passes(_run_pair(boxes, problem, unit, reference)[0])
+    return _passes(_run_pair(boxes, problem, [unit], reference)[0])
 
 
 def _passes(tested: RunResult) -> bool:
-    return _outcome(tested)[0] == "passed"
+    return _status(tested) == "passed"
+
+
+def _status(tested: RunResult) -> str:
+    """The status of the only unit."""
+    return _outcomes(tested, 1)[0][0]
 
 
 def _unit(problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
@@ -140,14 +175,14 @@ def _test_source(problem: Problem) -> str:
 
 
 def _run_pair(
-    boxes: Boxes, problem: Problem, unit: dict[str, Any], source: str
+    boxes: Boxes, problem: Problem, units: list[dict[str, Any]], source: str
 ) -> tuple[RunResult, RunResult]:
     """Both processes, joined by a socket pair, to their end: (testing, program)."""
     limits = problem.limits
     program_limits = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
     memory_mb = max(_TEST_MEMORY_MB, 2 * limits.memory_mb)
     test_limits = run_limits(2 * limits.cpu_s, memory_mb, limits.output_mb)
-    imports = [f"import {module}" for module, _ in unit["imports"].values()]
+    imports = [f"import {module}" for unit in units for module, _ in unit["imports"].values()]
     test_box = boxes.python(Side.TESTS, _test_source(problem), *imports)
     program_box = boxes.python(Side.PROGRAM, source)
     near, far = socket.socketpair()
@@ -158,7 +193,7 @@ def _run_pair(
         far.detach()  # the sandbox closes it from here on
         try:
             job = harness_job(
-                "tests", encode(unit), _with_wall(test_limits, program_limits), link=near.fileno()
+                "tests", encode(units), _with_wall(test_limits, program_limits), link=near.fileno()
             )
             tested = test_box.start(job)
         except BaseException:
@@ -174,16 +209,20 @@ def _with_wall(limits: RunLimits, program: RunLimits) -> RunLimits:
     return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, outlasting(program))
 
 
-def _outcome(tested: RunResult) -> tuple[str, str, bool]:
-    """Status, reason and whether the proxy was strained, as the testing process wrote them; an empty status
-    when it did not."""
-    if tested.ended is not Ended.EXITED or tested.exit_code != 0:
-        return "", "", False
-    try:
-        match decode(tested.result):
-            case [str() as status, str() as reason, bool() as strained] if status in _STATUSES:
-                return status, reason, strained
-            case _:
-                return "", "", False
-    except WireError:
-        return "", "", False
+def _outcomes(tested: RunResult, count: int) -> list[tuple[str, str, bool]]:
+    """Status, reason and whether the proxy was strained for ``count`` units, as the testing process wrote
+    them; an empty status where it did not."""
+    outcomes: list[tuple[str, str, bool]] = []
+    if tested.ended is Ended.EXITED and tested.exit_code == 0:
+        with suppress(WireError):
+            written = decode(tested.result)
+            outcomes = [_outcome(entry) for entry in written] if type(written) is list else []
+    return (outcomes + [("", "", False)] * count)[:count]
+
+
+def _outcome(entry: object) -> tuple[str, str, bool]:
+    match entry:
+        case [str() as status, str() as reason, bool() as strained] if status in _STATUSES:
+            return status, reason, strained
+        case _:
+            return "", "", False

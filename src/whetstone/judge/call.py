@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.equality import equal, show
+from whetstone.judge.harness.call import FRAME
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, last_line, limit_exceeded, run_limits
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import CallCase, CallTests, Problem
@@ -17,20 +19,51 @@ def judge_call(
     boxes: Boxes, problem: Problem, tests: CallTests, test: CallCase, source: str
 ) -> CaseJudgement:
     """Call a function, or operations on a class, and judge what they return. Raises SandboxFault."""
-    limits = problem.limits
-    payload = encode([source, tests.function, tests.class_, test.args, test.kwargs, test.operations])
-    job = harness_job("call", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
-    result = boxes.python(Side.PROGRAM, source).run(job)
+    result = _run(boxes, problem, tests, [test], source)
     failed = limit_exceeded(result)
     if failed is not None:
         return failed
     if result.result == COMPILE_ERROR:
         return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
-    return crashed(result) or _judge_answer(result, test)
+    answers = _answers(result.result)
+    return crashed(result) or _judge_answer(result, answers[0] if len(answers) == 1 else b"", test)
 
 
-def _judge_answer(result: RunResult, test: CallCase) -> CaseJudgement:
-    match _decoded(result.result):
+def judge_calls(
+    boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
+) -> list[CaseJudgement]:
+    """The same for several cases in one process: those that got an answer, in order. Raises SandboxFault."""
+    result = _run(boxes, problem, tests, cases, source)
+    answers = [] if limit_exceeded(result) or crashed(result) else _answers(result.result)
+    if len(answers) > len(cases):
+        return []
+    return [_judge_answer(result, answer, test) for answer, test in zip(answers, cases, strict=False)]
+
+
+def _run(
+    boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
+) -> RunResult:
+    limits = problem.limits
+    inputs = [[test.args, test.kwargs, test.operations] for test in cases]
+    payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s)])
+    job = harness_job("call", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
+    return boxes.python(Side.PROGRAM, source).run(job)
+
+
+def _answers(data: bytes) -> list[bytes]:
+    """The answers that a process wrote; none at all where they are not whole."""
+    answers: list[bytes] = []
+    at = 0
+    while len(data) - at >= FRAME.size:
+        [size] = FRAME.unpack_from(data, at)
+        at += FRAME.size
+        answers.append(data[at : at + size])
+        at += size
+    return answers if at == len(data) else []
+
+
+def _judge_answer(result: RunResult, data: bytes, test: CallCase) -> CaseJudgement:
+    match _decoded(data):
         case ["value", value] if test.operations is None:
             if equal(value, test.expected):
                 return case(result, Verdict.ACCEPTED)

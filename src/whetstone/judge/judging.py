@@ -12,13 +12,15 @@ The rules:
   no entry, and count as not accepted.
 - A program during whose runs the sandbox dies is judged again; what brings down sandbox after sandbox,
   where a harmless program does not, is RUNTIME_ERROR (see ``blame``).
+- Without ``fork_per_case`` what runs the cases of a Python program first is one process: see ``sequence``.
 - With ``max_cases`` only a seeded subset of the cases is judged, the same for every program; all that is
   said of "every case" then means the subset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +31,7 @@ from whetstone.judge.boxes import Boxes
 from whetstone.judge.call import judge_call
 from whetstone.judge.interactive import judge_interactive
 from whetstone.judge.scoring import score
+from whetstone.judge.sequence import SharedProcess, judge_in_sequence
 from whetstone.judge.stdin import judge_stdin
 from whetstone.judge.subset import chosen_cases
 from whetstone.problem import CallTests, InteractiveTests, Problem, Program, Scoring, StdinTests, case_count
@@ -43,13 +46,15 @@ class JudgeOptions(Struct, frozen=True):
 
     ``stop_at_first_failure``: run no case after one that failed. ``confirm_time_limit``: run a case
     that hit a time limit once more before it counts. ``max_cases`` and ``subset_seed``: run only so many
-    cases (None: all), which are chosen by the seed and the problem's id alone.
+    cases (None: all), which are chosen by the seed and the problem's id alone. ``fork_per_case``: give every
+    case a process of its own; otherwise see ``sequence``.
     """
 
     stop_at_first_failure: bool = False
     confirm_time_limit: bool = True
     max_cases: int | None = None
     subset_seed: int = 0
+    fork_per_case: bool = True
 
 
 def judge_program(
@@ -63,16 +68,45 @@ def judge_program(
     isolation = boxes.tier.label
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
-    cases: list[CaseJudgement] = []
     chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
-    for number in chosen:
+    shared = SharedProcess()
+    if not options.fork_per_case and program.language == "python" and not _too_long(program):
+        shared = judge_in_sequence(boxes, problem, chosen, program, progress)
+
+    @cache
+    def alone(number: int) -> tuple[CaseJudgement, bool]:
         judged, stalled = _judge_case(boxes, problem, number, program, options, progress)
-        cases.append(msgspec.structs.replace(judged, index=number))
+        return msgspec.structs.replace(judged, index=number), stalled
+
+    early = shared.accepted
+    cases = _in_order(chosen, early, alone, options)
+    if any(c.verdict is Verdict.ACCEPTED and c.index in shared.refused for c in cases):
+        early = {}
+        cases = _in_order(chosen, early, alone, options)
+    judgement = conclude(cases, chosen, problem.scoring, isolation, options)
+    return msgspec.structs.replace(judgement, shared_process=any(c.index in early for c in cases))
+
+
+def _in_order(
+    chosen: Sequence[int],
+    early: Mapping[int, CaseJudgement],
+    alone: Callable[[int], tuple[CaseJudgement, bool]],
+    options: JudgeOptions,
+) -> list[CaseJudgement]:
+    """The judgements on the cases: the ``early`` ones, the others ``alone``, as far as they are needed."""
+    cases: list[CaseJudgement] = []
+    for number in chosen:
+        judged, stalled = (early[number], False) if number in early else alone(number)
+        cases.append(judged)
         failed = judged.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
         # What does not compile for one case compiles for none.
         if stalled or judged.verdict is Verdict.COMPILE_ERROR or (failed and options.stop_at_first_failure):
             break
-    return conclude(cases, chosen, problem.scoring, isolation, options)
+    return cases
+
+
+def _too_long(program: Program) -> bool:
+    return len(program.source) > MAX_SOURCE_CHARACTERS
 
 
 def conclude(
@@ -107,7 +141,7 @@ def _judge_case(
     progress: Callable[[], None],
 ) -> tuple[CaseJudgement, bool]:
     """The case's judgement, and whether the program slept through its wall clock limit twice."""
-    if len(program.source) > MAX_SOURCE_CHARACTERS:
+    if _too_long(program):
         return CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long"), False
 
     def attempt(program: Program) -> CaseJudgement:

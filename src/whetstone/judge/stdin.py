@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from whetstone.judge.boxes import Boxes
+from collections.abc import Sequence
+
+from whetstone.judge.boxes import Boxes, Side
 from whetstone.judge.checkers import check
 from whetstone.judge.compare import compare
 from whetstone.judge.outcome import case, judge_failure, run_limits, storable
@@ -10,6 +12,7 @@ from whetstone.judge.protocols import Said
 from whetstone.judge.runnable import CompileFailure, prepare
 from whetstone.problem import Checker, Problem, Program, StdinCase
 from whetstone.sandbox import RunResult
+from whetstone.sandbox.sequence import sequence_job
 from whetstone.verdict import CaseJudgement, Verdict
 
 
@@ -24,18 +27,49 @@ def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Progra
         stdin=test.input.encode("utf-8", "surrogatepass"),
     )
     result = sandbox.run(job)
-    failed = runnable.failure(result)
-    if failed is not None:
-        return failed
+    return runnable.failure(result) or _judge_output(boxes, problem, test, result, result.stdout)
+
+
+def judge_python_sequence(
+    boxes: Boxes, problem: Problem, cases: Sequence[StdinCase], source: str
+) -> list[CaseJudgement]:
+    """The same for several cases of a Python program in one process: those that came to their end, in order.
+
+    Raises SandboxFault.
+    """
+    limits = problem.limits
+    run = sequence_job(
+        source.encode("utf-8", "surrogatepass"),
+        [test.input.encode("utf-8", "surrogatepass") for test in cases],
+        run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb),
+    )
+    result = boxes.python(Side.PROGRAM, source).run(run.job)
+    claims = run.claims(result)
+    if len(claims) > len(cases):
+        return []
+    return [
+        _judge_output(boxes, problem, test, result, claim.stdout)
+        if claim.succeeded
+        else case(result, Verdict.RUNTIME_ERROR, "did not end well")
+        for claim, test in zip(claims, cases, strict=False)
+    ]
+
+
+def _judge_output(
+    boxes: Boxes, problem: Problem, test: StdinCase, result: RunResult, output: bytes
+) -> CaseJudgement:
+    """What a program that ended well wrote: right, or not."""
     if problem.checker is not None:
-        return _checked(boxes, problem.checker, test, result)
-    right, reason = compare(result.stdout, test.output, problem.compare)
+        return _checked(boxes, problem.checker, test, result, output)
+    right, reason = compare(output, test.output, problem.compare)
     return case(result, Verdict.ACCEPTED if right else Verdict.WRONG_ANSWER, reason)
 
 
-def _checked(boxes: Boxes, checker: Checker, test: StdinCase, result: RunResult) -> CaseJudgement:
+def _checked(
+    boxes: Boxes, checker: Checker, test: StdinCase, result: RunResult, output: bytes
+) -> CaseJudgement:
     """The checker's decision, which is the only one."""
-    said, reason = check(boxes, checker, test, result.stdout)
+    said, reason = check(boxes, checker, test, output)
     if said is Said.FAILED:
         return judge_failure(reason)
     return case(result, Verdict.ACCEPTED if said is Said.ACCEPTED else Verdict.WRONG_ANSWER, reason)

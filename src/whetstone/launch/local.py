@@ -118,6 +118,7 @@ class _Run:
             workers=self.recipe.judge.workers,
             minimum_tier=self.recipe.judge.minimum_tier,
             stop_at_first_failure=self.recipe.workflow.reward == "all",
+            fork_per_case=self.recipe.judge.fork_per_case,
         )
         async with judge:
             self.judge = judge

@@ -14,9 +14,11 @@ from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 SCRIPT = "script"
 EXECUTE = "execute"
+SEQUENCE = "sequence"
 BUILTIN_HARNESSES = {
     SCRIPT: Path(__file__).parent / "zygote" / "script.py",
     EXECUTE: Path(__file__).parent / "zygote" / "execute.py",
+    SEQUENCE: Path(__file__).parent / "zygote" / "sequence.py",
 }
 
 _PROOF = Job(SCRIPT, b"print(6 * 7)", RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1024))

@@ -1,48 +1,61 @@
-"""Inside the locked child: call one function of the program, or operations on one object, and hand out
-what they return.
+"""Inside the locked child: call one function of the program, or operations on one object, for each case, and
+hand out what they return.
 
-The expected value never comes here. What leaves is inert data in the ``values`` codec:
-``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``,
-``["missing", name]`` or ``["unplain", text]``; or the bytes ``compile_error``. The program could write
-these itself: they are an answer, not a verdict.
+The expected value never comes here. What leaves is, for each case, a length and inert data in the ``values``
+codec: ``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``,
+``["missing", name]`` or ``["unplain", text]``; or, in place of it all, the bytes ``compile_error``. The
+program could write these itself: they are answers, not verdicts. Each case meets it imported anew.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from itertools import islice
+from struct import Struct
 from typing import Any
 
 from whetstone.judge.harness.loading import (
     COMPILE_ERROR,
     CompileFailure,
+    Loader,
     describe,
-    load_program,
     write_all,
 )
 from whetstone.judge.harness.prelude import PRELUDE
 from whetstone.judge.values import NotInert, decode, encode
 
 MAX_ITEMS = 1_000_000
+FRAME = Struct("<Q")
+"""What stands before an answer: its length."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Load, call, write, and leave at once: threads the program left behind have no say."""
-    source, function, class_name, args, kwargs, operations = decode(payload)
+    """Load, call and write for each case, and leave at once: threads the program left have no say."""
+    source, function, class_name, cases, cpu_s = decode(payload)
     try:
-        scope = load_program(source, PRELUDE if class_name else None)
-        if operations:
-            answer = _operate(scope, operations, args)
-        else:
-            answer = _call(scope, function, class_name, args, kwargs)
-        data = encode(answer)
+        loader = Loader(source)
     except CompileFailure:
-        data = COMPILE_ERROR
-    except NotInert as error:
-        data = encode(["unplain", str(error)])
-    except BaseException as error:
-        data = encode(["raised", describe(error)])
-    write_all(result_fd, data)
+        write_all(result_fd, COMPILE_ERROR)
+        os._exit(0)
+    names = PRELUDE if class_name else None
+    for number, (args, kwargs, operations) in enumerate(cases):
+        if number:
+            loader.renew()
+        try:
+            scope = loader.load(names)
+            if operations:
+                data = encode(_operate(scope, operations, args))
+            else:
+                data = encode(_call(scope, function, class_name, args, kwargs))
+        except NotInert as error:
+            data = encode(["unplain", str(error)])
+        except BaseException as error:
+            data = encode(["raised", describe(error)])
+        write_all(result_fd, FRAME.pack(len(data)) + data)
+        # The rest goes to another process when half the time is gone: no case is to fail for those before.
+        if time.process_time() > cpu_s / 2:
+            break
     os._exit(0)
 
 

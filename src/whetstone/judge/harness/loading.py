@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from types import ModuleType
 from typing import Any
 
 COMPILE_ERROR = b"compile_error"
@@ -20,34 +21,56 @@ class CompileFailure(Exception):
     """The source is not Python."""
 
 
-def load_program(source: str, names: dict[str, object] | None = None) -> dict[str, Any]:
-    """Import ``source`` and return its globals; it is in ``sys.modules`` as the main module too.
+class Loader:
+    """A program's source, compiled once and imported any number of times. Raises CompileFailure."""
 
-    ``names`` are put among the globals first. Raises CompileFailure, or whatever the program raises.
-    """
-    scope: dict[str, Any] = sys.modules["__main__"].__dict__  # made ready by the fork-server
-    path = scope["__file__"]
-    try:
-        # Bytes, as Python reads a file: with a byte order mark or an encoding of its own.
-        data = source.encode("utf-8", "surrogatepass")
-        # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
-        code = compile(data, path, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-        raise CompileFailure(str(error)) from None
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        write_all(fd, data)
-        os.close(fd)
-    except OSError:
-        # No writable folder: tracebacks and inspect.getsource still find the text.
-        linecache.cache[path] = (len(source), None, source.splitlines(True), path)
-    scope["__name__"] = _NAME
-    sys.modules[_NAME] = sys.modules["__main__"]
-    if names:
-        scope.update(names)
-    sys.path.insert(0, os.path.dirname(path))
-    exec(code, scope)
-    return scope
+    def __init__(self, source: str) -> None:
+        self._names = dict(sys.modules["__main__"].__dict__)  # made ready by the fork-server
+        path = self._names["__file__"]
+        try:
+            # Bytes, as Python reads a file: with a byte order mark or an encoding of its own.
+            data = source.encode("utf-8", "surrogatepass")
+            # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
+            self._code = compile(data, path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+            raise CompileFailure(str(error)) from None
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            write_all(fd, data)
+            os.close(fd)
+        except OSError:
+            # No writable folder: tracebacks and inspect.getsource still find the text.
+            linecache.cache[path] = (len(source), None, source.splitlines(True), path)
+        self._path = [os.path.dirname(path), *sys.path]
+        self._depth = sys.getrecursionlimit()
+
+    def load(self, names: dict[str, object] | None = None) -> dict[str, Any]:
+        """Import the program and return its globals; it is in ``sys.modules`` as the main module too.
+
+        ``names`` are put among the globals first. Raises whatever the program raises.
+        """
+        module = sys.modules["__main__"]
+        scope: dict[str, Any] = module.__dict__
+        scope["__name__"] = _NAME
+        sys.modules[_NAME] = module
+        if names:
+            scope.update(names)
+        sys.path[:] = self._path
+        exec(self._code, scope)
+        return scope
+
+    def renew(self) -> None:
+        """Let the next ``load`` find what it found the first time, as far as a program can change it here."""
+        module = sys.modules["__main__"] = ModuleType("__main__")
+        module.__dict__.update(self._names)
+        sys.setrecursionlimit(self._depth)
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+        os.chdir(os.path.dirname(self._names["__file__"]))
+
+
+def load_program(source: str) -> dict[str, Any]:
+    """Import ``source`` and return its globals. Raises CompileFailure, or whatever the program raises."""
+    return Loader(source).load()
 
 
 def limit_digits(*texts: str) -> None:

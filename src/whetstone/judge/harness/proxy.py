@@ -54,6 +54,11 @@ class Peer:
         self.strained = False
         """More than values had to cross: the proxy itself may be why a test fails."""
 
+    def begin_anew(self) -> None:
+        """Another unit of the tests begins: what was raised and caught so far does not concern it."""
+        self.raised.clear()
+        self.caught = None
+
     def ask(self, operation: str, *arguments: Any) -> Any:
         """Have the program do something; return its value or raise what it raised."""
         try:

@@ -1,11 +1,12 @@
-"""In the testing process: run one unit of test code against a program in another process.
+"""In the testing process: run units of test code, one after the other, against a program in another process.
 
-The outcome goes out through this process's own result descriptor, which the program cannot reach:
-``[status, reason, strained]`` in the ``values`` codec, written only after the unit ran to its end and
-the program answered once more. ``strained`` says that more than values had to cross, so that the proxy
-itself may be why a test failed. Statuses: ``passed``; ``failed`` (the test's assertion); ``unusable`` (what
-the program gave made the test code raise); ``raised`` (an exception of the program's reached the test);
-``missing`` (a function is not defined); ``gone`` (the link broke); ``broken`` (the test code itself is).
+The outcomes go out through this process's own result descriptor, which the program cannot reach: a list of
+``[status, reason, strained]`` in the ``values`` codec, one for each unit until the link was lost. A unit has
+passed only when it ran to its end and the program answered once more. ``strained`` says that more than values
+had to cross, so that the proxy itself may be why a test failed. Statuses: ``passed``; ``failed`` (the test's
+assertion); ``unusable`` (what the program gave made the test code raise); ``raised`` (an exception of the
+program's reached the test); ``missing`` (a function is not defined); ``gone`` (the link broke); ``broken``
+(the test code itself is).
 """
 
 from __future__ import annotations
@@ -34,26 +35,33 @@ _MODULE = "__test__"
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Run the unit and write its outcome."""
+    """Run the units and write their outcomes."""
     if link_fd is None:
         raise ValueError("this harness needs a link")
     peer = Peer(link_fd, _MODULE)
-    try:
-        outcome = _outcome(peer, decode(payload))
-    except TestCodeError as error:
-        outcome = ["broken", str(error)[:300]]
-    except LinkLost as error:
-        outcome = ["gone", str(error)]
-    except BaseException as error:
-        # Outside the unit itself only an odd answer of the program's can raise.
-        outcome = ["unusable", describe(error)]
-    write_all(result_fd, encode([*outcome, peer.strained]))
+    outcomes: list[list[Any]] = []
+    greeting: list[Any] = []
+    for unit in decode(payload):
+        try:
+            codes = [compiled(unit["setup"], "<setup>"), compiled(unit["code"], "<test>")]
+            greeting = greeting or peer.link.receive_greeting()
+            outcome = _outcome(peer, unit, greeting, codes)
+        except TestCodeError as error:
+            outcome = ["broken", str(error)[:300]]
+        except LinkLost as error:
+            outcome = ["gone", str(error)]
+        except BaseException as error:
+            # Outside the unit itself only an odd answer of the program's can raise.
+            outcome = ["unusable", describe(error)]
+        outcomes.append([*outcome, peer.strained])
+        if peer.link.lost:
+            break
+        peer.begin_anew()
+    write_all(result_fd, encode(outcomes))
     os._exit(0)
 
 
-def _outcome(peer: Peer, unit: dict[str, Any]) -> list[str]:
-    codes = [compiled(unit["setup"], "<setup>"), compiled(unit["code"], "<test>")]
-    greeting = peer.link.receive_greeting()
+def _outcome(peer: Peer, unit: dict[str, Any], greeting: list[Any], codes: list[Any]) -> list[str]:
     if greeting[0] != "loaded":
         return ["raised", str(greeting[-1])]
     scope = _scope(peer, unit)

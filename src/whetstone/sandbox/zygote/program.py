@@ -104,16 +104,17 @@ def _leave() -> bool:
         threading._shutdown()  # pyright: ignore
     if atexit._ncallbacks():  # pyright: ignore
         atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-    flushed = _flush()
+    flushed = flush_streams()
     # Files and wrappers that the program left open are flushed by their finalizers.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     sys.modules["__main__"].__dict__.clear()
     gc.collect(1)
-    _flush()  # of what finalizers printed; as in Python itself, only the first flush decides
+    flush_streams()  # of what finalizers printed; as in Python itself, only the first flush decides
     return flushed
 
 
-def _flush() -> bool:
+def flush_streams() -> bool:
+    """Flush standard output and standard error. False if standard output failed."""
     flushed = True
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name, None)  # a program may have deleted it

@@ -32,14 +32,19 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         sys.orig_argv += arguments
     scope = sys.modules["__main__"].__dict__
     path = scope["__file__"]
+    put_program(payload, path)
+    sys.path.insert(0, os.path.dirname(path))
+    exec(compiled(payload, path, result_fd), scope)
+
+
+def put_program(source: bytes, path: str) -> None:
+    """Write the program to its file. Raises OSError."""
     # Not through a file object: what a run touches is copied for it, and that is most of its cost.
     fd = _open(path, _NEW_FILE, 0o666)
     at = 0
-    while at < len(payload):
-        at += _write(fd, payload[at:])
+    while at < len(source):
+        at += _write(fd, source[at:])
     _close(fd)
-    sys.path.insert(0, os.path.dirname(path))
-    exec(_compiled(payload, path, result_fd), scope)
 
 
 def _prepared(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
@@ -52,7 +57,8 @@ def _prepared(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
     return rest[: request["source"]], request["arguments"]
 
 
-def _compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:
+def compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:
+    """The program's code. One that does not compile says so and exits with 1, as Python does."""
     try:
         return compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:

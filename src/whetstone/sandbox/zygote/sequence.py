@@ -1,0 +1,137 @@
+"""The builtin harness ``sequence``: a Python program run over several inputs, in turn, in one process.
+
+Each run finds what a program finds when it begins: a ``__main__`` of its own, its input on a descriptor 0
+and a standard output that nobody has used, the arguments, search path, working directory and recursion limit.
+What it changed elsewhere (modules, builtins, files) the next one finds changed. After each run the marker and
+a byte are written to standard output: 0 for a run that ended as a program with exit code 0 does.
+
+Everything written here could have been written by the program as well. It says what the program claims.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import gc
+import json
+import os
+import sys
+import threading
+import time
+import types
+from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
+
+from .program import flush_streams
+from .script import compiled, put_program
+
+_INPUT_FILE = ".input"
+_PRIVATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_LAST_DESCRIPTORS = 200  # out of the way of what programs open, and below the limit on open files
+SUCCEEDED, FAILED = b"\0", b"\1"
+
+
+def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
+    """Run the program of ``payload`` on each of its inputs. See ``whetstone.sandbox.sequence``."""
+    line = payload.index(b"\n") + 1
+    request = json.loads(payload[:line])
+    view = memoryview(payload)
+    at = line + request["source"]
+    runs = _Runs(payload[line:at], bytes.fromhex(request["marker"]), result_fd)
+    for number, size in enumerate(request["inputs"]):
+        if number:
+            runs.renew()
+        runs.run(view[at : at + size])
+        at += size
+        # The rest goes to another process when half the time is gone: no run is to fail for those before.
+        if runs.occupied() or time.process_time() > request["cpu_s"] / 2:
+            return
+
+
+class _Runs:
+    """The process as its runs find it."""
+
+    def __init__(self, source: bytes, marker: bytes, result_fd: int) -> None:
+        main = sys.modules["__main__"]
+        self._names = dict(main.__dict__)
+        self._directory = os.path.dirname(self._names["__file__"])
+        put_program(source, self._names["__file__"])
+        sys.path.insert(0, self._directory)
+        self._code = compiled(source, self._names["__file__"], result_fd)
+        self._marker = marker
+        self._arguments, self._path = list(sys.argv), list(sys.path)
+        self._depth = sys.getrecursionlimit()
+        self._error = sys.stderr
+        self._encoding, self._errors = sys.stdin.encoding, sys.stdin.errors or "strict"
+        file = os.open(_INPUT_FILE, _PRIVATE, 0o600)
+        os.unlink(_INPUT_FILE)
+        self._input = _LAST_DESCRIPTORS
+        self._output = _LAST_DESCRIPTORS + 1
+        os.dup2(file, self._input, inheritable=False)
+        os.close(file)
+        os.dup2(1, self._output, inheritable=False)
+
+    def run(self, given: memoryview) -> None:
+        """Run the program on one input, and say how it ended."""
+        self._give(given)
+        ended = FAILED
+        try:
+            exec(self._code, sys.modules["__main__"].__dict__)
+            ended = SUCCEEDED
+        except SystemExit as stop:
+            if stop.code is None or (type(stop.code) is int and stop.code == 0):
+                ended = SUCCEEDED
+        except BaseException:
+            pass  # what failed here is run again, alone, and says there what it has to say
+        if not _finished():
+            ended = FAILED
+        os.write(self._output, self._marker + ended)
+
+    def _give(self, given: memoryview) -> None:
+        """Make ``given`` the content of descriptor 0."""
+        os.ftruncate(self._input, 0)
+        at = 0
+        while at < len(given):
+            at += os.pwrite(self._input, given[at:], at)
+        os.lseek(self._input, 0, os.SEEK_SET)
+        os.dup2(self._input, 0)
+
+    def renew(self) -> None:
+        """What the run before used up or changed, as a program finds it when it begins."""
+        os.dup2(self._output, 1)
+        sys.stdin = sys.__stdin__ = self._text(BufferedReader(FileIO(0, "r", False)), "r")
+        sys.stdout = sys.__stdout__ = self._text(BufferedWriter(FileIO(1, "w", False)), "w")
+        sys.stderr = sys.__stderr__ = self._error
+        sys.argv, sys.path = list(self._arguments), list(self._path)
+        sys.setrecursionlimit(self._depth)
+        os.chdir(self._directory)
+        fresh = types.ModuleType("__main__")
+        fresh.__dict__.update(self._names)
+        sys.modules["__main__"] = fresh
+
+    def _text(self, stream: BufferedReader | BufferedWriter, mode: str) -> TextIOWrapper:
+        """A standard stream as the interpreter makes it."""
+        stream.raw.name = "<stdin>" if mode == "r" else "<stdout>"  # pyright: ignore[reportAttributeAccessIssue]
+        text = TextIOWrapper(stream, self._encoding, self._errors, "\n")
+        text.mode = mode  # pyright: ignore[reportAttributeAccessIssue]
+        return text
+
+    def occupied(self) -> bool:
+        """Whether a run left threads, or work for the interpreter's exit, that the next one would meet."""
+        return bool(_thread._count() or threading._threading_atexits)  # pyright: ignore
+
+
+def _finished() -> bool:
+    """What Python does when a program has ended, as far as the process can go on. False if stdout failed."""
+    if _thread._count():  # pyright: ignore
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon:
+                thread.join()
+    if atexit._ncallbacks():  # pyright: ignore
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    flushed = flush_streams()
+    # Files and wrappers that the program left open are flushed by their finalizers.
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    sys.modules["__main__"].__dict__.clear()
+    gc.collect(1)
+    flush_streams()
+    return flushed
