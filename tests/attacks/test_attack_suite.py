@@ -13,7 +13,7 @@ from whetstone.attacks.run import Trial, outcome, run_trials, trials
 from whetstone.cli.main import main
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
-from whetstone.problem import Program
+from whetstone.problem import Program, case_count
 from whetstone.sandbox import Tier
 
 
@@ -32,6 +32,16 @@ def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier:
     assert {o.judgement.isolation for o in outcomes} == {tier}
     names = [f"{o.trial.class_name} / {o.trial.name} ({o.trial.role})" for o in outcomes]
     assert {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure} == {}
+
+
+def test_cases_in_one_process_let_no_attack_in(corpus: Corpus) -> None:
+    """Where there is more than one case and the program is Python; all else is judged as above."""
+    several = [t for t in trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1]
+    assert len(several) > 100
+    outcomes = list(run_trials(several, fork_per_case=False))
+    names = [f"{o.trial.class_name} / {o.trial.name} ({o.trial.role})" for o in outcomes]
+    assert {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure} == {}
+    assert any(o.judgement.shared_process for o in outcomes)
 
 
 def attack_trial(corpus: Corpus, **fields: Any) -> Trial:

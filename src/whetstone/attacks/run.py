@@ -66,7 +66,9 @@ def _trials(corpus: Corpus, class_name: str, attack: Attack) -> Iterator[Trial]:
             yield Trial(class_name, name, role, corpus.problems[problem], program, attack)
 
 
-def run_trials(trials: Sequence[Trial], *, tier: str | None = None, workers: int = 0) -> Iterator[Outcome]:
+def run_trials(
+    trials: Sequence[Trial], *, tier: str | None = None, workers: int = 0, fork_per_case: bool = True
+) -> Iterator[Outcome]:
     """Judge every trial and yield the outcomes, at ``tier`` or the strongest that this machine offers.
 
     Attacks that need an earlier program, and their twins, run one after the other on a worker of their
@@ -76,13 +78,13 @@ def run_trials(trials: Sequence[Trial], *, tier: str | None = None, workers: int
     ordered = [t for t in trials if t.attack is not None and t.attack.earlier]
     free = [t for t in trials if t not in ordered]
     # A time limit needs no confirming here: no honest program of the corpus comes near one.
-    with Judge(workers, tier=tier, confirm_time_limit=False) as judge:
+    with Judge(workers, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
         free = [t for t in free if runs_here(t.program.language, judge.isolation)]
         judgements = judge.judge_many((t.problem, t.program) for t in free)
         for trial, judgement in zip(free, judgements, strict=True):
             yield outcome(trial, judgement)
     if ordered:
-        with Judge(1, tier=tier, confirm_time_limit=False) as judge:
+        with Judge(1, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
             for trial in ordered:
                 if runs_here(trial.program.language, judge.isolation):
                     yield outcome(trial, _after_the_earlier(judge, trial))

@@ -15,7 +15,7 @@ program that guesses would have two guesses for every case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -48,12 +48,13 @@ def judge_in_sequence(
     found = SharedProcess()
     rest = list(chosen)
     while len(rest) > 1:
+        reached: list[CaseJudgement | None] = []
         try:
-            reached = _reached(boxes, problem, rest, program.source)
+            for judged in _reached(boxes, problem, rest, program.source):
+                reached.append(judged)
+                progress()
         except SandboxFault:
             break
-        finally:
-            progress()
         for number, judged in zip(rest, reached, strict=False):
             if judged is None:
                 continue
@@ -72,7 +73,7 @@ def judge_in_sequence(
 
 def _reached(
     boxes: Boxes, problem: Problem, numbers: list[int], source: str
-) -> Sequence[CaseJudgement | None]:
+) -> Iterable[CaseJudgement | None]:
     """One process over these cases: judgements on those that it came to, in order, None for one left open.
 
     Raises SandboxFault.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from whetstone.judge.boxes import Boxes, Side
 from whetstone.judge.checkers import check
@@ -32,10 +32,10 @@ def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Progra
 
 def judge_python_sequence(
     boxes: Boxes, problem: Problem, cases: Sequence[StdinCase], source: str
-) -> list[CaseJudgement]:
+) -> Iterator[CaseJudgement]:
     """The same for several cases of a Python program in one process: those that came to their end, in order.
 
-    Raises SandboxFault.
+    Each is judged when it is asked for. Raises SandboxFault.
     """
     limits = problem.limits
     run = sequence_job(
@@ -46,13 +46,12 @@ def judge_python_sequence(
     result = boxes.python(Side.PROGRAM, source).run(run.job)
     claims = run.claims(result)
     if len(claims) > len(cases):
-        return []
-    return [
-        _judge_output(boxes, problem, test, result, claim.stdout)
-        if claim.succeeded
-        else case(result, Verdict.RUNTIME_ERROR, "did not end well")
-        for claim, test in zip(claims, cases, strict=False)
-    ]
+        return
+    for claim, test in zip(claims, cases, strict=False):
+        if claim.succeeded:
+            yield _judge_output(boxes, problem, test, result, claim.stdout)
+        else:
+            yield case(result, Verdict.RUNTIME_ERROR, "did not end well")
 
 
 def _judge_output(
