@@ -21,7 +21,7 @@ from whetstone.sandbox import Tier
 from whetstone.verdict import Verdict
 
 PROBLEMS_FILE = "problems.toml"
-SHARED_INTERPRETER = "shared_interpreter"
+SHARED_INTERPRETER, SHARED_PROCESS = "shared_interpreter", "shared_process"
 _TEXT = "TEXT"
 _TIERS = frozenset(tier.label for tier in Tier)
 
@@ -36,8 +36,9 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
     With ``texts``, ``program`` is judged once for each, which stands as a Python literal where it says
     TEXT; ``twin_texts`` are those of the twin.
     ``not_stopped`` names what does not stop it, with the reason: an isolation tier;
-    ``shared_interpreter`` for a judgement that carries this mark; or ``judge_error`` where the problem's own
-    checker or interactor can be made to fail, which costs the program its reward but gives no verdict.
+    ``shared_interpreter`` or ``shared_process`` for a judgement that carries this mark; or ``judge_error``
+    where the problem's own checker or interactor can be made to fail, which costs the program its reward but
+    gives no verdict.
     """
 
     name: NonEmpty
@@ -57,7 +58,8 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
         for refused in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
             if refused in self.verdicts:
                 raise ValueError(f"`{self.name}`: {refused} is no verdict on an attack; say `not_stopped`")
-        for where in self.not_stopped.keys() - _TIERS - {SHARED_INTERPRETER, Verdict.JUDGE_ERROR}:
+        marks = {SHARED_INTERPRETER, SHARED_PROCESS, Verdict.JUDGE_ERROR}
+        for where in self.not_stopped.keys() - _TIERS - marks:
             raise ValueError(f"`{self.name}`: `{where}` is no tier")
         if self.twin_problem is not None and self.twin is None:
             raise ValueError(f"`{self.name}`: a twin_problem needs a twin")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from whetstone.attacks.corpus import SHARED_INTERPRETER, Attack, Corpus
+from whetstone.attacks.corpus import SHARED_INTERPRETER, SHARED_PROCESS, Attack, Corpus
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.toolchains import runs_here
 from whetstone.problem import Problem, Program
@@ -124,6 +124,8 @@ def _known(attack: Attack, judgement: Judgement) -> str:
         return attack.not_stopped.get(Verdict.JUDGE_ERROR, "")
     if judgement.shared_interpreter and SHARED_INTERPRETER in attack.not_stopped:
         return attack.not_stopped[SHARED_INTERPRETER]
+    if judgement.shared_process and SHARED_PROCESS in attack.not_stopped:
+        return attack.not_stopped[SHARED_PROCESS]
     return attack.not_stopped.get(judgement.isolation, "")
 
 

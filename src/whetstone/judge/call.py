@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.equality import equal, show
-from whetstone.judge.harness.call import FRAME
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, last_line, limit_exceeded, run_limits
-from whetstone.judge.values import WireError, decode, encode
+from whetstone.judge.values import WireError, decode, decode_each, encode
 from whetstone.problem import CallCase, CallTests, Problem
 from whetstone.sandbox import RunResult
 from whetstone.verdict import CaseJudgement, Verdict
@@ -26,7 +25,7 @@ def judge_call(
     if result.result == COMPILE_ERROR:
         return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
     answers = _answers(result.result)
-    return crashed(result) or _judge_answer(result, answers[0] if len(answers) == 1 else b"", test)
+    return crashed(result) or _judge_answer(result, answers[0] if len(answers) == 1 else None, test)
 
 
 def judge_calls(
@@ -50,20 +49,16 @@ def _run(
     return boxes.python(Side.PROGRAM, source).run(job)
 
 
-def _answers(data: bytes) -> list[bytes]:
-    """The answers that a process wrote; none at all where they are not whole."""
-    answers: list[bytes] = []
-    at = 0
-    while len(data) - at >= FRAME.size:
-        [size] = FRAME.unpack_from(data, at)
-        at += FRAME.size
-        answers.append(data[at : at + size])
-        at += size
-    return answers if at == len(data) else []
+def _answers(data: bytes) -> list[object]:
+    """The answers that a process wrote; none at all for bytes that are no answers."""
+    try:
+        return decode_each(data)
+    except WireError:
+        return []
 
 
-def _judge_answer(result: RunResult, data: bytes, test: CallCase) -> CaseJudgement:
-    match _decoded(data):
+def _judge_answer(result: RunResult, answer: object, test: CallCase) -> CaseJudgement:
+    match answer:
         case ["value", value] if test.operations is None:
             if equal(value, test.expected):
                 return case(result, Verdict.ACCEPTED)
@@ -103,12 +98,3 @@ def _judge_operations(
 
 def _difference(value: object, expected: object) -> str:
     return f"got {show(value)}, expected {show(expected)}"
-
-
-def _decoded(data: bytes) -> list[Any]:
-    """The answer list; empty for bytes that are none."""
-    try:
-        answer = decode(data)
-    except WireError:
-        return []
-    return cast("list[Any]", answer) if type(answer) is list else []

@@ -67,6 +67,15 @@ def decode(data: bytes, importer: Importer | None = None) -> Any:
     return value
 
 
+def decode_each(data: bytes) -> list[Any]:
+    """Decode values that stand one after the other. Raises WireError on anything else."""
+    reader = _Reader(data, None)
+    values: list[Any] = []
+    while reader.position < len(data):
+        values.append(reader.read(0))
+    return values
+
+
 class _Writer:
     def __init__(self, exporter: Exporter | None, max_bytes: int) -> None:
         self.out = bytearray()

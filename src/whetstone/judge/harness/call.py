@@ -1,8 +1,8 @@
 """Inside the locked child: call one function of the program, or operations on one object, for each case, and
 hand out what they return.
 
-The expected value never comes here. What leaves is, for each case, a length and inert data in the ``values``
-codec: ``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``,
+The expected value never comes here. What leaves is, for each case, inert data in the ``values`` codec:
+``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``,
 ``["missing", name]`` or ``["unplain", text]``; or, in place of it all, the bytes ``compile_error``. The
 program could write these itself: they are answers, not verdicts. Each case meets it imported anew.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import time
 from itertools import islice
-from struct import Struct
 from typing import Any
 
 from whetstone.judge.harness.loading import (
@@ -26,8 +25,6 @@ from whetstone.judge.harness.prelude import PRELUDE
 from whetstone.judge.values import NotInert, decode, encode
 
 MAX_ITEMS = 1_000_000
-FRAME = Struct("<Q")
-"""What stands before an answer: its length."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
@@ -52,7 +49,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
             data = encode(["unplain", str(error)])
         except BaseException as error:
             data = encode(["raised", describe(error)])
-        write_all(result_fd, FRAME.pack(len(data)) + data)
+        write_all(result_fd, data)
         # The rest goes to another process when half the time is gone: no case is to fail for those before.
         if time.process_time() > cpu_s / 2:
             break
