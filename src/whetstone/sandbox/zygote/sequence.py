@@ -37,10 +37,9 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     view = memoryview(payload)
     at = line + request["source"]
     runs = _Runs(payload[line:at], bytes.fromhex(request["marker"]), result_fd)
-    for number, size in enumerate(request["inputs"]):
-        if number:
-            runs.renew()
+    for size in request["inputs"]:
         runs.run(view[at : at + size])
+        runs.renew()
         at += size
         # The rest goes to another process when half the time is gone: no run is to fail for those before.
         if runs.occupied() or time.process_time() > request["cpu_s"] / 2:

@@ -1,0 +1,226 @@
+"""Cases in sequence in one process: the verdicts of a fork per case, for less, and marked."""
+# ruff: noqa: E501 (programs on one line each read better than wrapped)
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judge_problems import assert_problem, call_problem, python, stdin_problem
+from shared_sets import humaneval, mbpp, shared_folder
+
+from whetstone.cli.main import main
+from whetstone.data.builtin import load_problems
+from whetstone.judge import Judge, Verdict
+from whetstone.problem import Program, case_count
+
+COUNT = 4
+SUM = stdin_problem(*[(f"{n} {n + 1}\n", f"{2 * n + 1}\n") for n in range(COUNT)])
+ADD = call_problem("add", *[([n, n + 1], 2 * n + 1) for n in range(COUNT)])
+ASSERTS = assert_problem(asserts=[f"assert add({n}, {n + 1}) == {2 * n + 1}" for n in range(COUNT)])
+ANSWER = "print(sum(map(int, input().split())))\n"
+ADDED = "def add(a, b): return a + b\n"
+
+# Honest programs that leave something behind which must not disturb the next case.
+TIDY = {
+    "nothing": "",
+    "a recursion limit": "import sys\nassert sys.getrecursionlimit() < 5000\nsys.setrecursionlimit(10**6)\n",
+    "arguments and path": "import sys\nassert len(sys.argv) == 1\nsys.argv.append('x')\nsys.path.insert(0, '/x')\n",
+    "another directory": "import os\nassert os.path.exists('main.py')\nos.makedirs('d', exist_ok=True)\nos.chdir('d')\n",
+    "names of its own": "assert 'left' not in globals()\nleft = 1\n",
+    "the module of its own name": "import __main__\nassert not hasattr(__main__, 'left')\n__main__.left = 1\n",
+    "streams of its own": "import io, sys\nsys.stdin = io.TextIOWrapper(sys.stdin.buffer, newline='\\n')\n",
+    "a detached stream": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), write_through=True)\n",
+    "closed streams at exit": "import atexit, sys\natexit.register(sys.stdin.close)\n",
+    "random numbers of one seed": "import random\nrandom.seed(7)\n",
+    "a decimal context": "import decimal\ndecimal.getcontext().prec = 5\n",
+    "a collector switched off": "import gc\ngc.disable()\n",
+}
+# Honest programs that work only once in a process, or end it: each case needs a fork of its own.
+UNTIDY = {
+    "a builtin replaced": "import builtins\nassert builtins.sorted([2, 1]) == [1, 2]\nbuiltins.sorted = None\n",
+    "a module changed": "import math\nassert math.sqrt(4) == 2\nmath.sqrt = None\n",
+    "a file left": "open('once', 'x').close()\n",
+    "every descriptor closed": "import os\nos.closerange(3, 1000)\n",
+    "an end without ceremony": "import atexit, os, sys\natexit.register(lambda: (sys.stdout.flush(), os._exit(0)))\n",
+}
+# Whole programs, because they read or write in their own way.
+WHOLE = {
+    "exit": "import sys\nprint(sum(map(int, input().split())))\nsys.exit()",
+    "exit handler": "import atexit\nx = sum(map(int, input().split()))\natexit.register(print, x)",
+    "descriptors": "import os\na, b = os.read(0, os.fstat(0).st_size).split()\nos.write(1, b'%d' % (int(a) + int(b)))",
+    "opened by number": "print(sum(map(int, open(0).read().split())), file=open(1, 'w'))",
+    "thread": "import threading\nt = threading.Thread(target=lambda: print(sum(map(int, input().split()))))\nt.start()",
+    "daemon": "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
+    + ANSWER,
+    "pool": "from concurrent.futures import ThreadPoolExecutor as P\n"
+    "print(P().submit(sum, map(int, input().split())).result())",
+    "finalizer": "class A:\n    def __del__(self, x=sum(map(int, input().split()))): print(x)\na = A()",
+    "main guard": f"import sys\nif __name__ == '__main__':\n    {ANSWER}",
+    "pickles": "import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A\n" + ANSWER,
+}
+
+
+@pytest.fixture(scope="module")
+def sequential() -> Iterator[Judge]:
+    with Judge(workers=2, fork_per_case=False) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("name", TIDY)
+def test_what_a_case_leaves_is_gone_for_the_next(sequential: Judge, name: str) -> None:
+    judged = sequential.judge(SUM, python(TIDY[name] + ANSWER))
+    assert (judged.verdict, judged.reason) == (Verdict.ACCEPTED, "")
+    assert judged.shared_process
+    assert [case.index for case in judged.cases] == list(range(COUNT))
+
+
+@pytest.mark.parametrize("name", UNTIDY)
+def test_a_program_that_needs_a_process_for_each_case_gets_it(sequential: Judge, name: str) -> None:
+    judged = sequential.judge(SUM, python(UNTIDY[name] + ANSWER))
+    assert (judged.verdict, judged.reason) == (Verdict.ACCEPTED, "")
+    assert not judged.shared_process
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_honest_programs_are_accepted_whatever_they_do(sequential: Judge, name: str) -> None:
+    judged = sequential.judge(SUM, python(WHOLE[name]))
+    assert (judged.verdict, judged.reason) == (Verdict.ACCEPTED, "")
+
+
+@pytest.mark.parametrize("problem", [ADD, ASSERTS], ids=["call", "asserts"])
+def test_calls_and_asserts_share_a_process_too(sequential: Judge, problem: dict[str, Any]) -> None:
+    judged = sequential.judge(problem, python(ADDED))
+    assert judged.accepted
+    assert judged.shared_process
+    wrong = sequential.judge(problem, python("def add(a, b): return 1"))
+    assert [case.verdict for case in wrong.cases] == [Verdict.ACCEPTED] + [Verdict.WRONG_ANSWER] * 3
+    counting = "import math\nmath.n = getattr(math, 'n', -1) + 1\nn = math.n\ndef add(a, b): return a + b + n"
+    once = "calls = []\ndef add(a, b):\n    calls.append(a)\n    return a + b + len(calls) - 1"
+    for leaking in (counting, once):
+        assert sequential.judge(problem, python(leaking)).accepted
+
+
+def test_operations_on_an_object_begin_anew_for_each_case(sequential: Judge) -> None:
+    operations = {"operations": ["C", "add"], "args": [[], [3]], "expected": [None, 3]}
+    tests = {"kind": "call", "class": "C", "cases": [operations] * 3}
+    problem = {"id": "t/class", "statement": "", "tests": tests}
+    kept = "class C:\n    all: List[int] = []\n    def add(self, n):\n        self.all.append(n)\n        return sum(self.all)"
+    judged = sequential.judge(problem, python(kept))
+    assert judged.accepted
+    assert judged.shared_process
+
+
+def test_one_case_shares_nothing(sequential: Judge) -> None:
+    judged = sequential.judge(stdin_problem(("1 2", "3")), python(ANSWER))
+    assert judged.accepted
+    assert not judged.shared_process
+
+
+def test_cases_together_keep_the_limits_of_one(sequential: Judge) -> None:
+    """Each case is within its limit; all together are not, and no case is to suffer from that."""
+    burn = "import time\nwhile time.process_time() - begun < 0.2: pass\n"
+    judged = sequential.judge(SUM, python("import time\nbegun = time.process_time()\n" + burn + ANSWER))
+    assert judged.accepted
+    assert all(0.1 < case.cpu_s < 0.5 for case in judged.cases)
+    kept = "import math\nkept = math.__dict__.setdefault('kept', [])\nkept.append(b'x' * (100 << 20))\n"
+    judged = sequential.judge(SUM, python(kept + ANSWER))
+    assert judged.accepted
+    assert not judged.shared_process
+
+
+def test_a_case_that_takes_too_long_says_so_and_the_others_stand(sequential: Judge) -> None:
+    judged = sequential.judge(
+        SUM, python("a, b = map(int, input().split())\nwhile a == 2: pass\nprint(a + b)")
+    )
+    assert [case.verdict.value for case in judged.cases] == ["accepted", "accepted", "time_limit", "accepted"]
+
+
+def test_a_crash_after_the_right_answer_is_a_crash(sequential: Judge) -> None:
+    for end in (
+        "1 / 0",
+        "raise SystemExit(3)",
+        "import os; os._exit(1)",
+        "import os; os.abort()",
+        "exit('no')",
+    ):
+        judged = sequential.judge(SUM, python(ANSWER + "import sys; sys.stdout.flush()\n" + end))
+        assert {case.verdict for case in judged.cases} == {Verdict.RUNTIME_ERROR}, end
+        assert not judged.shared_process
+
+
+def test_a_program_that_guesses_has_no_second_guess_for_a_case(sequential: Judge) -> None:
+    """Where a case is wrong in the shared process and right alone, all that counts is what runs alone say."""
+    source = (
+        "import os\na, b = map(int, input().split())\n"
+        "try:\n    shared = bool(os.fstat(200))\nexcept OSError:\n    shared = False\n"
+        "print(a + b if shared == (a != 0) else -1)"
+    )
+    judged = sequential.judge(SUM, python(source))
+    assert [case.verdict for case in judged.cases] == [Verdict.ACCEPTED] + [Verdict.WRONG_ANSWER] * 3
+    assert not judged.shared_process
+
+
+def test_a_checker_decides_in_sequence_too(sequential: Judge) -> None:
+    checker = {
+        "type": "python",
+        "source": "def check(given, output, expected): return output == expected[::-1]",
+    }
+    problem = stdin_problem(("ab", "cd"), ("ef", "gh"), checker=checker)
+    table = "print({'ab': 'dc', 'ef': 'hg'}[input()], end='')"
+    judged = sequential.judge(problem, python(table))
+    assert judged.accepted
+    assert judged.shared_process
+    assert sequential.judge(problem, python("print('dc', end='')")).score == 0.5
+
+
+def test_stopping_at_the_first_failure_and_subsets_mean_the_same() -> None:
+    with Judge(workers=1, fork_per_case=False, stop_at_first_failure=True) as judge:
+        judged = judge.judge(SUM, python("a, b = map(int, input().split())\nprint(a + b + (a == 1))"))
+        assert [case.verdict for case in judged.cases] == [Verdict.ACCEPTED, Verdict.WRONG_ANSWER]
+        subset = judge.judge(SUM, python(ANSWER), max_cases=2, subset_seed=3)
+    with Judge(workers=1) as judge:
+        alone = judge.judge(SUM, python(ANSWER), max_cases=2, subset_seed=3)
+    assert [case.index for case in subset.cases] == [case.index for case in alone.cases]
+    assert (subset.shared_process, alone.shared_process) == (True, False)
+
+
+def test_verdicts_are_those_of_a_fork_per_case(judge: Judge, sequential: Judge) -> None:
+    """A sample of what ships: references and wrong programs, every case of them."""
+    shipped = [p for p in load_problems("builtin:train") if case_count(p) > 1]
+    sample = random.Random(11).sample(shipped, 40)
+    pairs = [(p, program) for p in sample for program in (p.references[0], p.wrong[0])]
+    apart = [[c.verdict for c in judged.cases] for judged in judge.judge_many(pairs)]
+    judged = list(sequential.judge_many(pairs))
+    assert [[c.verdict for c in j.cases] for j in judged] == apart
+    assert all(j.shared_process for j in judged if j.accepted)
+
+
+def test_public_references_are_accepted(sequential: Judge) -> None:
+    folder = shared_folder()
+    if folder is None:
+        pytest.skip("no shared data beside the repository; point WHETSTONE_SHARED at its folder")
+    problems = (humaneval(folder) + mbpp(folder))[::3]
+    judged = list(sequential.judge_many((p, p.references[0]) for p in problems))
+    assert {p.id: j.reason for p, j in zip(problems, judged, strict=True) if not j.accepted} == {}
+    shared = [j.shared_process for p, j in zip(problems, judged, strict=True) if case_count(p) > 1]
+    assert sum(shared) > 0.95 * len(shared) > 100
+
+
+def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "problems.jsonl").write_text(json.dumps(SUM) + "\n")
+    (tmp_path / "programs.jsonl").write_text(json.dumps({"problem_id": SUM["id"], "source": ANSWER}) + "\n")
+    files = ["--problems", str(tmp_path / "problems.jsonl"), "--programs", str(tmp_path / "programs.jsonl")]
+    for more, shared in (["--no-fork-per-case"], True), ([], False):
+        assert main(["judge", "run", *files, "--workers", "1", *more]) == 0
+        assert json.loads(capsys.readouterr().out)["shared_process"] is shared
+
+
+def test_other_languages_share_nothing(sequential: Judge) -> None:
+    judged = sequential.judge(SUM, Program("bash", "read a b\necho $((a + b))"))
+    assert judged.accepted
+    assert not judged.shared_process
