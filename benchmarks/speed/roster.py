@@ -30,6 +30,9 @@ ROSTER: dict[str, Entry] = {
     ),
     "floor": Entry("floor: fork, compile, exec in the zygote", "floor", "ProgramFork", "base", ("-I", "-S")),
     "whetstone": Entry("**Whetstone**, a fork per case", "own", "Whetstone", "own", isolated=_ALL),
+    "sequence": Entry(
+        "**Whetstone**, cases in sequence in one process", "own", "InSequence", "own", isolated=_ALL
+    ),
     "python-sei": Entry("`python -S -E -I`", "commands", "BarePython", needs=_PLAIN),
     "python": Entry("`python`", "commands", "PlainPython", needs=_PLAIN),
     "bwrap": Entry(

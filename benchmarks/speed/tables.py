@@ -10,6 +10,7 @@ from speed.roster import ROSTER
 
 Results = Mapping[str, Sequence[Batch]]
 OURS = "whetstone"
+SEQUENCE = "sequence"
 FLOORS = ("empty", "floor")
 
 
@@ -82,6 +83,16 @@ def targets(one: Results, ten: Results) -> str:
             rows.append(
                 f"| {label} | {theirs / ours:.1f}x: {'yes' if theirs >= wanted * ours else '**no**'} |"
             )
+    in_sequence = _cpu(ten, SEQUENCE)
+    for label, other in (
+        ("the same of `prime_code` as verl imports it, cases in sequence", "prime"),
+        ("the same of `prime_code` by itself, cases in sequence", "prime-alone"),
+        ("the same of ScaleBox's handler, cases in sequence", "scalebox"),
+    ):
+        theirs = _cpu(ten, other)
+        if in_sequence and theirs:
+            reached = "yes" if theirs >= 5 * in_sequence else "**no**"
+            rows.append(f"| 10 cases: {label} | {theirs / in_sequence:.1f}x: {reached} |")
     ours, floor = _cpu(ten, OURS), _cpu(ten, "floor")
     if ours and floor:
         reached = "yes" if ours <= 2 * floor else "**no**"
