@@ -30,6 +30,7 @@ from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.call import judge_call
 from whetstone.judge.interactive import judge_interactive
+from whetstone.judge.languages import language_named
 from whetstone.judge.scoring import score
 from whetstone.judge.sequence import SharedProcess, judge_in_sequence
 from whetstone.judge.stdin import judge_stdin
@@ -70,7 +71,7 @@ def judge_program(
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
     chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
     shared = SharedProcess()
-    if not options.fork_per_case and program.language == "python" and not _too_long(program):
+    if not options.fork_per_case and _is_python(program) and not _too_long(program):
         shared = judge_in_sequence(boxes, problem, chosen, program, progress)
 
     @cache
@@ -103,6 +104,10 @@ def _in_order(
         if stalled or judged.verdict is Verdict.COMPILE_ERROR or (failed and options.stop_at_first_failure):
             break
     return cases
+
+
+def _is_python(program: Program) -> bool:
+    return not language_named(program.language, "the program").run
 
 
 def _too_long(program: Program) -> bool:
