@@ -356,3 +356,18 @@ def f(x):
     )
     judgement = judge.judge(problem, python(source))
     assert judgement.accepted, judgement
+
+
+def test_a_program_cannot_plant_code_for_its_later_cases(judge: Judge):
+    source = """
+import marshal, os
+code = marshal.dumps(compile("print(12586269025)", __file__, "exec"))
+for fd in range(3, 20):
+    try:
+        os.write(fd, len(code).to_bytes(4, "little") + code)
+    except OSError:
+        pass
+print("nothing")
+"""
+    judged = judge.judge(stdin_problem(*[("50\n", "12586269025\n")] * 4), python(source))
+    assert [case.verdict for case in judged.cases] == [Verdict.WRONG_ANSWER] * 4

@@ -52,6 +52,25 @@ def harness_job(
     return Job(_SIDES[name], name.encode() + b"\n" + payload, limits, stdin, link)
 
 
+class LastCode:
+    """The compiled code of the Python program that ran last: its next case need not compile it again.
+
+    It came out of a process in which a program ran, so it is bytes here, and loaded in such ones alone.
+    """
+
+    def __init__(self) -> None:
+        self._sandbox: Sandbox | None = None
+        self._source = self._code = b""
+
+    def of(self, sandbox: Sandbox, source: bytes) -> bytes:
+        """The code of ``source`` as it was compiled in ``sandbox``; empty when it is not known."""
+        return self._code if sandbox is self._sandbox and source == self._source else b""
+
+    def keep(self, sandbox: Sandbox, source: bytes, code: bytes) -> None:
+        """Remember this one alone."""
+        self._sandbox, self._source, self._code = sandbox, source, code
+
+
 class Boxes:
     """Owns the sandboxes, and what compilers made for them."""
 
@@ -67,6 +86,7 @@ class Boxes:
         self.artifacts = ArtifactStore.of_user()
         self.proved: set[str] = set()
         """Languages in which a program was seen to compile and run here."""
+        self.last_code = LastCode()
         self._others: dict[tuple[Side, str], Sandbox] = {}
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from whetstone.judge.boxes import Boxes, Side
+from whetstone.judge.boxes import Boxes, LastCode, Side
 from whetstone.judge.compiling import CompileFailure, compiled, environment
 from whetstone.judge.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
 from whetstone.judge.languages import language_named
@@ -18,7 +18,7 @@ from whetstone.judge.toolchains import Toolchain, toolchain
 from whetstone.problem import Program
 from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox
 from whetstone.sandbox.execute import File, NotExecuted, execute_job, fault
-from whetstone.sandbox.script import script_job
+from whetstone.sandbox.script import handed_out, script_job, script_job_with_code
 from whetstone.verdict import CaseJudgement, Verdict
 
 __all__ = ["CompileFailure", "Runnable", "prepare"]
@@ -69,7 +69,7 @@ def prepare(boxes: Boxes, program: Program, *, side: Side = Side.PROGRAM) -> Run
     language = language_named(program.language, "the program")
     source = program.source.encode("utf-8", "surrogatepass")
     if not language.run:
-        return _PythonProgram(boxes.python(side, program.source), source)
+        return _PythonProgram(boxes.python(side, program.source), source, boxes.last_code)
     found = toolchain(language.name)
     _prove(boxes, found)
     return _built(boxes, side, found, source)
@@ -98,12 +98,15 @@ def _prove(boxes: Boxes, found: Toolchain) -> None:
     boxes.proved.add(name)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _PythonProgram:
     """A Python program: each run is a fork of an interpreter that has started already."""
 
     sandbox: Sandbox
     source: bytes
+    last_code: LastCode
+    hands_out: bool = False
+    """The job made last hands out the code that it compiles."""
 
     def job(
         self,
@@ -115,10 +118,19 @@ class _PythonProgram:
         link: int | None = None,
     ) -> tuple[Sandbox, Job]:
         """See ``Runnable.job``."""
-        return self.sandbox, script_job(self.source, limits, stdin=stdin, args=args, files=files, link=link)
+        self.hands_out = False
+        if args or files or link is not None:
+            job = script_job(self.source, limits, stdin=stdin, args=args, files=files, link=link)
+        else:
+            code = self.last_code.of(self.sandbox, self.source)
+            self.hands_out = not code
+            job = script_job_with_code(self.source, code, limits, stdin=stdin)
+        return self.sandbox, job
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
         """See ``Runnable.failure``."""
+        if self.hands_out:
+            self.last_code.keep(self.sandbox, self.source, handed_out(result.result))
         limit = limit_exceeded(result)
         if limit is None and result.result == COMPILE_ERROR and result.exit_code == 1:
             return case(result, Verdict.COMPILE_ERROR, "the program does not compile")

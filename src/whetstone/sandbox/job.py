@@ -58,6 +58,8 @@ class Job:
     limits: RunLimits
     stdin: bytes = b""
     link: int | None = None
+    result_extra: int = 0
+    """Bytes that the result may hold beyond the output limit: the harness's own, not the program's."""
 
 
 class Ended(StrEnum):

@@ -93,7 +93,7 @@ class Run:
         cap = limits.output_bytes
         self._stdout = Stream(kept[0], cap)
         self._stderr = Stream(kept[1], cap, keep_last=STDERR_BYTES)
-        self._result = Stream(kept[2], cap)
+        self._result = Stream(kept[2], cap + job.result_extra)
         self._streams = (self._stdout, self._stderr, self._result)
 
     def handlers(self) -> dict[int, Callable[[], bool]]:

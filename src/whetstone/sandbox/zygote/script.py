@@ -7,11 +7,17 @@ its own disadvantage only.
 
 A payload that begins with a zero byte, which no Python source does, has a line of JSON before the source:
 arguments, files and a link (see ``whetstone.sandbox.script``).
+
+One that begins with ``CODE`` has a length (four bytes, the lowest first) and so many bytes of marshalled code
+before the source, which an earlier run of this source handed out. Without any, this run hands its own out:
+a length and code in front of all else in the result, written before anything of the program runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import marshal
 import os
 import sys
 import types
@@ -19,22 +25,30 @@ import types
 from .files import put_files, talk_over
 
 COMPILE_ERROR = b"compile_error"
-WITH_MORE = b"\0"
+WITH_MORE, CODE = b"\0", b"\1"
+MOST_CODE_BYTES = 32 << 10
+"""Longer code is not handed out: the pipe takes this much while nobody reads it."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _open, _write, _close = os.open, os.write, os.close
+_unmarshalled = marshal.loads
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Run ``payload`` as the program, in the ``__main__`` that is there."""
+    given = None
     if payload[:1] == WITH_MORE:
         payload, arguments = _prepared(payload, link_fd)
         sys.argv += arguments
         sys.orig_argv += arguments
+    elif payload[:1] == CODE:
+        end = 5 + int.from_bytes(payload[1:5], "little")
+        given, payload = payload[5:end], payload[end:]
     scope = sys.modules["__main__"].__dict__
     path = scope["__file__"]
     put_program(payload, path)
     sys.path.insert(0, os.path.dirname(path))
-    exec(compiled(payload, path, result_fd), scope)
+    code = compiled(payload, path, result_fd) if given is None else _code(given, payload, path, result_fd)
+    exec(code, scope)
 
 
 def put_program(source: bytes, path: str) -> None:
@@ -55,6 +69,24 @@ def _prepared(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
         talk_over(link_fd)
     put_files(request["files"], memoryview(rest)[request["source"] :])
     return rest[: request["source"]], request["arguments"]
+
+
+def _code(given: bytes, source: bytes, path: str, result_fd: int) -> types.CodeType:
+    """The program's code from what was given; or compiled, and handed out."""
+    if given:
+        code: types.CodeType = _unmarshalled(given)
+        # It names the file that it was compiled as, which a later fork-server may have elsewhere.
+        return code if code.co_filename == path else compiled(source, path, result_fd)
+    code = compiled(source, path, result_fd)
+    data = b""
+    if len(source) <= MOST_CODE_BYTES:  # its code is hardly shorter, and making these bytes takes memory
+        with contextlib.suppress(ValueError):  # nested too deeply
+            data = marshal.dumps(code)
+        if len(data) > MOST_CODE_BYTES:
+            data = b""
+    # A length in any case: what comes later is the program's, and nobody takes it for code.
+    _write(result_fd, len(data).to_bytes(4, "little") + data)
+    return code
 
 
 def compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:

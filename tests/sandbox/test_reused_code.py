@@ -1,0 +1,87 @@
+"""A program whose code an earlier run handed out behaves as one that was compiled; no other code is taken."""
+
+import pytest
+
+from whetstone.sandbox import RunLimits, RunResult, Sandbox
+from whetstone.sandbox.script import handed_out, script_job, script_job_with_code
+
+LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 16)
+LONG = "numbers = [" + ", ".join(f"'{n:x}'" for n in range(20_000)) + "]\n"
+# The result descriptor is the one a program did not open, above the standard streams.
+WRITE_RESULT = """
+import os
+def write_result(data):
+    for fd in range(3, 20):
+        try:
+            os.write(fd, data)
+        except OSError:
+            pass
+"""
+FORGED = (
+    WRITE_RESULT
+    + """
+import marshal
+code = marshal.dumps(compile("print('forged')", __file__, "exec"))
+write_result(len(code).to_bytes(4, "little") + code)
+"""
+)
+
+
+def twice(sandbox: Sandbox, source: str, stdin: bytes = b"") -> tuple[RunResult, RunResult, bytes]:
+    """A run that hands out, one that is given what it handed out, and that."""
+    first = sandbox.run(script_job_with_code(source.encode(), b"", LIMITS, stdin=stdin))
+    code = handed_out(first.result)
+    return first, sandbox.run(script_job_with_code(source.encode(), code, LIMITS, stdin=stdin)), code
+
+
+def seen(result: RunResult) -> tuple[object, ...]:
+    return result.ended, result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print(input())",
+        "# coding: latin-1\nprint(len('\u00e9'))",
+        "def f(n):\n    return 1 / n\nimport inspect\nprint(inspect.getsource(f), __file__, __name__)\nf(0)",
+        "from __future__ import annotations\ndef f(a: b) -> c: 'doc'\nprint(f.__annotations__, f.__doc__)",
+        "import sys\nprint(sys._getframe().f_code.co_filename == __file__, sys.argv)\nsys.exit(3)",
+        "assert input() == 'x', 'no'",
+        LONG + "print(len(numbers))",
+    ],
+)
+def test_a_program_cannot_tell_that_its_code_was_given(sandbox, source):
+    plain = sandbox.run(script_job(source.encode(), LIMITS, stdin=b"y\n"))
+    first, second, code = twice(sandbox, source, b"y\n")
+    assert seen(plain) == seen(first) == seen(second)
+    assert bool(code) == (source[: len(LONG)] != LONG)
+
+
+def test_code_is_handed_out_once_compiled_and_used_instead_of_the_source(sandbox):
+    _, _, code = twice(sandbox, "print(6)")
+    assert code
+    other = sandbox.run(script_job_with_code(b"print(7)", code, LIMITS))
+    assert other.stdout == b"6\n"
+
+
+@pytest.mark.parametrize("longer", ["", LONG], ids=["short", "too long to be handed out"])
+def test_what_a_program_writes_to_the_result_is_not_its_code(sandbox, longer):
+    first, second, _ = twice(sandbox, longer + FORGED + "print('own')\n")
+    assert b"forged" in first.result
+    assert (first.stdout, second.stdout) == (b"own\n", b"own\n")
+
+
+def test_a_source_that_does_not_compile_hands_nothing_out(sandbox):
+    first = sandbox.run(script_job_with_code(b"def f(:", b"", LIMITS))
+    assert (first.exit_code, first.result, handed_out(first.result)) == (1, b"compile_error", b"")
+    assert b"SyntaxError" in first.stderr
+
+
+def test_a_source_that_looks_like_a_payload_with_code_is_a_source(sandbox):
+    result = sandbox.run(script_job(b"\1\0\0\0\0print(6)", LIMITS))
+    assert (result.exit_code, result.stdout, result.result) == (1, b"", b"compile_error")
+
+
+@pytest.mark.parametrize("result", [b"", b"\5\0", b"\5\0\0\0code", b"\xff\xff\xff\xff", b"compile_error"])
+def test_a_result_that_broke_off_holds_no_code(result):
+    assert handed_out(result) == b""
