@@ -73,8 +73,8 @@ def run_trials(
     """Judge every trial and yield the outcomes, at ``tier`` or the strongest that this machine offers.
 
     Attacks that need an earlier program, and their twins, run one after the other on a worker of their
-    own, all others on ``workers`` of them (0: two for each core, for some do nothing but wait). A language that the tier refuses is left
-    out. Raises SandboxUnavailable, UserError.
+    own, all others on ``workers`` of them (0: two for each core, for some do nothing but wait). A language
+    that the tier refuses is left out. Raises SandboxUnavailable, UserError.
     """
     ordered = [t for t in trials if t.attack is not None and t.attack.earlier]
     free = [t for t in trials if t not in ordered]
