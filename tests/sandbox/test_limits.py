@@ -129,7 +129,7 @@ def test_a_thread_bomb_ends_itself_or_is_ended(run):
         memory_mb=1000,
         cpu_s=20,
     )
-    assert (result.ended, result.exit_code) in ((Ended.EXITED, 1), (Ended.MEMORY_LIMIT, None))
+    assert (result.ended, result.exit_code) in ((Ended.EXITED, 1), (Ended.PROCESS_LIMIT, None))
     assert run("print(1)").stdout == b"1\n"
 
 

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import signal
 
-from whetstone.sandbox import Ended, RunLimits, RunResult
+from whetstone.sandbox import (
+    MAX_OPEN_FILES,
+    MAX_PROCESSES,
+    MAX_TASKS,
+    TMP_BYTES,
+    Ended,
+    RunLimits,
+    RunResult,
+)
 from whetstone.sandbox.run import MOST_STARVED
 from whetstone.verdict import CaseJudgement, Verdict
 
 COMPILE_ERROR = b"compile_error"
 """What a harness answers for a source that is not Python."""
 
+_TASKS = f"fewer than {MAX_PROCESSES} processes, and {MAX_TASKS} with their threads, may run"
 _LIMIT_VERDICTS = {
     Ended.CPU_LIMIT: (Verdict.TIME_LIMIT, "used its CPU time"),
     Ended.WALL_LIMIT: (Verdict.TIME_LIMIT, "waited until the wall clock limit"),
     Ended.MEMORY_LIMIT: (Verdict.MEMORY_LIMIT, "used more memory than allowed"),
     Ended.OUTPUT_LIMIT: (Verdict.OUTPUT_LIMIT, "wrote more than allowed"),
+    Ended.PROCESS_LIMIT: (Verdict.RUNTIME_ERROR, f"started more than allowed: {_TASKS}"),
+}
+# Limits that a program meets as an error of its own: how the C library and Python word it, and the limit.
+_REFUSALS = {
+    "Too many open files": f"at most {MAX_OPEN_FILES} files may be open in a process",
+    "No space left on device": f"at most {TMP_BYTES >> 20} MiB of files may be written",
+    "File too large": f"at most {TMP_BYTES >> 20} MiB of files may be written",
+    "Resource temporarily unavailable": _TASKS,
+    "can't start new thread": _TASKS,
 }
 _STDERR_TAIL = 300
 MAX_REASON = 500
@@ -51,7 +69,8 @@ def crashed(result: RunResult) -> CaseJudgement | None:
     if result.exit_code != 0:
         said = last_line(result.stderr)
         reason = f"exit code {result.exit_code}" + (f": {said}" if said else "")
-        return case(result, Verdict.RUNTIME_ERROR, reason)
+        limit = next((limit for words, limit in _REFUSALS.items() if words in said), None)
+        return case(result, Verdict.RUNTIME_ERROR, f"{reason} ({limit})" if limit else reason)
     return None
 
 

@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from whetstone.sandbox.accounting import Accounting
+from whetstone.sandbox.cgroup import make_group
 from whetstone.sandbox.job import SandboxFault, Tier
+from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.streams import PayloadFile
 from whetstone.sandbox.zygote import scratch, wire
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
@@ -39,12 +42,17 @@ class ForkServer:
         self.payload = PayloadFile()
         self._names = {name: index for index, name in enumerate(harnesses)}
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
+        # Where there are no namespaces, nothing ends a tree of processes: there is only one to measure.
+        self._group = make_group() if tier is not Tier.RESTRICTED else None
+        self.accounting = Accounting(None, None)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {
             "tier": tier.label,
             "directory": self.directory,
             "control": theirs.fileno(),
             "profile": asdict(profile),
+            "group_entrances": self._group.entrances if self._group else [],
+            "group_counts": sorted(self._group.controllers) if self._group else [],
             "harnesses": [(name, str(path.resolve())) for name, path in harnesses.items()],
         }
         with theirs:
@@ -58,12 +66,18 @@ class ForkServer:
     def _wait_until_ready(self) -> None:
         self.control.settimeout(_START_TIMEOUT_S)
         try:
-            message = self.control.recv(wire.MAX_PACKET)
+            message, descriptors, _, _ = socket.recv_fds(self.control, wire.MAX_PACKET, 1)
         except OSError as error:
             raise StartRefused(f"the fork-server did not start: {error}") from None
-        if message != wire.READY:
+        table = ProcessTable(descriptors[0]) if descriptors else None
+        if message not in (wire.READY, wire.READY_IN_GROUP):
             said = message[1:].decode(errors="replace") or f"the fork-server died: {self.last_words()}"
             raise StartRefused(said)
+        group = self._group if message == wire.READY_IN_GROUP else None
+        try:
+            self.accounting = Accounting(group, table)
+        except SandboxFault as fault:
+            raise StartRefused(str(fault)) from None
 
     def harness_number(self, name: str) -> int:
         """The number of a harness in requests; KeyError names the known ones."""
@@ -117,6 +131,9 @@ class ForkServer:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+        self.accounting.close()
+        if self._group is not None:
+            self._group.remove()
         if self.directory and os.path.isdir(self.directory):
             with contextlib.suppress(OSError):
                 scratch.empty_directory(self.directory)

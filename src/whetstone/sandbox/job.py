@@ -29,10 +29,10 @@ class Tier(IntEnum):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Bounds of one run. CPU time (of all its threads) decides; wall time is a generous backstop.
+    """Bounds of one run, on all its processes and threads together, also those that it left behind.
 
-    Time in which the run was ready but had no core to run on does not count as wall time, up to five
-    times the limit.
+    CPU time decides; wall time is a generous backstop. Memory is resident memory. Time in which the run was
+    ready but had no core to run on does not count as wall time, up to five times the limit.
     """
 
     cpu_s: float
@@ -71,6 +71,7 @@ class Ended(StrEnum):
     WALL_LIMIT = "wall_limit"
     MEMORY_LIMIT = "memory_limit"
     OUTPUT_LIMIT = "output_limit"
+    PROCESS_LIMIT = "process_limit"
     KILLED = "killed"
     """Ended by us: its partner's run was over, or the caller wanted no more of it."""
 

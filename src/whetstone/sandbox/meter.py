@@ -1,4 +1,4 @@
-"""What a running child has used so far, read from outside by its pidfd."""
+"""What the first process of a run has used so far, read from outside by its pidfd."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import signal
 import time
 
 from whetstone.sandbox.job import SandboxFault
+from whetstone.sandbox.process_table import kibibytes
 
-_KIB = 1024
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Meter:
@@ -20,33 +21,41 @@ class Meter:
 
     def __init__(self, pidfd: int) -> None:
         self._pidfd = pidfd
-        self._status = -1
+        self._files: dict[str, int] = {}
         pid = pid_of(pidfd)
-        # The kernel's encoding of "CPU clock of all threads of a process" (clock_getcpuclockid(3)).
-        self._clock = (~pid << 3) | 2
-        if pid > 0:
-            try:
-                self._status = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                self._status = -1  # ended by now, or hidden from us: the final rusage still counts
+        # The kernel's encoding of "CPU clock of all threads of a process" (clock_getcpuclockid(3)). That of
+        # a process which is gone would be another clock.
+        self._clock = (~pid << 3) | 2 if pid > 0 else None
+        for name in ("status", "stat") if pid > 0 else ():
+            # It may have ended by now, or be hidden from us: the final rusage still counts.
+            with contextlib.suppress(OSError):
+                self._files[name] = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
     def cpu_s(self) -> float:
         """CPU seconds of all its threads so far; 0 when it has ended (the wait status says more)."""
+        if self._clock is None:
+            return 0.0
         try:
             return time.clock_gettime(self._clock)
         except OSError:
             return 0.0
 
+    def children_cpu_s(self) -> float:
+        """CPU seconds of the children that it has waited for, and of theirs."""
+        fields = self._read("stat").rpartition(b")")[2].split()
+        return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
+
     def memory(self) -> tuple[int, int]:
         """(largest resident plus swapped bytes, threads) so far; zeros when it has ended."""
-        if self._status < 0:
-            return 0, 0
+        text = self._read("status")
+        now = kibibytes(text, b"VmRSS:") + kibibytes(text, b"VmSwap:")
+        return max(kibibytes(text, b"VmHWM:"), now) << 10, kibibytes(text, b"Threads:")
+
+    def _read(self, name: str) -> bytes:
         try:
-            text = os.pread(self._status, 8192, 0)
-        except OSError:
-            return 0, 0
-        now = _field(text, b"VmRSS:") + _field(text, b"VmSwap:")
-        return max(_field(text, b"VmHWM:"), now) * _KIB, _field(text, b"Threads:")
+            return os.pread(self._files[name], 8192, 0)
+        except (OSError, KeyError):
+            return b""
 
     def kill(self) -> None:
         """Send SIGKILL, which also ends a stopped process."""
@@ -56,8 +65,8 @@ class Meter:
     def close(self) -> None:
         """Give the descriptors back."""
         os.close(self._pidfd)
-        if self._status >= 0:
-            os.close(self._status)
+        for fd in self._files.values():
+            os.close(fd)
 
 
 def pid_of(pidfd: int) -> int:
@@ -67,8 +76,3 @@ def pid_of(pidfd: int) -> int:
             return int(file.read().split(b"\nPid:", 1)[1].split(None, 1)[0])
     except (OSError, IndexError, ValueError) as error:
         raise SandboxFault(f"cannot read a child's process id from /proc: {error}") from None
-
-
-def _field(text: bytes, name: bytes) -> int:
-    at = text.find(name)
-    return int(text[at + len(name) :].split(None, 1)[0]) if at >= 0 else 0

@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 
-from whetstone.sandbox.fork_server import StartRefused
+from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
@@ -38,10 +38,7 @@ def see_other_processes():
 def write_outside_tmp(): open("/usr/lib/whetstone-probe", "w"); return "created a file"
 def write_where_the_caller_can():
     open(sys.stdin.readline().strip(), "w"); return "created a file"
-def start_a_process():
-    if os.fork() == 0: os._exit(0)
-    return "forked"
-def signal_another_process(): os.kill(os.getppid() or 1, 15); return "signalled"
+def signal_the_fork_server(): os.kill(os.getppid() or 1, 15); return "signalled"
 def trace_a_process():
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.ptrace(0, 0, 0, 0) == 0: return "ptrace(TRACEME) allowed"
@@ -60,7 +57,7 @@ def inherit_a_descriptor():
 
 report = {}
 for attack in (read_host_file, open_a_socket, see_other_processes, write_outside_tmp,
-               write_where_the_caller_can, start_a_process, signal_another_process, trace_a_process,
+               write_where_the_caller_can, signal_the_fork_server, trace_a_process,
                read_the_callers_environment, inherit_a_descriptor):
     try: report[attack.__name__] = [False, str(attack())]
     except OSError as error: report[attack.__name__] = [True, str(error)]
@@ -72,6 +69,18 @@ _LIMIT_PROBES = (
     ("wall limit", Ended.WALL_LIMIT, b"import time; time.sleep(60)", RunLimits(5, 512 << 20, 1 << 16, 0.3)),
     ("memory limit", Ended.MEMORY_LIMIT, b"x = bytearray(1 << 30)", RunLimits(5, 128 << 20, 1 << 16)),
     ("output limit", Ended.OUTPUT_LIMIT, b"while True: print('x' * 999)", RunLimits(5, 512 << 20, 1 << 16)),
+)
+_FORKED = b"import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        %s\ntime.sleep(60)"
+_BOMB = b"import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+_FORK = b"import os\nos.fork()"
+# Limits on all processes of a run together. Where they cannot be had, a program may have no second process.
+_TREE_PROBES = (
+    ("cpu limit, over processes", Ended.CPU_LIMIT, _FORKED % b"while True: pass", _LIMIT_PROBES[0][3]),
+    (
+        *("memory limit, over processes", Ended.MEMORY_LIMIT),
+        *(_FORKED % b"x = bytearray(b'x') * (60 << 20); time.sleep(60)", RunLimits(5, 200 << 20, 1 << 16)),
+    ),
+    ("process limit", Ended.PROCESS_LIMIT, _BOMB, RunLimits(20, 2 << 30, 1 << 16)),
 )
 
 
@@ -97,8 +106,13 @@ def probe_tier(tier: Tier) -> list[ProbeResult]:
         with tempfile.TemporaryDirectory() as directory:
             target = os.path.join(directory, "written").encode()
             [result] = supervise([Run(server, Job(SCRIPT, _ATTACKS, _LIMITS, stdin=target + b"\n"), 1)])
+        accounted = server.accounting
         results = _attack_results(result)
-        for number, (name, expected, source, limits) in enumerate(_LIMIT_PROBES, 2):
+        results += [ProbeResult(f"counts {name}", True, who) for name, who in accounted.describe().items()]
+        if not accounted.whole_tree:
+            results.append(_refused_process(server))
+        probes = (*_LIMIT_PROBES, *_TREE_PROBES) if accounted.whole_tree else _LIMIT_PROBES
+        for number, (name, expected, source, limits) in enumerate(probes, 3):
             [result] = supervise([Run(server, Job(SCRIPT, source, limits), number)])
             cost = f"{result.cpu_s:.2f} s CPU, {result.wall_s:.2f} s, {result.peak_bytes >> 20} MiB"
             results.append(ProbeResult(name, result.ended is expected, f"{result.ended}: {cost}"))
@@ -108,6 +122,12 @@ def probe_tier(tier: Tier) -> list[ProbeResult]:
     finally:
         if server.alive:
             server.close()
+
+
+def _refused_process(server: ForkServer) -> ProbeResult:
+    [result] = supervise([Run(server, Job(SCRIPT, _FORK, _LIMITS), 2)])
+    said = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return ProbeResult("a program cannot start a process", result.exit_code == 1, said or result.ended)
 
 
 def _landlock() -> ProbeResult:

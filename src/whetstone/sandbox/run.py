@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil
 
+from whetstone.sandbox.accounting import TreeMeter, parallelism
 from whetstone.sandbox.fork_server import ForkServer
 from whetstone.sandbox.job import Ended, Job, RunResult, SandboxFault
 from whetstone.sandbox.meter import Meter, pid_of
@@ -25,7 +26,6 @@ MOST_STARVED = 5.0
 _DISK_EVERY_TICKS = 10
 _ANSWER_TIMEOUT_S = 60.0
 _ENTRY_BYTES = 1 << 14  # counted for each file or directory, so that their number is bounded as well
-_MAX_THREADS = 2 * lockdown.MAX_THREADS
 
 
 class Run:
@@ -39,10 +39,12 @@ class Run:
         self._limits = job.limits
         self._number = number
         self._why: Ended | None = None
-        self._meter: Meter | None = None
+        self._meter: TreeMeter | None = None
+        self._final: tuple[float, int] = (0.0, 0)
         self._asked = False
         self._disk_countdown = _DISK_EVERY_TICKS
-        self._report: tuple[int, float, int] | None = None
+        self._status: int | None = None
+        server.accounting.begin(job.limits.memory_bytes, server.profile.tmp_bytes)
         self._send(job)
         self._started = time.monotonic()
         self._wall_s = self._started
@@ -117,7 +119,8 @@ class Run:
         message, descriptors = self.server.receive()
         if message[:1] == wire.PIDFD:
             self._pid = pid_of(descriptors[0])
-            self._meter = Meter(descriptors[0])
+            first = Meter(descriptors[0])
+            self._meter = TreeMeter(first, self.server.accounting, self._limits.memory_bytes)
             if self._why is None:
                 self._answer_deadline = None  # it answered: how long the run takes is not its doing
             else:
@@ -134,7 +137,10 @@ class Run:
             step = message[wire.REPORT.size :].decode(errors="replace")
             raise SandboxFault(f"a run could not be confined: {step or f'wait status {status:#x}'}")
         self._wall_s = time.monotonic() - self._started
-        self._report = (status, cpu_us / 1e6, peak)
+        self._status = status
+        self._final = cpu_us / 1e6, peak
+        if self._meter is not None:
+            self._final = self._meter.final(*self._final)
         self.ended = True
         for stream in self._streams:
             while stream.open and stream.read():
@@ -162,17 +168,19 @@ class Run:
         )
         return now < self._wall_deadline
 
-    def _measure(self, meter: Meter) -> float:
-        """Enforce CPU, memory and disk; the seconds until the next look."""
-        left = self._limits.cpu_s - meter.cpu_s()
+    def _measure(self, meter: TreeMeter) -> float:
+        """Enforce CPU, memory, processes and disk; the seconds until the next look."""
+        used = meter.read()
+        left = self._limits.cpu_s - used.cpu_s
         if left <= 0:
             self.kill(Ended.CPU_LIMIT)
-        peak, threads = meter.memory()
-        if peak > self._limits.memory_bytes or threads > _MAX_THREADS:
+        if used.peak_bytes > self._limits.memory_bytes:
             self.kill(Ended.MEMORY_LIMIT)
+        if used.processes >= lockdown.MAX_PROCESSES or used.tasks >= lockdown.MAX_TASKS:
+            self.kill(Ended.PROCESS_LIMIT)
         if self._disk_is_full():
             self.kill(Ended.OUTPUT_LIMIT)
-        return min(TICK_S, max(left, 0.001))
+        return min(TICK_S, max(left / parallelism(used.tasks), 0.001))
 
     def _disk_is_full(self) -> bool:
         """More in the private directory of a tier without a size-limited mount than that mount would take."""
@@ -211,8 +219,8 @@ class Run:
 
     def result(self) -> RunResult:
         """What happened; only after its end."""
-        assert self._report is not None
-        status, cpu_s, peak = self._report
+        assert self._status is not None
+        status, (cpu_s, peak) = self._status, self._final
         ended = self._judge_end(status, cpu_s, peak)
         return RunResult(
             ended=ended,

@@ -1,7 +1,7 @@
 """The root directory that programs see: system libraries and Python, read-only, and an empty /tmp.
 
 There is no /sys, no home, and unless a profile asks for them no /proc and nothing of /etc; /dev holds null,
-zero and urandom.
+zero and urandom, and shm as another name of /tmp: named semaphores and shared memory are files there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .packages import package_folders
 from .profile import Profile
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+SHARED_MEMORY = "/dev/shm"
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo")
 # What executed programs find as well: the system's programs, its C headers, and the links between them.
 _PROGRAMS = (
@@ -100,8 +101,12 @@ def _hide_packages(path: str, root: str, profile: Profile) -> None:
             kernel.mount("tmpfs", folder, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=0555")
 
 
-def enter(profile: Profile) -> None:
-    """Build the root and move into it: in a fresh mount namespace, from within ``python_home``."""
+def enter(profile: Profile) -> int | None:
+    """Build the root and move into it: in a fresh mount namespace, from within ``python_home``.
+
+    Returns an open directory, the /proc of our pid namespace, which is nowhere in the new root; None where it
+    may not be mounted.
+    """
     home = os.path.join(python_home(), "lib")
     sources = readable_paths(profile)
     kernel.mount("none", "/", None, MS_REC | MS_PRIVATE)
@@ -123,11 +128,25 @@ def enter(profile: Profile) -> None:
         kernel.mount(device, root + device, None, MS_BIND)
     if profile.execute:
         _name_streams(root, whole=profile.proc)
+    os.symlink("../" + TMP[1:], root + SHARED_MEMORY)
+    processes = _own_processes(root + TMP)
     os.chdir(root)
     kernel.pivot_root(".", ".")
     kernel.unmount(".")  # the old root, which now lies over the new one
     os.chdir("/")
     kernel.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    return processes
+
+
+def _own_processes(mount_point: str) -> int | None:
+    """Open the /proc of this pid namespace; it stays reachable through the descriptor alone."""
+    try:
+        kernel.mount("proc", mount_point, "proc", MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC)
+    except kernel.StepRefused:
+        return None  # a container that hides parts of its own /proc lets nobody mount a whole one
+    fd = os.open(mount_point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    kernel.unmount(mount_point)
+    return fd
 
 
 def _name_streams(root: str, *, whole: bool) -> None:

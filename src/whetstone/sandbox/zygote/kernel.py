@@ -48,8 +48,8 @@ fork = _plain.fork
 """fork(2) with the C library's call alone: 0 in the child, its process id in the parent, or -1."""
 prctl_now = _plain.prctl
 """prctl(2) with three arguments: ints, or bytes for a pointer; 0 when it is done."""
-wait_for_any = _plain.waitpid
-"""waitpid(2): ``(-1, None, os.WNOHANG)`` gives -1 where there is no child, without an exception."""
+wait_id = _plain.waitid
+"""waitid(2): gives -1 where there is no child, without an exception."""
 
 
 def _function(name: str, *arguments: Any) -> Any:

@@ -9,7 +9,9 @@ no signal from within reaches it.
 from __future__ import annotations
 
 import _socket
+import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
@@ -35,6 +37,10 @@ class Request:
     directory: str
     """The private directory to use where there are no namespaces; else empty."""
     profile: Profile
+    group_entrances: Sequence[str] = ()
+    """Files of a control group into which a process writes to join it."""
+    group_counts: Sequence[str] = ()
+    """What that group counts."""
 
     @property
     def jailed(self) -> bool:
@@ -104,6 +110,7 @@ def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
     and the list of mappings, which cannot be opened from where we are then.
     Raises StepRefused with the step that this machine does not allow.
     """
+    counts = _join_group(request)
     uid = _enter_namespaces(request.tier) if request.jailed else None
     owner = (uid, uid) if uid is not None else (os.getuid(), os.getgid())
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
@@ -114,22 +121,41 @@ def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
         _become_keeper(pid, requests, request, owner)
     requests.close()
     mappings = Mappings()
-    if request.jailed:
-        _settle_in_jail(request.profile, owner)
+    _offer_to_the_memory_killer()
+    table = _settle_in_jail(request.profile, owner) if request.jailed else None
     directory = jail.TMP if request.jailed else request.directory
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
     os.environ.update(request.profile.environment)
-    return Place(request.profile, request.jailed, directory, uid), theirs, mappings
+    return Place(request.profile, request.jailed, directory, uid, counts, table), theirs, mappings
 
 
-def _settle_in_jail(profile: Profile, owner: tuple[int, int]) -> None:
+def _join_group(request: Request) -> frozenset[str]:
+    """Join the control group, before there are more of us; what it counts, nothing if it stays closed."""
+    try:
+        for entrance in request.group_entrances:
+            with open(entrance, "w") as file:
+                file.write("0")
+    except OSError:
+        return frozenset()
+    return frozenset(request.group_counts)
+
+
+def _offer_to_the_memory_killer() -> None:
+    """Should the machine run out of memory, a program is to end, not the keeper or whoever judges."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _settle_in_jail(profile: Profile, owner: tuple[int, int]) -> int | None:
+    """Into the root with a fresh /tmp; our pid namespace's /proc, if there is one to be had."""
     try:
         _socket.sethostname("sandbox")
-        jail.enter(profile)
+        table = jail.enter(profile)
     except OSError as error:
         raise kernel.refused_by("new root", error) from None
     jail.mount_tmp(profile.tmp_bytes, *owner, execute=profile.execute)
+    return table
 
 
 def _become_keeper(stem: int, requests: _socket.socket, request: Request, owner: tuple[int, int]) -> NoReturn:

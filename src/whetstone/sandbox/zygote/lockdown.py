@@ -7,6 +7,7 @@ import resource
 import signal
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 from . import jail, kernel, wire
 from .landlock import Ruleset, version
@@ -14,7 +15,12 @@ from .packages import without_packages
 from .profile import Profile
 from .seccomp import EXECUTING_CALLS, STEM_CALLS, Filter, ProgramFilter, allow_list
 
-MAX_THREADS = 512
+MAX_PROCESSES = 64
+"""Processes of one run: with as many, it is ended."""
+MAX_TASKS = 512
+"""Processes and threads of one run: with as many, it is ended."""
+TASKS_CEILING = MAX_TASKS + 128
+"""Where the kernel refuses more. It leaves room for a burst, so that the limit itself is seen."""
 MAX_OPEN_FILES = 256
 _ADDRESS_SPACE_SLACK = 4 << 30
 _ADDRESS_SPACE_SLACK_OF_RUNTIMES = 1 << 40  # runtimes reserve far more than they use
@@ -33,6 +39,8 @@ _FILTER_MODE = 2
 _SIGKILL = int(signal.SIGKILL)
 _prctl, _setrlimit, _closerange = kernel.prctl_now, resource.setrlimit, os.closerange
 _getpid, _getppid = os.getpid, os.getppid
+COUNTED = {"cpu", "memory", "pids"}
+"""What a control group must count to account for a tree of processes by itself."""
 
 ResourceLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Kinds of rlimit with their soft and hard values."""
@@ -49,6 +57,15 @@ class Place:
     """The working directory and only writable place."""
     uid: int | None
     """The user to become, or None to stay who we are."""
+    group_counts: frozenset[str]
+    """What the control group that we have joined counts: cpu, memory, pids, or nothing."""
+    process_table: int | None
+    """The open /proc of our pid namespace, on its way to the driving process."""
+
+    @property
+    def whole_tree(self) -> bool:
+        """Whether a run's processes can all be accounted for, and ended: then it may have several."""
+        return self.jailed and (self.process_table is not None or self.group_counts >= COUNTED)
 
 
 def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
@@ -85,10 +102,17 @@ def _limit_stem(tmp_bytes: int, *, own_uid: bool) -> None:
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if own_uid:
-        # The kernel counts a user's processes: sharing the user would share the count. One more for the stem.
-        constant[resource.RLIMIT_NPROC] = MAX_THREADS + 1
+        # The kernel counts a user's processes: sharing the user would share the count. Two more for the stem
+        # and, where it is the same user, the keeper.
+        constant[resource.RLIMIT_NPROC] = TASKS_CEILING + 2
     for kind, value in constant.items():
         resource.setrlimit(*_limited(kind, value, value))
+
+
+def _counts_users_per_namespace() -> bool:
+    """From Linux 5.14 on, RLIMIT_NPROC compares with a user's processes in this user namespace alone."""
+    major, minor = os.uname().release.split(".")[:2]
+    return (int(major), int("".join(takewhile(str.isdigit, minor)) or 0)) >= (5, 14)
 
 
 def _bind_to_files(place: Place) -> None:
@@ -126,7 +150,8 @@ def confine_stem(place: Place) -> None:
     # can look into us.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
-    _limit_stem(place.profile.tmp_bytes, own_uid=place.uid is not None)
+    own_uid = place.uid is not None or (place.jailed and _counts_users_per_namespace())
+    _limit_stem(place.profile.tmp_bytes, own_uid=own_uid)
     _bind_to_files(place)
 
 

@@ -15,11 +15,12 @@ class Profile:
     ``reads``: files and folders of this machine that programs see read-only, beyond the system's libraries
     and Python's own. ``shown_as_kit``: a folder to be read as well, which a jail shows as /kit.
     ``execute``: programs may execute the system's programs, what ``reads`` names and their own files; the
-    fork-server then loads little, because all of it is gone when a program is executed. ``processes``: an
-    executed program may start further processes, not only threads. ``proc``: there is a /proc of the jail's
-    own processes, where the kernel grants one (tools find their parts by it). ``imports``: modules to
-    import before the first run, beyond the standard library's, from the folders ``import_from`` (put in
-    ``sys.path``; what is imported must be in ``reads``). ``environment``: variables on top of the usual four.
+    fork-server then loads little, because all of it is gone when a program is executed. ``processes``:
+    executed programs may start further processes even on a tier that cannot account for them (on the
+    others, everybody may). ``proc``: there is a /proc of the jail's own processes, where the kernel grants
+    one (tools find their parts by it). ``imports``: modules to import before the first run, beyond the
+    standard library's, from the folders ``import_from`` (put in ``sys.path``; what is imported must be in
+    ``reads``). ``environment``: variables on top of the usual four.
     """
 
     name: str = "python"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 import struct
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -24,13 +25,19 @@ _X32_BIT = 0x40000000
 
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW_ANY = 0x7E020000  # mount, cgroup, uts, ipc, user, pid and net namespaces
+# Not as its own sibling, which would be a child of the fork-server, nor traced.
+_CLONE_PARENT, _CLONE_PTRACE, _CLONE_UNTRACED = 0x8000, 0x2000, 0x800000
+_NO_PLAIN_CHILD = _CLONE_NEW_ANY | _CLONE_PARENT | _CLONE_PTRACE | _CLONE_UNTRACED
 _AF_UNIX, _SOCK_STREAM, _SOCK_FLAGS = 1, 1, 0o2004000
 # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY: each can send a signal to another process.
 _SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what isatty and set_blocking use.
 _HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
-STEM_CALLS = ("clone", "kill", "tgkill", "prctl", "prlimit64", "sendmsg", "recvmsg", "pidfd_open")
+STEM_CALLS = (
+    *("clone", "fork", "vfork", "kill", "tgkill", "prctl", "prlimit64"),
+    *("sendmsg", "recvmsg", "pidfd_open"),
+)
 """What the process that forks the runs needs, and a program gets in part or not at all."""
 KEEPER_CALLS = ("mount", "umount2")
 """What the process beside it needs."""
@@ -85,8 +92,16 @@ def _allow_threads_only() -> Code:
     return [*_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), *_ret(_ALLOW), *_fail(errno.EPERM)]
 
 
-def _fail_if_new_namespace() -> Code:
-    return [*_argument(0), (_ANY_BIT, 0, 1, _CLONE_NEW_ANY), *_fail(errno.EPERM), *_ret(_ALLOW)]
+def _allow_plain_children() -> Code:
+    return [*_argument(0), (_ANY_BIT, 0, 1, _NO_PLAIN_CHILD), *_fail(errno.EPERM), *_ret(_ALLOW)]
+
+
+def _pretend_to_set_sigchld() -> Code:
+    """Leave SIGCHLD as it is: who ignores it has children that vanish, and their CPU time with them."""
+    handler_is_null = [*_argument(1), (_EQUAL, 1, 0, 0), *_fail(0)]
+    upper_half_too = [(_LOAD, 0, 0, _ARGUMENTS_OFFSET + 12), (_EQUAL, 1, 0, 0), *_fail(0)]
+    setting = [*handler_is_null, *upper_half_too]
+    return [*_argument(0), (_EQUAL, 0, len(setting), signal.SIGCHLD), *setting, *_ret(_ALLOW)]
 
 
 def _fail_if_truncating_unread(index: int) -> Code:
@@ -141,16 +156,26 @@ def allow_list(more: Iterable[str]) -> Code:
     return code + _fail(errno.ENOSYS)
 
 
-def take_away(own_pid: int, *, jailed: bool, processes: bool) -> Code:
-    """What a program loses on top: processes, signals to others, descriptor passing."""
+def take_away(own_pid: int, *, jailed: bool, processes: bool, keep_children: bool) -> Code:
+    """What a program loses on top: processes, signals to others, descriptor passing.
+
+    With ``processes`` it has some of these. Where it is also ``jailed`` it may signal whom it sees: there are
+    only its own processes, and the fork-server as the first, which no signal from within reaches.
+    """
     code: Code = [(_LOAD, 0, 0, _NR_OFFSET)]
     if processes:
-        code += _on_call("clone", _fail_if_new_namespace())
+        code += _on_call("clone", _allow_plain_children())
+        if keep_children:
+            code += _on_call("rt_sigaction", _pretend_to_set_sigchld())
     else:
         code += _on_call("clone", _allow_threads_only())
         for name in ("fork", "vfork"):
             code += _on_call(name, _fail(errno.EPERM))
-    code += _only_on_oneself(own_pid)
+    if processes and jailed:
+        code += _on_calls(("kill", "tgkill"), _fail_if_argument_in(0, (1,), errno.EPERM))
+        code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
+    else:
+        code += _only_on_oneself(own_pid)
     code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
     code += _on_calls(("sendmsg", "recvmsg", "pidfd_open"), _fail(errno.EPERM))
     if not jailed:
@@ -182,8 +207,8 @@ class ProgramFilter(Filter):
 
     _UNKNOWN_PID = 0x7FFFFFFE
 
-    def __init__(self, *, jailed: bool, processes: bool) -> None:
-        code = take_away(self._UNKNOWN_PID, jailed=jailed, processes=processes)
+    def __init__(self, *, jailed: bool, processes: bool, keep_children: bool) -> None:
+        code = take_away(self._UNKNOWN_PID, jailed=jailed, processes=processes, keep_children=keep_children)
         super().__init__(code)
         [line] = [i for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]
         # What a run needs to let the program signal itself, and nobody else, and to install the filter:

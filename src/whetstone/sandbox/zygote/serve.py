@@ -36,6 +36,8 @@ _interrupt, _interrupted = int(signal.SIGINT), signal.default_int_handler
 _PIDFD_FD = 0
 """The number of a run's pidfd: the lowest, because the standard streams' are free while a run lasts."""
 
+_ANY_STATE = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
 
 @dataclass(frozen=True)
 class Server:
@@ -110,12 +112,13 @@ def _attend(server: Server, poller: select.poll, pid: int, number: int) -> None:
         with contextlib.suppress(OSError):  # it leads no group
             os.killpg(pid, signal.SIGKILL)  # before it is reaped: its number is still its own
     _, status, usage = os.wait4(pid, 0)
-    _end_processes(server)
+    cpu_s, peak_kib = _end_processes(server)
+    cpu_s += usage.ru_utime + usage.ru_stime
+    peak_kib = max(peak_kib, usage.ru_maxrss)
     server.tmp.clear()
     said = _status_text()
     confined = said[:1] == CONFINED
-    cpu_us = round((usage.ru_utime + usage.ru_stime) * 1e6)
-    report = wire.REPORT.pack(wire.ENDED, number, status, cpu_us, usage.ru_maxrss * 1024, confined)
+    report = wire.REPORT.pack(wire.ENDED, number, status, round(cpu_s * 1e6), peak_kib << 10, confined)
     with contextlib.suppress(BrokenPipeError):  # nobody left to report to; the loop sees it next
         server.control.send(report if confined else report + said)
 
@@ -137,9 +140,22 @@ def _status_text() -> bytes:
         return b""
 
 
-def _end_processes(server: Server) -> None:
-    """Nothing of a run stays: a jail has a pid namespace of its own, in which we are the first."""
-    # Seccomp forbids processes unless the profile allows them: should one exist, it ends here.
-    while server.place.jailed and (left := kernel.wait_for_any(-1, None, os.WNOHANG)) >= 0:
-        if left == 0:
-            os.kill(-1, signal.SIGKILL)
+def _end_processes(server: Server) -> tuple[float, int]:
+    """End what a run left behind; the CPU seconds of it all, and the peak memory of the largest in KiB.
+
+    A jail has a pid namespace of its own: we are its first process, and every orphan comes to us.
+    """
+    cpu_s, peak_kib = 0.0, 0
+    if not server.place.jailed or kernel.wait_id(os.P_ALL, 0, None, _ANY_STATE) < 0:
+        return cpu_s, peak_kib
+    flags = os.WNOHANG
+    while True:
+        try:
+            left, _, usage = os.wait4(-1, flags)
+        except ChildProcessError:
+            return cpu_s, peak_kib
+        if not left:
+            os.kill(-1, signal.SIGKILL)  # none escapes: who is killed can start no other
+            flags = 0
+        cpu_s += usage.ru_utime + usage.ru_stime
+        peak_kib = max(peak_kib, usage.ru_maxrss)

@@ -24,18 +24,28 @@ def start(control: _socket.socket, request: dict[str, Any], harnesses: list[tupl
     try:
         server = _prepare(
             control,
-            launcher.Request(request["tier"], request["directory"], Profile(**request["profile"])),
+            launcher.Request(profile=Profile(**request.pop("profile")), **request),
             harnesses,
         )
     except Exception as error:
         control.send(wire.REFUSED + f"{error or type(error).__name__}"[:2000].encode())
         return
-    server.control.send(wire.READY)
+    _announce(server)
     try:
         serve.serve(server)
     except Exception:
         os.dup2(wire.LOG_FD, 2)  # where the driving process looks for last words
         raise
+
+
+def _announce(server: serve.Server) -> None:
+    """Tell that we serve, and part with the process table: no run is to have it."""
+    place = server.place
+    rights: list[tuple[int, int, bytes]] = []
+    if place.process_table is not None:
+        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, wire.TABLE_FD.to_bytes(4, sys.byteorder))]
+    server.control.sendmsg([wire.READY_IN_GROUP if place.group_counts else wire.READY], rights)
+    os.closerange(wire.TABLE_FD, wire.TABLE_FD + 1)
 
 
 def _prepare(
@@ -51,11 +61,16 @@ def _prepare(
         del sys.modules[name]  # not for programs to find
     program.prepare_main(place.directory)
     lockdown.confine_stem(place)
-    control = _place_descriptors(control, requests)
+    control = _place_descriptors(control, requests, place.process_table)
     tmp = PrivateMount(place.directory) if place.jailed else PrivateDirectory(place.directory)
     # Signals from within do not reach the first process of a namespace, unless it has a handler.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    program_filter = ProgramFilter(jailed=place.jailed, processes=place.profile.processes)
+    program_filter = ProgramFilter(
+        jailed=place.jailed,
+        processes=place.whole_tree or place.profile.processes,
+        # Without a group to count it, the CPU time of a child is known from whoever waits for it.
+        keep_children="cpu" not in place.group_counts,
+    )
     lockdown.filter_stem(place.profile)
     return serve.Server(control, place, tmp, program_filter, mains, own_files, os.getpid())
 
@@ -78,18 +93,25 @@ def _load_harness(name: str, path: str) -> Harness:
     return main
 
 
-def _place_descriptors(control: _socket.socket, requests: _socket.socket) -> _socket.socket:
+def _place_descriptors(
+    control: _socket.socket, requests: _socket.socket, table: int | None
+) -> _socket.socket:
     """Give our descriptors the numbers that ``wire`` says, and close all others but the standard ones."""
     read, write = os.pipe()
     os.set_blocking(read, False)
+    ours = {
+        wire.CONTROL_FD: control.detach(),
+        wire.KEEPER_FD: requests.detach(),
+        wire.STATUS_READ_FD: read,
+        wire.STATUS_WRITE_FD: write,
+        wire.LOG_FD: 2,
+    }
+    if table is not None:
+        ours[wire.TABLE_FD] = table
     # First out of each other's way.
-    high = [
-        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
-        for fd in (control.detach(), requests.detach(), read, write)
-    ]
-    wanted = (wire.CONTROL_FD, wire.KEEPER_FD, wire.STATUS_READ_FD, wire.STATUS_WRITE_FD)
-    for fd, number in (*zip(high, wanted, strict=True), (2, wire.LOG_FD)):
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in ours.values()]
+    os.closerange(3, 64)
+    for fd, number in zip(high, ours, strict=True):
         os.dup2(fd, number, inheritable=False)
-    os.closerange(wire.RESULT_FD, wire.LOG_FD)
-    os.closerange(wire.LOG_FD + 1, 1 << 30)
+    os.closerange(64, 1 << 30)
     return _socket.socket(fileno=wire.CONTROL_FD)

@@ -208,6 +208,8 @@ CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
 
 SET_UP: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220),
+    "fork": (57, None),
+    "vfork": (58, None),
     "kill": (62, 129),
     "tgkill": (234, 131),
     "prctl": (157, 167),
@@ -228,8 +230,6 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
 EXECUTING: dict[str, tuple[int | None, int | None]] = {
     "execve": (59, 221),
     "execveat": (322, 281),
-    "vfork": (58, None),
-    "fork": (57, None),
 }
 """Calls on top for programs that are executed: they start another program in place of the caller."""
 

@@ -17,14 +17,19 @@ Beside it travel descriptors: standard streams, result, link if there is one, an
 REPORT = struct.Struct("=cIiQQB")
 """ENDED, run number, wait status, CPU microseconds, peak resident bytes, confined (0/1).
 
+The CPU time is that of all processes of the run, the peak that of the largest.
+
 After it, the UTF-8 text of the set-up step that was refused, or nothing.
 """
 
 QUESTION = struct.Struct("=cI")
 """PIDFD and a run number: asks for the run's pidfd, which comes back beside the same message."""
 
-RUN, PIDFD, ENDED, READY, REFUSED = b"R", b"P", b"E", b"+", b"-"
-"""READY and REFUSED open a fork-server's first message; the rest of it is UTF-8 text."""
+RUN, PIDFD, ENDED = b"R", b"P", b"E"
+READY, READY_IN_GROUP, REFUSED = b"+", b"#", b"-"
+"""A fork-server's first message: it serves, and has joined the control group that it was given or not. Beside
+it travels its process table, if it has one. Or it refuses, and says why in UTF-8 text.
+"""
 
 MAX_PACKET = 16384
 
@@ -35,3 +40,5 @@ RESULT_FD, LINK_FD = 7, 8
 LOG_FD = 10
 MOST_FDS = 6
 """How many descriptors travel beside a request at most."""
+TABLE_FD = 11
+"""The process table, until it has been sent."""
