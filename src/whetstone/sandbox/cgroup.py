@@ -19,6 +19,14 @@ from whetstone.sandbox.job import SandboxFault
 _PREFIX = "whetstone-"
 _REMOVE_TIMEOUT_S = 2.0
 _UNLIMITED = {1: "-1", 2: "max"}
+_READ_FILES = {
+    1: {
+        "cpu": ("cpuacct.usage",),
+        "memory": ("memory.stat", "memory.oom_control"),
+        "pids": ("pids.current",),
+    },
+    2: {"cpu": ("cpu.stat",), "memory": ("memory.stat", "memory.swap.current"), "pids": ("pids.current",)},
+}
 _serial = itertools.count()
 _swept: set[str] = set()
 
@@ -35,6 +43,11 @@ class ControlGroup:
         self._files: dict[str, int] = {}
         self._memory_limit: int | None = None
         self.controllers = frozenset(made)
+        for controller, (place, directory) in made.items():
+            for name in _READ_FILES[place.version, controller]:
+                path = os.path.join(directory, name)
+                with contextlib.suppress(OSError):  # some are not in every kernel; reading says which
+                    self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if "memory" in made and made["memory"][0].version == 1:
             # Over the limit a process shall wait for the meter to end the run, never be picked by the
             # kernel: it might pick the fork-server.
@@ -111,11 +124,10 @@ class ControlGroup:
 
     def _read(self, controller: str, name: str) -> bytes:
         path = os.path.join(self._made[controller][1], name)
+        if path not in self._files:
+            raise SandboxFault(f"control group: {path} cannot be read")
         try:
-            fd = self._files.get(path)
-            if fd is None:
-                fd = self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(fd, 16384, 0)
+            return os.pread(self._files[path], 16384, 0)
         except OSError as error:
             raise SandboxFault(f"control group: {path}: {error.strerror}") from None
 
@@ -184,15 +196,18 @@ def _start_time(pid: int) -> int | None:
 
 
 def sweep(directory: str) -> None:
-    """Remove groups whose maker is dead. The kernel keeps those that still have processes."""
+    """Remove groups whose maker is dead. Those that still have processes stay, until these have ended."""
     own_namespace = str(os.stat("/proc/self/ns/pid").st_ino)
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             namespace, pid, start, *_ = (*name.removeprefix(_PREFIX).split("-"), "", "", "")
             if not name.startswith(_PREFIX) or namespace != own_namespace or not pid.isdigit():
                 continue  # of somebody whose life cannot be seen from here
-            if str(_start_time(int(pid))) != start:
-                _removed(os.path.join(directory, name))
+            group = os.path.join(directory, name)
+            if str(_start_time(int(pid))) != start and not _removed(group):
+                # Held up at the limit, its processes could not even notice that they are alone.
+                with contextlib.suppress(OSError), open(f"{group}/memory.limit_in_bytes", "w") as file:
+                    file.write(_UNLIMITED[1])
 
 
 def _removed(directory: str) -> bool:
