@@ -129,8 +129,8 @@ def _first_error(failed: Failed) -> str:
 def _kit(boxes: Boxes, found: Toolchain) -> str | None:
     """The folder of what the compiler prepares once; None where there is none, which costs only time."""
     kit = found.language.kit
-    # Root in a user namespace is an ordinary user, who cannot enter the folder of root's kits.
-    hidden = boxes.tier is Tier.USERNS and os.geteuid() == 0
+    # Below the first tier root compiles as an ordinary user, who cannot enter the folder of root's kits.
+    hidden = boxes.tier is not Tier.ROOT and os.geteuid() == 0
     if kit is None or boxes.artifacts.kits is None or hidden:
         return None
     if kit.unless and glob.glob(os.path.join(found.home, kit.unless)):

@@ -72,7 +72,9 @@ def check_tier(language: Language, isolation: str, whose: str) -> None:
             f"{whose} is in `{language.name}`, whose programs start processes: isolation tier `{isolation}` "
             "cannot bound them. Run the judge as root."
         )
-    if isolation == Tier.USERNS.label and os.geteuid() == 0:  # the tier sheds root before it looks for them
+    # One sheds root before it looks for them; the other for compilers, whose number it can limit then.
+    sheds_root = isolation == Tier.USERNS.label or (isolation == Tier.RESTRICTED.label and language.compile)
+    if sheds_root and os.geteuid() == 0:
         for path in filter(None, map(_executable, language.tools)):
             if not _open_to_all(path):
                 raise UserError(

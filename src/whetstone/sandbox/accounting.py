@@ -55,6 +55,11 @@ class Accounting:
             # Far above the limit that decides: this one only bounds what a burst can take meanwhile.
             group.limit_memory(2 * memory_bytes + tmp_bytes + _SLACK_BYTES)
 
+    def run_is(self, pid: int) -> None:
+        """The run's first process is known."""
+        if self.table is not None:
+            self.table.of_run(pid)
+
     def let_go(self) -> None:
         """The run is being ended: nothing is to be held up on its way out, nor the fork-server."""
         if (group := self.group_for("memory")) is not None:

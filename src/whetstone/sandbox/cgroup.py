@@ -20,12 +20,12 @@ _PREFIX = "whetstone-"
 _REMOVE_TIMEOUT_S = 2.0
 _UNLIMITED = {1: "-1", 2: "max"}
 _READ_FILES = {
-    1: {
-        "cpu": ("cpuacct.usage",),
-        "memory": ("memory.stat", "memory.oom_control"),
-        "pids": ("pids.current",),
-    },
-    2: {"cpu": ("cpu.stat",), "memory": ("memory.stat", "memory.swap.current"), "pids": ("pids.current",)},
+    (1, "cpu"): ("cpuacct.usage",),
+    (1, "memory"): ("memory.stat", "memory.oom_control"),
+    (1, "pids"): ("pids.current",),
+    (2, "cpu"): ("cpu.stat",),
+    (2, "memory"): ("memory.stat", "memory.swap.current"),
+    (2, "pids"): ("pids.current",),
 }
 _serial = itertools.count()
 _swept: set[str] = set()

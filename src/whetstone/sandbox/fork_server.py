@@ -42,7 +42,7 @@ class ForkServer:
         self.payload = PayloadFile()
         self._names = {name: index for index, name in enumerate(harnesses)}
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
-        # Where there are no namespaces, nothing ends a tree of processes: there is only one to measure.
+        # Where there are no namespaces, programs have one process, and compilers' are told by their group.
         self._group = make_group() if tier is not Tier.RESTRICTED else None
         self.accounting = Accounting(None, None)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,6 +70,8 @@ class ForkServer:
         except OSError as error:
             raise StartRefused(f"the fork-server did not start: {error}") from None
         table = ProcessTable(descriptors[0]) if descriptors else None
+        if self.tier is Tier.RESTRICTED and self.profile.processes:
+            table = ProcessTable(os.open("/proc", os.O_RDONLY | os.O_CLOEXEC), shared=True)
         if message not in (wire.READY, wire.READY_IN_GROUP):
             said = message[1:].decode(errors="replace") or f"the fork-server died: {self.last_words()}"
             raise StartRefused(said)

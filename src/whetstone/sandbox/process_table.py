@@ -1,7 +1,8 @@
-"""The processes of a fork-server's pid namespace, read through that namespace's own /proc.
+"""The processes of a run, read through a /proc. So trees are measured where no control group does it.
 
-The fork-server hands out the directory when it starts: nothing else in there, and no pid of it can belong
-to a stranger. This is how a tree of processes is measured where no control group does it.
+A fork-server in a pid namespace hands out that namespace's own when it starts: nobody else is in there, and
+no pid of it can belong to a stranger. Without namespaces it is the machine's, and a run is a process group,
+which its processes cannot leave.
 """
 
 from __future__ import annotations
@@ -30,24 +31,36 @@ class TreeUsage:
 
 
 class ProcessTable:
-    """A ``/proc`` with nobody in it but a fork-server and its runs."""
+    """The processes of a fork-server's run."""
 
-    def __init__(self, fd: int) -> None:
-        """``fd`` is the open directory; ``close`` gives it back."""
+    def __init__(self, fd: int, *, shared: bool = False) -> None:
+        """``fd`` is the open directory; ``close`` gives it back.
+
+        With ``shared`` there are others in it, and ``of_run`` says which processes are meant.
+        """
         self._fd = fd
+        self._shared = shared
+        self._group = b""
+
+    def of_run(self, pid: int) -> None:
+        """A run begins whose first process is ``pid``, which leads a process group."""
+        self._group = b"%d" % pid
 
     def pids(self) -> list[str]:
-        """The processes of the run, by their numbers inside."""
+        """The processes of the run, by their numbers in this table."""
         try:
-            return [name for name in os.listdir(self._fd) if name.isdigit() and name != _FIRST]
+            names = [name for name in os.listdir(self._fd) if name.isdigit() and name != _FIRST]
         except OSError:
             return []  # the namespace has ended
+        if not self._shared:
+            return names
+        return [name for name in names if self._stat(name)[2:3] == [self._group]]
 
     def usage(self) -> TreeUsage:
         """What all processes of the run use now."""
         cpu_s, memory, files, processes, tasks = 0.0, 0, 0, 0, 0
         for pid in self.pids():
-            fields = self._read(pid, "stat").rpartition(b")")[2].split()
+            fields = self._stat(pid)
             if len(fields) < 18:
                 continue  # it ended just now, and was waited for
             user, system, user_of_dead, system_of_dead = map(int, fields[11:15])
@@ -91,6 +104,10 @@ class ProcessTable:
             signal.pidfd_send_signal(fd, signal.SIGKILL)
         finally:
             os.close(fd)
+
+    def _stat(self, pid: str) -> list[bytes]:
+        """What ``stat`` says, from the state on: then parent, process group, and so forth."""
+        return self._read(pid, "stat").rpartition(b")")[2].split()
 
     def _read(self, pid: str, name: str) -> bytes:
         try:

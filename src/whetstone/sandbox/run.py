@@ -120,6 +120,7 @@ class Run:
         if message[:1] == wire.PIDFD:
             self._pid = pid_of(descriptors[0])
             first = Meter(descriptors[0])
+            self.server.accounting.run_is(self._pid)
             self._meter = TreeMeter(first, self.server.accounting, self._limits.memory_bytes)
             if self._why is None:
                 self._answer_deadline = None  # it answered: how long the run takes is not its doing

@@ -17,7 +17,9 @@ import signal
 import stat
 from typing import Any, NoReturn
 
+from . import lockdown
 from .files import put_files, talk_over
+from .task_limit import limit_tasks
 
 # What a result begins with. Only the FAULT of a run can be forged by the program that was to run.
 MADE, FAILED, FAULT = b"M", b"F", b"!"
@@ -55,7 +57,9 @@ def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
 
 def _make(commands: list[list[str]], keep: list[str], result_fd: int) -> NoReturn:
     """Run commands until one fails, and hand out what they made, or what the one that failed said."""
-    os.setpgid(0, 0)  # where there is no pid namespace, the fork-server ends the group
+    if (why := limit_tasks(lockdown.MAX_TASKS)) is not None:
+        _tell(result_fd, FAULT + why.encode())
+        os._exit(0)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     log = os.open("log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for argv in commands:

@@ -86,6 +86,19 @@ def _enter_user_namespace() -> None:
         raise kernel.refused_by("user namespace map", error) from None
 
 
+def _uid_of_its_own(request: Request) -> int | None:
+    """Without namespaces, for runs of many processes: root's number cannot be limited, another user's can."""
+    if not request.profile.processes or os.geteuid() != 0:
+        return None
+    try:
+        uid = slot_uid()
+        os.setgroups([])
+        os.chown(request.directory, uid, uid)
+    except (OSError, kernel.StepRefused):
+        return None  # nobody else to become: no process is started unless a limit is seen to hold
+    return uid
+
+
 def _enter_namespaces(tier: str) -> int | None:
     """Into fresh namespaces (the pid namespace begins with the next child); the user for runs."""
     os.chdir(jail.python_home())
@@ -111,7 +124,7 @@ def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
     Raises StepRefused with the step that this machine does not allow.
     """
     counts = _join_group(request)
-    uid = _enter_namespaces(request.tier) if request.jailed else None
+    uid = _enter_namespaces(request.tier) if request.jailed else _uid_of_its_own(request)
     owner = (uid, uid) if uid is not None else (os.getuid(), os.getgid())
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
     kernel.drop_bounding_set()
@@ -166,6 +179,8 @@ def _become_keeper(stem: int, requests: _socket.socket, request: Request, owner:
     # The driving process is to see the stem's end as the end of its socket. Standard error stays.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
+    if not request.jailed and owner[0] != os.getuid():
+        _become_ordinary_user(owner[0])  # who owns the directory that is to be removed in the end
     if request.jailed:
         # To mount; and for the kernel to end the stem, another user's process, when this one ends.
         kernel.keep_capabilities(kernel.CAP_SYS_ADMIN, kernel.CAP_KILL)

@@ -38,7 +38,7 @@ _NO_FD = 1 << 30
 _FILTER_MODE = 2
 _SIGKILL = int(signal.SIGKILL)
 _prctl, _setrlimit, _closerange = kernel.prctl_now, resource.setrlimit, os.closerange
-_getpid, _getppid = os.getpid, os.getppid
+_getpid, _getppid, _setpgid = os.getpid, os.getppid, os.setpgid
 COUNTED = {"cpu", "memory", "pids"}
 """What a control group must count to account for a tree of processes by itself."""
 
@@ -175,6 +175,7 @@ def confine_run(
             raise kernel.StepRefused("death signal")
         if _getppid() != stem:
             raise kernel.StepRefused("the fork-server ended meanwhile")
+        _setpgid(0, 0)  # which no program can leave: so this ends, and counts, whatever it starts
     for limit in limits:
         _setrlimit(*limit)
     _closerange(wire.CONTROL_FD, wire.STATUS_WRITE_FD)

@@ -45,7 +45,9 @@ EXECUTING_CALLS = tuple(EXECUTING)
 """What a program needs besides where programs are executed."""
 # Landlock checks opening and naming files, not changing their attributes by path; truncating it
 # checks from its version 3 on. Where the host's files can be named, these calls are therefore closed.
+# A run's processes are told by their process group there, so that this is for life.
 _HARMFUL_WITHOUT_JAIL = (
+    *("setsid", "setpgid"),
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat"),
     *("utime", "utimes", "futimesat", "utimensat", "truncate", "openat2"),
 )
