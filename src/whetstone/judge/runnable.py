@@ -177,6 +177,7 @@ class _NativeProgram:
             environment=environment(self.found),
             stdin=stdin,
             link=link,
+            processes=language.processes,
         )
         return self.boxes.native(self.side, processes=language.processes), job
 

@@ -66,11 +66,10 @@ def require(language: Language, whose: str) -> None:
 
 def check_tier(language: Language, isolation: str, whose: str) -> None:
     """Raise UserError where a tier cannot hold the processes of a language's programs, or reach its tools."""
-    # An empty isolation asks for the machine alone. Only a user of its own has its processes bounded.
-    if language.processes and isolation not in ("", Tier.ROOT.label):
+    if language.processes and isolation == Tier.RESTRICTED.label:
         raise UserError(
             f"{whose} is in `{language.name}`, whose programs start processes: isolation tier `{isolation}` "
-            "cannot bound them. Run the judge as root."
+            "cannot account for them. Allow user namespaces on this machine, or run as root."
         )
     # One sheds root before it looks for them; the other for compilers, whose number it can limit then.
     sheds_root = isolation == Tier.USERNS.label or (isolation == Tier.RESTRICTED.label and language.compile)

@@ -39,12 +39,14 @@ def execute_job(
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
     link: int | None = None,
+    processes: bool = False,
 ) -> Job:
     """A job that puts ``files`` in place and turns into the program ``argv``, an absolute path or ``./name``.
 
-    With ``link`` that socket is the program's standard input and output.
+    With ``link`` that socket is the program's standard input and output. With ``processes`` it is only
+    executed where a limit on their number is seen to hold.
     """
-    head = {"argv": list(argv), "commands": [], "keep": [], "space": 0}
+    head = {"argv": list(argv), "commands": [], "keep": [], "space": 0, "processes": processes}
     return Job(EXECUTE, _payload(head, files, environment or {}), limits, stdin, link)
 
 

@@ -40,6 +40,8 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (request["space"], request["space"]))
         _make(request["commands"], request["keep"], result_fd)
     else:
+        if request["processes"]:
+            _limit_processes(result_fd)
         _become(request["argv"], result_fd, link_fd)
 
 
@@ -55,11 +57,15 @@ def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
         os._exit(127)
 
 
+def _limit_processes(result_fd: int) -> None:
+    if (why := limit_tasks(lockdown.MAX_TASKS, lockdown.TASKS_CEILING)) is not None:
+        _tell(result_fd, FAULT + f"no process may be started: {why}".encode())
+        os._exit(1)
+
+
 def _make(commands: list[list[str]], keep: list[str], result_fd: int) -> NoReturn:
     """Run commands until one fails, and hand out what they made, or what the one that failed said."""
-    if (why := limit_tasks(lockdown.MAX_TASKS)) is not None:
-        _tell(result_fd, FAULT + why.encode())
-        os._exit(0)
+    _limit_processes(result_fd)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     log = os.open("log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for argv in commands:

@@ -63,9 +63,15 @@ class Place:
     """The open /proc of our pid namespace, on its way to the driving process."""
 
     @property
+    def own_count(self) -> bool:
+        """Whether the kernel's count of our user's processes has none but ours in it."""
+        return self.uid is not None or (self.jailed and _counts_users_per_namespace())
+
+    @property
     def whole_tree(self) -> bool:
-        """Whether a run's processes can all be accounted for, and ended: then it may have several."""
-        return self.jailed and (self.process_table is not None or self.group_counts >= COUNTED)
+        """Whether a run's processes can all be counted, limited and ended: then it may have several."""
+        counted = self.process_table is not None or self.group_counts >= COUNTED
+        return self.jailed and counted and (self.own_count or "pids" in self.group_counts)
 
 
 def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
@@ -92,7 +98,7 @@ def run_limits(cpu_s: int, memory_bytes: int, *, execute: bool) -> ResourceLimit
     )
 
 
-def _limit_stem(tmp_bytes: int, *, own_uid: bool) -> None:
+def _limit_stem(tmp_bytes: int, *, own_count: bool) -> None:
     """The backstops that are the same for every run: set once, inherited by each."""
     constant = {
         resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
@@ -101,10 +107,9 @@ def _limit_stem(tmp_bytes: int, *, own_uid: bool) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if own_uid:
-        # The kernel counts a user's processes: sharing the user would share the count. Two more for the stem
-        # and, where it is the same user, the keeper.
-        constant[resource.RLIMIT_NPROC] = TASKS_CEILING + 2
+    if own_count:
+        # The kernel counts a user's processes: sharing the user would share the count.
+        constant[resource.RLIMIT_NPROC] = TASKS_CEILING
     for kind, value in constant.items():
         resource.setrlimit(*_limited(kind, value, value))
 
@@ -150,8 +155,7 @@ def confine_stem(place: Place) -> None:
     # can look into us.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
-    own_uid = place.uid is not None or (place.jailed and _counts_users_per_namespace())
-    _limit_stem(place.profile.tmp_bytes, own_uid=own_uid)
+    _limit_stem(place.profile.tmp_bytes, own_count=place.own_count)
     _bind_to_files(place)
 
 

@@ -42,7 +42,7 @@ def _announce(server: serve.Server) -> None:
     """Tell that we serve, and part with the process table: no run is to have it."""
     place = server.place
     rights: list[tuple[int, int, bytes]] = []
-    if place.process_table is not None:
+    if place.process_table is not None and place.whole_tree:
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, wire.TABLE_FD.to_bytes(4, sys.byteorder))]
     server.control.sendmsg([wire.READY_IN_GROUP if place.group_counts else wire.READY], rights)
     os.closerange(wire.TABLE_FD, wire.TABLE_FD + 1)

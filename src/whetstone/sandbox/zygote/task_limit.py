@@ -10,12 +10,15 @@ import resource
 _MOST = 1 << 22  # more tasks than this no kernel has
 
 
-def limit_tasks(more: int) -> str | None:
+def limit_tasks(more: int, low: int) -> str | None:
     """Allow this process, and what it starts, so many tasks beyond those that its user has now.
 
+    A limit that is ``low`` already stays: it is the fork-server's, whose user has no others.
     Returns why that cannot be done: the limit does not bind this user (root), or leaves nothing to allow.
     """
     _, ceiling = resource.getrlimit(resource.RLIMIT_NPROC)
+    if ceiling != resource.RLIM_INFINITY and ceiling <= low:
+        return None
     highest = _MOST if ceiling == resource.RLIM_INFINITY else ceiling
     if _may_start_within(0, ceiling):
         return "no limit on processes holds for this user: run as another one than root"
