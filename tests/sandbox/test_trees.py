@@ -1,0 +1,179 @@
+"""Programs of several processes: counted, limited and ended as one, wherever they can be accounted for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from whetstone.sandbox import Ended, RunResult, Tier
+
+Runner = Callable[..., RunResult]
+CPU_S = 0.3
+# Each child spins; the first process waits for what never comes.
+SPINNERS = """
+import os, signal, time
+{before}
+for _ in range({count}):
+    if os.fork() == 0:
+        {child}
+        while True: pass
+time.sleep(100)
+"""
+
+
+@pytest.fixture(autouse=True)
+def whole_tree(tier: Tier) -> None:
+    if tier is Tier.RESTRICTED:
+        pytest.skip("a program has one process there (test_containment)")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(whole_tree: None, run: Runner) -> Iterator[None]:
+    """The processes of the fork-server are the same after a test as before it."""
+    run("pass")
+    before = _descendants()
+    yield
+    assert run("print(1)").stdout == b"1\n"
+    assert _descendants() == before
+
+
+def _descendants() -> set[int]:
+    """Living processes below this one; a pid namespace's orphans stay below its first process."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+@pytest.mark.parametrize(
+    ("before", "child"),
+    [
+        ("", ""),
+        ("", "os.setsid()"),
+        ("", "if os.fork(): os._exit(0)"),
+        ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", ""),
+        ("", "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"),
+    ],
+    ids=["children", "setsid", "daemons", "sigchld ignored", "signals blocked"],
+)
+def test_cpu_time_of_all_processes_counts_together(run: Runner, before: str, child: str) -> None:
+    result = run(SPINNERS.format(count=10, before=before, child=child), cpu_s=CPU_S, wall_s=60)
+    assert result.ended is Ended.CPU_LIMIT
+    assert CPU_S <= result.cpu_s < 2 * CPU_S
+
+
+def test_cpu_time_of_processes_that_have_ended_counts(run: Runner) -> None:
+    source = (
+        "import os, time\n"
+        "while True:\n"
+        "    if os.fork() == 0:\n"
+        "        end = time.process_time() + 0.03\n"
+        "        while time.process_time() < end: pass\n"
+        "        os._exit(0)\n"
+        "    os.wait()"
+    )
+    result = run(source, cpu_s=CPU_S, wall_s=60)
+    assert result.ended is Ended.CPU_LIMIT
+
+
+@pytest.mark.parametrize("child", ["", "os.setsid()"])
+def test_a_fork_bomb_ends_at_the_limit_on_processes(run: Runner, child: str) -> None:
+    forked = f"        if os.fork() == 0: {child or 'pass'}\n"
+    source = f"import os\nwhile True:\n    try:\n{forked}    except OSError: pass"
+    result = run(source, cpu_s=30.0, memory_mb=2000)
+    assert result.ended is Ended.PROCESS_LIMIT
+
+
+def test_processes_that_only_sleep_are_counted(run: Runner) -> None:
+    source = "import os, time\nfor _ in range(70):\n    if os.fork() == 0: time.sleep(100)\ntime.sleep(100)"
+    assert run(source, wall_s=60, memory_mb=2000).ended is Ended.PROCESS_LIMIT
+
+
+def test_memory_of_all_processes_counts_together(run: Runner) -> None:
+    source = (
+        "import os, time\n"
+        "for _ in range(5):\n"
+        "    if os.fork() == 0:\n"
+        "        x = bytearray(b'x') * (60 << 20)\n"
+        "        time.sleep(100)\n"
+        "time.sleep(100)"
+    )
+    assert run(source, memory_mb=200, wall_s=60).ended is Ended.MEMORY_LIMIT
+    assert run(source.replace("100", "0.5").replace("60 << 20", "6 << 20"), memory_mb=200).exit_code == 0
+
+
+def test_memory_that_processes_share_counts_once(run: Runner) -> None:
+    source = (
+        "import os, time\n"
+        "x = bytearray(b'x') * (100 << 20)\n"
+        "for _ in range(5):\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(0.3); os._exit(0)\n"
+        "for _ in range(5): os.wait()\n"
+        "print('shared')"
+    )
+    result = run(source, memory_mb=300)
+    assert (result.ended, result.stdout) == (Ended.EXITED, b"shared\n")
+
+
+@pytest.mark.parametrize("child", ["pass", "os.setsid()", "if os.fork(): os._exit(0)"])
+def test_what_is_left_behind_ends_with_the_first_process(run: Runner, child: str) -> None:
+    """Also a daemon, and an orphan that keeps the standard output open: nobody waits for it."""
+    source = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        f"    {child}\n"
+        "    time.sleep(100)\n"
+        "    open('/tmp/late', 'w')\n"
+        "print('done')"
+    )
+    result = run(source, wall_s=60)
+    assert (result.ended, result.exit_code, result.stdout) == (Ended.EXITED, 0, b"done\n")
+    assert run("import os; print(os.listdir('/tmp'))").stdout == b"['main.py']\n"
+
+
+def test_children_may_answer_for_their_parent(run: Runner) -> None:
+    source = "import os\nif os.fork() == 0:\n    print('child')\nelse:\n    os.wait()\n    print('parent')"
+    assert run(source).stdout == b"child\nparent\n"
+
+
+def test_a_pool_of_processes_computes(run: Runner) -> None:
+    source = (
+        "import multiprocessing\n"
+        "def square(x): return x * x\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.Pool(3) as pool: print(sum(pool.map(square, range(1000))))"
+    )
+    result = run(source)
+    assert (result.exit_code, result.stdout) == (0, b"332833500\n"), result.stderr
+
+
+def test_a_child_that_fills_the_tmp_meets_an_error_and_leaves_it_empty(run: Runner) -> None:
+    source = (
+        "import os\n"
+        "if os.fork() == 0:\n"
+        "    try:\n"
+        "        for i in range(100): open(f'/tmp/{i}', 'wb').write(bytes(4 << 20))\n"
+        "    except OSError as error: print(error.strerror, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()"
+    )
+    assert run(source).stdout == b"No space left on device\n"
+    assert run("import os; print(os.listdir('/tmp'))").stdout == b"['main.py']\n"
+
+
+def test_output_of_all_processes_counts_together(run: Runner) -> None:
+    source = "import os\nos.fork()\nos.fork()\nos.write(1, b'x' * 30000)\nwhile True: pass"
+    assert run(source, output_bytes=100_000).ended is Ended.OUTPUT_LIMIT
