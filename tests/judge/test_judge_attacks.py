@@ -358,16 +358,35 @@ def f(x):
     assert judgement.accepted, judgement
 
 
-def test_a_program_cannot_plant_code_for_its_later_cases(judge: Judge):
+LONG_LIST = "x = [" + ", ".join(f"'{n:x}'" for n in range(9000)) + "]"
+
+
+@pytest.mark.parametrize("longer", ["", LONG_LIST], ids=["short", "too long to be handed out"])
+def test_a_program_cannot_plant_code_for_its_later_cases(judge: Judge, longer: str):
     source = """
 import marshal, os
-code = marshal.dumps(compile("print(12586269025)", __file__, "exec"))
+honest = "print(12586269025)\\ndef fib(n): return 12586269025"
+code = marshal.dumps(compile(honest, __file__, "exec"))
 for fd in range(3, 20):
     try:
         os.write(fd, len(code).to_bytes(4, "little") + code)
     except OSError:
         pass
 print("nothing")
+def fib(n): return 0
 """
-    judged = judge.judge(stdin_problem(*[("50\n", "12586269025\n")] * 4), python(source))
-    assert [case.verdict for case in judged.cases] == [Verdict.WRONG_ANSWER] * 4
+    program = python(f"{longer}\n{source}")
+    for problem in (
+        stdin_problem(*[("50\n", "12586269025\n")] * 4),
+        call_problem("fib", *[([50], 12586269025)] * 4),
+    ):
+        assert Verdict.ACCEPTED not in [case.verdict for case in judge.judge(problem, program).cases]
+
+
+def test_each_case_of_a_function_gets_the_program_that_was_given(judge: Judge):
+    problem = call_problem("fib", ([1], "main.py"), ([2], "main.py"), ([3], "main.py"))
+    source = "import os\ndef fib(n):\n    return os.path.basename(fib.__code__.co_filename)\n"
+    for line in ("", LONG_LIST):
+        assert judge.judge(problem, python(f"{source}{line}")).verdict is Verdict.ACCEPTED
+    broken = judge.judge(problem, python("def fib(n): return n +"))
+    assert broken.verdict is Verdict.COMPILE_ERROR

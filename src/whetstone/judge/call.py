@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
@@ -11,6 +12,7 @@ from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, last_line, lim
 from whetstone.judge.values import WireError, decode, decode_each, encode
 from whetstone.problem import CallCase, CallTests, Problem
 from whetstone.sandbox import RunResult
+from whetstone.sandbox.script import LENGTH_BYTES, MOST_HANDED_OUT, handed_out
 from whetstone.verdict import CaseJudgement, Verdict
 
 
@@ -18,13 +20,13 @@ def judge_call(
     boxes: Boxes, problem: Problem, tests: CallTests, test: CallCase, source: str
 ) -> CaseJudgement:
     """Call a function, or operations on a class, and judge what they return. Raises SandboxFault."""
-    result = _run(boxes, problem, tests, [test], source)
+    result, said = _run(boxes, problem, tests, [test], source)
     failed = limit_exceeded(result)
     if failed is not None:
         return failed
-    if result.result == COMPILE_ERROR:
+    if said == COMPILE_ERROR:
         return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
-    answers = _answers(result.result)
+    answers = _answers(said)
     return crashed(result) or _judge_answer(result, answers[0] if len(answers) == 1 else None, test)
 
 
@@ -32,8 +34,8 @@ def judge_calls(
     boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
 ) -> list[CaseJudgement]:
     """The same for several cases in one process: those that got an answer, in order. Raises SandboxFault."""
-    result = _run(boxes, problem, tests, cases, source)
-    answers = [] if limit_exceeded(result) or crashed(result) else _answers(result.result)
+    result, said = _run(boxes, problem, tests, cases, source)
+    answers = [] if limit_exceeded(result) or crashed(result) else _answers(said)
     if len(answers) > len(cases):
         return []
     return [_judge_answer(result, answer, test) for answer, test in zip(answers, cases, strict=False)]
@@ -41,12 +43,24 @@ def judge_calls(
 
 def _run(
     boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
-) -> RunResult:
+) -> tuple[RunResult, bytes]:
+    """What happened, and the answers that came out. The first run of a program hands its code to the next."""
     limits = problem.limits
+    sandbox = boxes.python(Side.PROGRAM, source)
+    text = source.encode("utf-8", "surrogatepass")
+    code = boxes.last_code.of(sandbox, text)
     inputs = [[test.args, test.kwargs, test.operations] for test in cases]
-    payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s)])
+    payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s), code])
     job = harness_job("call", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
-    return boxes.python(Side.PROGRAM, source).run(job)
+    if code:
+        result = sandbox.run(job)
+        return result, result.result
+    result = sandbox.run(replace(job, result_extra=MOST_HANDED_OUT))
+    if result.result == COMPILE_ERROR:
+        return result, COMPILE_ERROR
+    code = handed_out(result.result)
+    boxes.last_code.keep(sandbox, text, code)
+    return result, result.result[LENGTH_BYTES + len(code) :]
 
 
 def _answers(data: bytes) -> list[object]:

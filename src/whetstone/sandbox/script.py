@@ -9,7 +9,9 @@ from whetstone.sandbox.job import Job, RunLimits
 from whetstone.sandbox.tiers import SCRIPT
 from whetstone.sandbox.zygote.script import CODE, MOST_CODE_BYTES, WITH_MORE
 
-_LENGTH_BYTES = 4
+LENGTH_BYTES = 4
+MOST_HANDED_OUT = LENGTH_BYTES + MOST_CODE_BYTES
+"""What a run may write of its code: a length, and so many bytes."""
 
 
 def script_job(
@@ -39,8 +41,8 @@ def script_job_with_code(source: bytes, code: bytes, limits: RunLimits, *, stdin
 
     Without any (empty), this run hands its own out: see ``handed_out``.
     """
-    head = CODE + len(code).to_bytes(_LENGTH_BYTES, "little")
-    extra = 0 if code else _LENGTH_BYTES + MOST_CODE_BYTES
+    head = CODE + len(code).to_bytes(LENGTH_BYTES, "little")
+    extra = 0 if code else MOST_HANDED_OUT
     return Job(SCRIPT, b"".join((head, code, source)), limits, stdin, result_extra=extra)
 
 
@@ -50,6 +52,6 @@ def handed_out(result: bytes) -> bytes:
     Only of such a run: in it, what stands first was written before the program began. The code is to be
     loaded where programs run and nowhere else.
     """
-    size = int.from_bytes(result[:_LENGTH_BYTES], "little")
-    code = result[_LENGTH_BYTES : _LENGTH_BYTES + size]
+    size = int.from_bytes(result[:LENGTH_BYTES], "little")
+    code = result[LENGTH_BYTES : LENGTH_BYTES + size]
     return code if size <= MOST_CODE_BYTES and len(code) == size else b""

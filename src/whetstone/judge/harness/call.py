@@ -29,12 +29,15 @@ MAX_ITEMS = 1_000_000
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Load, call and write for each case, and leave at once: threads the program left have no say."""
-    source, function, class_name, cases, cpu_s = decode(payload)
+    source, function, class_name, cases, cpu_s, code = decode(payload)
     try:
-        loader = Loader(source)
+        loader = Loader(source, code)
     except CompileFailure:
         write_all(result_fd, COMPILE_ERROR)
         os._exit(0)
+    if not code:
+        # Before the program runs, and a length in any case: what it writes itself is not taken for code.
+        write_all(result_fd, loader.code_to_hand_out())
     names = PRELUDE if class_name else None
     for number, (args, kwargs, operations) in enumerate(cases):
         if number:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import marshal
 import os
 import sys
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 COMPILE_ERROR = b"compile_error"
+MOST_CODE_BYTES = 32 << 10
+"""Longer code is not handed out: the pipe takes this much while nobody reads it."""
 _INT_DIGITS = 100_000
 
 
@@ -24,14 +28,15 @@ class CompileFailure(Exception):
 class Loader:
     """A program's source, compiled once and imported any number of times. Raises CompileFailure."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, code: bytes = b"") -> None:
+        """``code`` is what ``code_to_hand_out`` gave where this source was compiled before, or nothing."""
         self._names = dict(sys.modules["__main__"].__dict__)  # made ready by the fork-server
         path = self._names["__file__"]
         try:
             # Bytes, as Python reads a file: with a byte order mark or an encoding of its own.
             data = source.encode("utf-8", "surrogatepass")
             # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
-            self._code = compile(data, path, "exec", dont_inherit=True)
+            self._code = _unmarshalled(code, path) or compile(data, path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
             raise CompileFailure(str(error)) from None
         try:
@@ -42,7 +47,18 @@ class Loader:
             # No writable folder: tracebacks and inspect.getsource still find the text.
             linecache.cache[path] = (len(source), None, source.splitlines(True), path)
         self._path = [os.path.dirname(path), *sys.path]
+        self._length = len(data)
         self._depth = sys.getrecursionlimit()
+
+    def code_to_hand_out(self) -> bytes:
+        """The code for later processes, behind its length in four bytes: 0 for code that is too long."""
+        data = b""
+        if self._length <= MOST_CODE_BYTES:  # its code is hardly shorter, and making these bytes takes memory
+            with contextlib.suppress(ValueError):  # nested too deeply
+                data = marshal.dumps(self._code)
+            if len(data) > MOST_CODE_BYTES:
+                data = b""
+        return len(data).to_bytes(4, "little") + data
 
     def load(self, names: dict[str, object] | None = None) -> dict[str, Any]:
         """Import the program and return its globals; it is in ``sys.modules`` as the main module too.
@@ -66,6 +82,14 @@ class Loader:
         sys.setrecursionlimit(self._depth)
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
         os.chdir(os.path.dirname(self._names["__file__"]))
+
+
+def _unmarshalled(code: bytes, path: str) -> CodeType | None:
+    """Code that was compiled before, unless as another file than ``path`` is."""
+    if not code:
+        return None
+    found: CodeType = marshal.loads(code)
+    return found if found.co_filename == path else None
 
 
 def load_program(source: str) -> dict[str, Any]:
