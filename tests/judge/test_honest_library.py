@@ -128,3 +128,28 @@ def test_what_python_offers_works(judge: Judge, name: str) -> None:
     problem = stdin_problem(("", "ok"), limits={"cpu_s": 5.0, "memory_mb": 256.0, "output_mb": 1.0})
     judgement = judge.judge(problem, python(PROGRAMS[name]))
     assert judgement.accepted, judgement
+
+
+POOL = """from concurrent.futures import ProcessPoolExecutor
+import multiprocessing, os
+
+def square(x):
+    return x * x
+
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool, ProcessPoolExecutor(2) as more:
+        ok = pool.map(square, range(5)) == list(more.map(square, range(5))) == [0, 1, 4, 9, 16]
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, b"ok")
+        os._exit(0)
+    os.wait()
+    print(os.read(read, 9).decode() if ok else "no")
+"""
+
+
+def test_processes_are_for_programs_to_use(judge: Judge) -> None:
+    if judge.isolation == "restricted":
+        pytest.skip("a program has one process on this tier")
+    judgement = judge.judge(stdin_problem(("", "ok\n")), python(POOL))
+    assert judgement.accepted, judgement.reason

@@ -10,6 +10,8 @@ from judge_problems import LIMITS, python
 
 from whetstone.judge import Judge, Program, Verdict
 
+pytestmark = pytest.mark.isolation
+
 GUESS = """
 def interact(input, read, write):
     secret = int(input)

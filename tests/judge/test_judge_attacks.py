@@ -7,6 +7,8 @@ from judge_problems import assert_problem, call_problem, python, stdin_problem
 
 from whetstone.judge import Judge, Judgement, Verdict
 
+pytestmark = pytest.mark.isolation
+
 STDIN = stdin_problem(("50\n", "12586269025\n"))
 CALL = call_problem("fib", ([50], 12586269025), ([51], 20365011074))
 CHECK = assert_problem(

@@ -11,6 +11,8 @@ from judge_problems import assert_problem, call_problem, python, stdin_problem
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
+pytestmark = pytest.mark.isolation
+
 SUM = stdin_problem(("3\n1 2 3\n", "6\n"), ("1\n5\n", "5\n"))
 
 STDIN_STYLES = [

@@ -8,6 +8,8 @@ import pytest
 from whetstone.sandbox import Ended, Tier
 from whetstone.sandbox.probe import probe_tier
 
+pytestmark = pytest.mark.isolation
+
 PRELUDE = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -23,6 +23,8 @@ from whetstone.sandbox.execute import (
 )
 from whetstone.sandbox.script import script_job
 
+pytestmark = pytest.mark.isolation
+
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 SHELL = ["/bin/sh", "-c"]
 

@@ -24,6 +24,8 @@ from whetstone.sandbox import (
     supervise,
 )
 
+pytestmark = pytest.mark.isolation
+
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 HELLO = Job("script", b"print('hello')", LIMITS)
 SLEEP = Job("script", b"import time; time.sleep(60)", LIMITS)

@@ -4,6 +4,8 @@ import pytest
 
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
 
+pytestmark = pytest.mark.isolation
+
 SPIN = "while True: pass"
 
 
