@@ -175,10 +175,11 @@ class Run:
         left = self._limits.cpu_s - used.cpu_s
         if left <= 0:
             self.kill(Ended.CPU_LIMIT)
-        if used.peak_bytes > self._limits.memory_bytes:
-            self.kill(Ended.MEMORY_LIMIT)
+        # Before memory, which a fork bomb uses as well.
         if used.processes >= lockdown.MAX_PROCESSES or used.tasks >= lockdown.MAX_TASKS:
             self.kill(Ended.PROCESS_LIMIT)
+        if used.peak_bytes > self._limits.memory_bytes:
+            self.kill(Ended.MEMORY_LIMIT)
         if self._disk_is_full():
             self.kill(Ended.OUTPUT_LIMIT)
         return min(TICK_S, max(left / parallelism(used.tasks), 0.001))
