@@ -16,9 +16,9 @@ import tempfile
 import time
 
 from whetstone.judge import Judge, Judgement, Problem, Program
-from whetstone.judge.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
-from whetstone.judge.languages import LANGUAGES
-from whetstone.judge.toolchains import runs_here
+from whetstone.judge.languages.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages.table import LANGUAGES
+from whetstone.judge.languages.toolchains import runs_here
 from whetstone.problem import StdinCase, StdinTests
 
 CASES = 20

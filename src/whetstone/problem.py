@@ -49,7 +49,7 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     ``ignore_case``: tokens without regard to case. ``unordered_lines``: lines in any order.
 
     Three modes reproduce other judges, with their faults, so that figures can be compared with
-    published ones; see ``whetstone.judge.compare_foreign``. ``lcb``: LiveCodeBench. ``scalebox``:
+    published ones; see ``whetstone.judge.answers.foreign``. ``lcb``: LiveCodeBench. ``scalebox``:
     ScaleBox, which does not see missing or extra lines. ``kattis``: the default validator of
     Kattis, with its flags ``case_sensitive`` and ``space_change_sensitive``; ``abs`` and ``rel`` are its
     float tolerances, none unless given.
@@ -107,7 +107,7 @@ StandardCheckerName = Literal[
 class StandardChecker(Struct, frozen=True, forbid_unknown_fields=True, tag="standard", tag_field="type"):
     """One of the checkers that come with testlib, by name: ours, with the same rules.
 
-    See ``whetstone.judge.checkers_standard`` for what each accepts.
+    See ``whetstone.judge.answers.standard_checkers`` for what each accepts.
     """
 
     name: StandardCheckerName

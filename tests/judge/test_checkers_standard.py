@@ -11,7 +11,7 @@ from judge_problems import python, stdin_problem
 from testlib_model import MODELS, model
 
 from whetstone.judge import Judge, Verdict
-from whetstone.judge.checkers_standard import CHECKERS, check_standard
+from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
 from whetstone.problem import StandardCheckerName
 
 NAMES = sorted(CHECKERS)

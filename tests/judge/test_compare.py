@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.judge.compare import compare
+from whetstone.judge.answers.text import compare
 from whetstone.problem import Compare
 
 TOKENS = Compare()

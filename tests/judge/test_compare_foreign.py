@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.judge.compare import compare
+from whetstone.judge.answers.text import compare
 from whetstone.problem import Compare
 
 _NUMBERS = ["0", "1", "-0", "1.0", "1.00001", "1.0000001", "0.99999", "1e0", "+1", "1e400", "0x1", "0x1p0"]

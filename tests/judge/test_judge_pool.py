@@ -35,7 +35,7 @@ def worker_pids(parent: int) -> list[int]:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue  # it ended while we looked
-        if int(stat[1]) == parent and stat[0] != "Z" and b"whetstone.judge.worker" in command:
+        if int(stat[1]) == parent and stat[0] != "Z" and b"whetstone.judge.workers.main" in command:
             found.append(int(entry.name))
     return found
 
@@ -180,7 +180,7 @@ def _alive(pid: int) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"whetstone.judge.worker" in command
+    return b"whetstone.judge.workers.main" in command
 
 
 def test_many_judgements_are_awaited_at_once() -> None:
@@ -213,6 +213,7 @@ def test_a_cancelled_await_frees_its_place() -> None:
 
 
 def test_the_judge_imports_neither_torch_nor_numpy() -> None:
-    code = "import sys, whetstone.judge, whetstone.judge.worker\nprint({'torch', 'numpy'} & set(sys.modules))"
+    modules = "sys, whetstone.judge, whetstone.judge.workers.main"
+    code = f"import {modules}\nprint({{'torch', 'numpy'}} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "set()\n"

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
 
-import whetstone.judge.toolchains as toolchains
+import whetstone.judge.languages.toolchains as toolchains
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
-from whetstone.judge.languages import LANGUAGES, java_names, language_named
-from whetstone.judge.toolchains import check_tier, runs_here
+from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
+from whetstone.judge.languages.toolchains import check_tier, runs_here
 from whetstone.problem import Limits, StdinCase, StdinTests
 
 GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
@@ -309,7 +309,7 @@ def test_processes_of_a_script_end_with_it(judge: Judge) -> None:
 def test_tools_that_only_root_can_reach_are_refused_where_root_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whetstone.judge.toolchains._executable", lambda name: str(tmp_path / name))
+    monkeypatch.setattr("whetstone.judge.languages.toolchains._executable", lambda name: str(tmp_path / name))
     (tmp_path / "gcc").touch(0o755)
     tmp_path.chmod(0o700)
     with pytest.raises(UserError, match="gcc"):

@@ -9,7 +9,7 @@ import pytest
 from judge_problems import python, stdin_problem
 
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.checkers import CRASHED_ON_OUTPUT
+from whetstone.judge.answers.checkers import CRASHED_ON_OUTPUT
 
 TESTLIB_LIKE = """
 import sys

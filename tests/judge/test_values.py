@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.judge.equality import equal, show
+from whetstone.judge.answers.equality import equal, show
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
 
 scalars = (

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from whetstone.attacks.corpus import SHARED_INTERPRETER, SHARED_PROCESS, Attack, Corpus
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.toolchains import runs_here
+from whetstone.judge.languages.toolchains import runs_here
 from whetstone.problem import Problem, Program
 
 Role = Literal["attack", "twin", "reference"]

@@ -19,8 +19,8 @@ from whetstone.cli.doctor_attack import run_attacks
 from whetstone.cli.doctor_stress import run_stress
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Program
-from whetstone.judge.language_probe import probe_languages
-from whetstone.judge.toolchains import Availability, available_languages
+from whetstone.judge.languages.probe import probe_languages
+from whetstone.judge.languages.toolchains import Availability, available_languages
 from whetstone.sandbox import ProbeResult, probe
 
 # Run in a process of its own: torch takes seconds and memory to import, and can fail to.

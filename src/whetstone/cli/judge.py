@@ -22,7 +22,7 @@ from whetstone.data.files import read_problems
 from whetstone.errors import UserError, did_you_mean
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.api import Wishes
-from whetstone.judge.languages import language_of_file
+from whetstone.judge.languages.table import language_of_file
 from whetstone.problem import Problem, Program
 
 _TIERS = ("restricted", "userns", "root")

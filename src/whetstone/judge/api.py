@@ -15,13 +15,13 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from whetstone.errors import UserError, did_you_mean
-from whetstone.judge.admission import Order
 from whetstone.judge.judging import JudgeOptions
-from whetstone.judge.languages import language_named
-from whetstone.judge.pool import Pool
-from whetstone.judge.toolchains import check_tier, require
+from whetstone.judge.languages.table import language_named
+from whetstone.judge.languages.toolchains import check_tier, require
 from whetstone.judge.values import NotInert
-from whetstone.judge.wire import Task, pack
+from whetstone.judge.workers.admission import Order
+from whetstone.judge.workers.pool import Pool
+from whetstone.judge.workers.wire import Task, pack
 from whetstone.problem import (
     AssertTests,
     CallTests,
@@ -141,7 +141,7 @@ class Judge:
 
         ``tier`` asks for exactly one of these instead of the strongest that this machine offers. Without
         ``fork_per_case`` the cases of a Python program share a process: several times cheaper, and marked
-        (``Judgement.shared_process``); see ``whetstone.judge.sequence``.
+        (``Judgement.shared_process``); see ``whetstone.judge.kinds.sequence``.
 
         Raises SandboxUnavailable when this machine cannot isolate that strictly, UserError for an
         argument that is none.

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 
 from whetstone.errors import SandboxUnavailable
-from whetstone.judge.artifacts import ArtifactStore
-from whetstone.judge.scientific import needs_scientific, scientific_profile
-from whetstone.judge.toolchains import toolchain_paths
+from whetstone.judge.languages.artifacts import ArtifactStore
+from whetstone.judge.languages.scientific import needs_scientific, scientific_profile
+from whetstone.judge.languages.toolchains import toolchain_paths
 from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, SandboxFault, Tier
 
 _ENTRY = Path(__file__).parent / "harness" / "entry.py"

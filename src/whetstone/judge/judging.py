@@ -25,15 +25,15 @@ from functools import cache
 import msgspec
 from msgspec import Struct
 
-from whetstone.judge.asserts import judge_assert
 from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.call import judge_call
-from whetstone.judge.interactive import judge_interactive
-from whetstone.judge.languages import language_named
+from whetstone.judge.kinds.asserts import judge_assert
+from whetstone.judge.kinds.call import judge_call
+from whetstone.judge.kinds.interactive import judge_interactive
+from whetstone.judge.kinds.sequence import SharedProcess, judge_in_sequence
+from whetstone.judge.kinds.stdin import judge_stdin
+from whetstone.judge.languages.table import language_named
 from whetstone.judge.scoring import score
-from whetstone.judge.sequence import SharedProcess, judge_in_sequence
-from whetstone.judge.stdin import judge_stdin
 from whetstone.judge.subset import chosen_cases
 from whetstone.problem import CallTests, InteractiveTests, Problem, Program, Scoring, StdinTests, case_count
 from whetstone.verdict import CaseJudgement, Judgement, Verdict

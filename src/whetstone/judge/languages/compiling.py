@@ -11,11 +11,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from whetstone.judge.artifacts import ArtifactStore
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.languages import java_names
+from whetstone.judge.languages.artifacts import ArtifactStore
+from whetstone.judge.languages.table import java_names
+from whetstone.judge.languages.toolchains import Toolchain
 from whetstone.judge.outcome import last_line, signal_name
-from whetstone.judge.toolchains import Toolchain
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
 from whetstone.sandbox.execute import Failed, File, made, make_job, unpacked
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from whetstone.judge.compare_foreign import FOREIGN
+from whetstone.judge.answers.foreign import FOREIGN
 from whetstone.problem import Compare
 
 _NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(?:[eE]([+-]?[0-9]+))?")

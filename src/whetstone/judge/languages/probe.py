@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from whetstone.errors import UserError
 from whetstone.judge.api import Judge
-from whetstone.judge.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
-from whetstone.judge.toolchains import Availability, available_languages
+from whetstone.judge.languages.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages.toolchains import Availability, available_languages
 from whetstone.problem import Problem, Program, StdinCase, StdinTests
 
 SUM_PROBLEM = Problem(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from whetstone.judge.answers.equality import equal, show
 from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.equality import equal, show
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, last_line, limit_exceeded, run_limits
 from whetstone.judge.values import WireError, decode, decode_each, encode
 from whetstone.problem import CallCase, CallTests, Problem

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from whetstone.judge.answers.checkers import check
+from whetstone.judge.answers.protocols import Said
+from whetstone.judge.answers.text import compare
 from whetstone.judge.boxes import Boxes, Side
-from whetstone.judge.checkers import check
-from whetstone.judge.compare import compare
+from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.outcome import case, judge_failure, run_limits, storable
-from whetstone.judge.protocols import Said
-from whetstone.judge.runnable import CompileFailure, prepare
 from whetstone.problem import Checker, Problem, Program, StdinCase
 from whetstone.sandbox import RunResult
 from whetstone.sandbox.sequence import sequence_job

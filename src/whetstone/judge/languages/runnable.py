@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from whetstone.judge.boxes import Boxes, LastCode, Side
-from whetstone.judge.compiling import CompileFailure, compiled, environment
-from whetstone.judge.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
-from whetstone.judge.languages import language_named
+from whetstone.judge.languages.compiling import CompileFailure, compiled, environment
+from whetstone.judge.languages.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages.table import language_named
+from whetstone.judge.languages.toolchains import Toolchain, toolchain
 from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, limit_exceeded
-from whetstone.judge.toolchains import Toolchain, toolchain
 from whetstone.problem import Program
 from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox
 from whetstone.sandbox.execute import File, NotExecuted, execute_job, fault

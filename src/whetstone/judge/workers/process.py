@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whetstone.errors import SandboxUnavailable
-from whetstone.judge.wire import (
+from whetstone.judge.workers.wire import (
     Abandoned,
     Done,
     LinkClosed,
@@ -31,7 +31,7 @@ from whetstone.verdict import Judgement
 START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 10.0
-_SOURCE_ROOT = Path(__file__).resolve().parents[2]
+_SOURCE_ROOT = Path(__file__).resolve().parents[3]
 _STOP = pack(Stop())
 
 
@@ -44,7 +44,7 @@ class WorkerProcess:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "whetstone.judge.worker", str(theirs.fileno())),
+                    *(sys.executable, "-m", "whetstone.judge.workers.main", str(theirs.fileno())),
                     *(minimum_tier.label, *([tier.label] if tier is not None else [])),
                 ],
                 stdin=subprocess.DEVNULL,

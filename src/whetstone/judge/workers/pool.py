@@ -18,11 +18,11 @@ from concurrent.futures import Future
 import msgspec
 
 from whetstone.errors import SandboxUnavailable
-from whetstone.judge.admission import Admission, Order
 from whetstone.judge.blame import DEATHS, FAULTS, harmless_program
 from whetstone.judge.values import WireError
-from whetstone.judge.wire import LinkClosed, Task, pack, unpack
-from whetstone.judge.worker_process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, WorkerProcess
+from whetstone.judge.workers.admission import Admission, Order
+from whetstone.judge.workers.process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, WorkerProcess
+from whetstone.judge.workers.wire import LinkClosed, Task, pack, unpack
 from whetstone.sandbox import Tier
 from whetstone.verdict import Judgement, Verdict
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from stat import S_IXOTH
 
 from whetstone.errors import UserError
-from whetstone.judge.languages import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language, language_named
-from whetstone.judge.scientific import installed_packages
+from whetstone.judge.languages.scientific import installed_packages
+from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language, language_named
 from whetstone.sandbox import Tier
 
 _VERSION_TIMEOUT_S = 30

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from whetstone.judge.asserts import judge_asserts
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.call import judge_calls
-from whetstone.judge.stdin import judge_python_sequence
+from whetstone.judge.kinds.asserts import judge_asserts
+from whetstone.judge.kinds.call import judge_calls
+from whetstone.judge.kinds.stdin import judge_python_sequence
 from whetstone.problem import CallTests, InteractiveTests, Problem, Program, StdinTests
 from whetstone.sandbox import SandboxFault
 from whetstone.verdict import CaseJudgement, Verdict

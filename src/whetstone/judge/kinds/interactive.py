@@ -16,12 +16,12 @@ this order, which does not depend on who was faster:
 
 from __future__ import annotations
 
+from whetstone.judge.answers.protocols import Decision, Said, decision_of
 from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.languages import language_named
+from whetstone.judge.kinds.relay import Relay
+from whetstone.judge.languages.runnable import CompileFailure, Runnable, prepare
+from whetstone.judge.languages.table import language_named
 from whetstone.judge.outcome import case, judge_failure, outlasting, run_limits, storable
-from whetstone.judge.protocols import Decision, Said, decision_of
-from whetstone.judge.relay import Relay
-from whetstone.judge.runnable import CompileFailure, Runnable, prepare
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import (
     InteractiveCase,

@@ -15,12 +15,12 @@ such a judgement has no score, so a program gains nothing from it, but a report 
 
 from __future__ import annotations
 
+from whetstone.judge.answers.protocols import Decision, Said, decision_of
+from whetstone.judge.answers.standard_checkers import check_standard
 from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.checkers_standard import check_standard
-from whetstone.judge.languages import language_named
+from whetstone.judge.languages.runnable import CompileFailure, prepare
+from whetstone.judge.languages.table import language_named
 from whetstone.judge.outcome import run_limits
-from whetstone.judge.protocols import Decision, Said, decision_of
-from whetstone.judge.runnable import CompileFailure, prepare
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import Checker, Program, ProgramChecker, PythonChecker, StandardChecker, StdinCase
 from whetstone.sandbox import Ended

@@ -1,7 +1,7 @@
 """A judge worker: a fresh process that owns the sandboxes and judges one program at a time.
 
-``python -m whetstone.judge.worker CHANNEL_FD MINIMUM_TIER [TIER]``, started by ``pool``. It leaves by itself
-when its parent does: the kernel signals it, and a thread of its own watches the channel.
+``python -m whetstone.judge.workers.main CHANNEL_FD MINIMUM_TIER [TIER]``, started by ``process``. It leaves
+by itself when its parent does: the kernel signals it, and a thread of its own watches the channel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.judging import judge_program
-from whetstone.judge.wire import (
+from whetstone.judge.workers.wire import (
     Abandoned,
     Done,
     LinkClosed,

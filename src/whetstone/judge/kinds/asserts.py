@@ -12,8 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.languages import PYTHON, PYTHON_SCIENTIFIC
-from whetstone.judge.names import test_names
+from whetstone.judge.kinds.names import test_names
+from whetstone.judge.kinds.shared_interpreter import judge_shared, needs_one_interpreter
+from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC
 from whetstone.judge.outcome import (
     COMPILE_ERROR,
     case,
@@ -23,7 +24,6 @@ from whetstone.judge.outcome import (
     outlasting,
     run_limits,
 )
-from whetstone.judge.shared_interpreter import judge_shared, needs_one_interpreter
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import AssertTests, Problem
 from whetstone.sandbox import Ended, RunLimits, RunResult, supervise

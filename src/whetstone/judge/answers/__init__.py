@@ -1,0 +1,1 @@
+"""Whether an answer is right: text, values, checkers. All of it happens outside of programs."""
