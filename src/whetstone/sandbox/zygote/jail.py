@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import replace
 
 from . import kernel
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
@@ -32,6 +33,9 @@ STREAM_NAMES = {
 WRITABLE_PARENT = "/w"
 TMP = "/w/tmp"
 KIT = "/kit"
+# Packages that are installed beneath one of these are shown beneath ``_ELSEWHERE``: the jail has its own.
+_OUR_OWN = ("/tmp", "/w", "/dev", "/proc", KIT)
+_ELSEWHERE = "/host"
 # Where the new root is put together: a directory that hides nothing which is still to be bound.
 _WORK_PLACES = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp", "/proc")
 _KEPT_FLAGS = (
@@ -61,6 +65,23 @@ def readable_paths(profile: Profile) -> list[str]:
     return paths
 
 
+def _shown_at(path: str) -> str:
+    """Where a path of this machine is found in the jail."""
+    own = any(path == place or path.startswith(place + "/") for place in _OUR_OWN)
+    return _ELSEWHERE + path if own else path
+
+
+def as_shown(profile: Profile) -> Profile:
+    """A profile of Python programs with its paths as they are in the jail.
+
+    Of executed programs they stay: their tools find each other by the paths that they were installed at.
+    """
+    if profile.execute:
+        return profile
+    reads = [_shown_at(path) for path in profile.reads]
+    return replace(profile, reads=reads, import_from=[_shown_at(path) for path in profile.import_from])
+
+
 def _work_place(sources: list[str]) -> str:
     for place in _WORK_PLACES:
         if os.path.isdir(place) and not any(s == place or s.startswith(place + "/") for s in sources):
@@ -77,8 +98,7 @@ def _bind(source: str, target: str) -> None:
     kernel.mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | kept)
 
 
-def _place(path: str, root: str, home: str) -> None:
-    target = root + path
+def _place(path: str, target: str, home: str) -> None:
     if os.path.islink(path):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.symlink(os.readlink(path), target)
@@ -116,10 +136,12 @@ def enter(profile: Profile) -> int | None:
     os.mkdir(root + TMP, 0o755)
     os.symlink(TMP[1:], root + "/tmp")
     os.mkdir(root + "/dev", 0o755)
+    shown = as_shown(profile)
     for path in sources:
-        _place(path, root, home)
+        place = path if profile.execute else _shown_at(path)
+        _place(path, root + place, home)
         if not os.path.islink(path):
-            _hide_packages(path, root, profile)
+            _hide_packages(place, root, shown)
     if profile.shown_as_kit and os.access(profile.shown_as_kit, os.R_OK):
         os.mkdir(root + KIT, 0o755)
         _bind(profile.shown_as_kit, root + KIT)

@@ -140,7 +140,8 @@ def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
     os.environ.update(request.profile.environment)
-    return Place(request.profile, request.jailed, directory, uid, counts, table), theirs, mappings
+    profile = jail.as_shown(request.profile) if request.jailed else request.profile
+    return Place(profile, request.jailed, directory, uid, counts, table), theirs, mappings
 
 
 def _join_group(request: Request) -> frozenset[str]:

@@ -55,7 +55,7 @@ def _prepare(
     mains = [_load_harness(name, path) for name, path in harnesses]
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
     place, requests, mappings = launcher.enter(request)
-    preload.load(request.profile)
+    preload.load(place.profile)
     mappings.merge()
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # not for programs to find
