@@ -1,4 +1,4 @@
-"""Packages that a profile shows are found wherever they are installed, also beneath a folder that jails have."""
+"""Packages that a profile shows are found wherever they are installed, also beneath a folder of the jail."""
 
 from __future__ import annotations
 
