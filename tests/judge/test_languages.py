@@ -34,7 +34,7 @@ def needs(name: str, judge: Judge | None = None) -> None:
     if not runs_here(name):
         pytest.skip(f"no {name} on this machine: {LANGUAGES[name].install}")
     if judge is not None and not runs_here(name, judge.isolation):
-        pytest.skip(f"programs in {name} start processes, which the tier {judge.isolation} does not bound")
+        pytest.skip(f"the tier {judge.isolation} cannot run {name}: {LANGUAGES[name].needs_namespaces}")
 
 
 def stdin_problem(*cases: tuple[str, str], limits: Limits = GENEROUS) -> Problem:

@@ -61,6 +61,8 @@ class Language:
     """CPU time that the runtime takes to start, on top of a problem's limit."""
     processes: bool = False
     """Programs of it usually start processes, beyond threads."""
+    needs_namespaces: str = ""
+    """Why the restricted tier cannot run it; empty where it can."""
 
 
 # A configuration that is there but may not be read would end it.
@@ -153,6 +155,7 @@ _LANGUAGES = (
     Language(
         name="typescript",
         aliases=("ts",),
+        needs_namespaces="its compiler starts a process, and waits for it without an end there",
         source="main.ts",
         tools=("tsc", "node"),
         install="the TypeScript compiler from 5.5 on, and Node.js (npm install -g typescript)",
@@ -230,6 +233,7 @@ _LANGUAGES = (
         keep=("main.sh",),
         run=("{tool[bash]}", "main.sh"),
         processes=True,
+        needs_namespaces="its programs start processes, and that tier cannot account for them",
     ),
 )
 

@@ -65,11 +65,11 @@ def require(language: Language, whose: str) -> None:
 
 
 def check_tier(language: Language, isolation: str, whose: str) -> None:
-    """Raise UserError where a tier cannot hold the processes of a language's programs, or reach its tools."""
-    if language.processes and isolation == Tier.RESTRICTED.label:
+    """Raise UserError where a tier cannot run a language, or reach its tools."""
+    if language.needs_namespaces and isolation == Tier.RESTRICTED.label:
         raise UserError(
-            f"{whose} is in `{language.name}`, whose programs start processes: isolation tier `{isolation}` "
-            "cannot account for them. Allow user namespaces on this machine, or run as root."
+            f"{whose} is in `{language.name}`, which isolation tier `{isolation}` cannot run: "
+            f"{language.needs_namespaces}. Allow user namespaces on this machine, or run as root."
         )
     # One sheds root before it looks for them; the other for compilers, whose number it can limit then.
     sheds_root = isolation == Tier.USERNS.label or (isolation == Tier.RESTRICTED.label and language.compile)
