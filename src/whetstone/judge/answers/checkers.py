@@ -15,15 +15,14 @@ such a judgement has no score, so a program gains nothing from it, but a report 
 
 from __future__ import annotations
 
-from whetstone.judge.answers.protocols import Decision, Said, decision_of
+from whetstone.judge.answers.protocols import Decision, Said, decision_of, python_decision
 from whetstone.judge.answers.standard_checkers import check_standard
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.outcome import run_limits
-from whetstone.judge.values import WireError, decode, encode
+from whetstone.judge.values import encode
 from whetstone.problem import Checker, Program, ProgramChecker, PythonChecker, StandardChecker, StdinCase
-from whetstone.sandbox import Ended
 from whetstone.verdict import Verdict
 
 CRASHED_ON_OUTPUT = "the checker crashed on this output, but decides on the expected one"
@@ -32,7 +31,6 @@ _LIMITS = run_limits(20, 2048, 16)
 
 
 _ACCEPTED = Decision(Said.ACCEPTED)
-_REFUSED = Decision(Said.REFUSED, "refused by the problem's checker")
 
 
 def check(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes) -> Decision:
@@ -71,23 +69,7 @@ def _ask_python(boxes: Boxes, checker: PythonChecker, test: StdinCase, output: b
     text = output.decode("utf-8", "replace")
     payload = encode([checker.source, test.input, text, test.output])
     ran = boxes.python(Side.TESTS, checker.source).run(harness_job("checker", payload, _LIMITS))
-    if ran.ended is not Ended.EXITED or ran.exit_code != 0:
-        return Decision(Said.FAILED, f"the checker did not decide: {ran.ended}")
-    try:
-        answer = decode(ran.result)
-    except WireError as error:
-        return Decision(Said.FAILED, f"the checker did not decide: {error}")
-    match answer:
-        case [True]:
-            return _ACCEPTED
-        case [False]:
-            return _REFUSED
-        case ["raised", str() as reason]:
-            return Decision(Said.UNREADABLE, reason)
-        case ["broken", str() as reason]:
-            return Decision(Said.FAILED, f"the checker failed: {reason}")
-        case _:
-            return Decision(Said.FAILED, "the checker did not decide")
+    return python_decision("checker", ran, refused="refused by the problem's checker")
 
 
 def _ask_program(

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Literal, NamedTuple
 
 from whetstone.judge.outcome import last_line
+from whetstone.judge.values import WireError, decode
 from whetstone.sandbox import Ended, RunResult
 
 Protocol = Literal["testlib", "kattis", "scalebox"]
@@ -64,6 +65,33 @@ def decision_of(who: str, protocol: Protocol, result: RunResult, *, python: bool
     if refusal is not None:
         return Decision(Said.REFUSED, f"{refusal}: {said}" if said else refusal)
     return Decision(Said.FAILED, f"the {who} ended with exit code {code}" + (f": {said}" if said else ""))
+
+
+def python_decision(who: str, result: RunResult, *, refused: str, ended_early: str = "") -> Decision:
+    """The decision that the harness of a Python callable wrote; ``who`` is "checker" or "interactor".
+
+    ``refused`` is the reason of a plain False, ``ended_early`` that of a conversation cut short, where
+    there is one.
+    """
+    if result.ended is not Ended.EXITED or result.exit_code != 0:
+        return Decision(Said.FAILED, f"the {who} did not decide: {result.ended.value}")
+    try:
+        answer = decode(result.result)
+    except WireError as error:
+        return Decision(Said.FAILED, f"the {who} did not decide: {error}")
+    match answer:
+        case [True]:
+            return Decision(Said.ACCEPTED)
+        case [False]:
+            return Decision(Said.REFUSED, refused)
+        case ["ended"] if ended_early:
+            return Decision(Said.REFUSED, ended_early)
+        case ["raised", str() as reason]:
+            return Decision(Said.UNREADABLE, reason)
+        case ["broken", str() as reason]:
+            return Decision(Said.FAILED, f"the {who} failed: {reason}")
+        case _:
+            return Decision(Said.FAILED, f"the {who} did not decide")
 
 
 def _refusal(protocol: Protocol, code: int) -> str | None:

@@ -16,13 +16,13 @@ this order, which does not depend on who was faster:
 
 from __future__ import annotations
 
-from whetstone.judge.answers.protocols import Decision, Said, decision_of
+from whetstone.judge.answers.protocols import Decision, Said, decision_of, python_decision
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.kinds.relay import Relay
 from whetstone.judge.languages.runnable import CompileFailure, Runnable, prepare
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.outcome import case, judge_failure, outlasting, run_limits, storable
-from whetstone.judge.values import WireError, decode, encode
+from whetstone.judge.values import encode
 from whetstone.problem import (
     InteractiveCase,
     InteractiveTests,
@@ -124,25 +124,9 @@ def _decision(interactor: Interactor, result: RunResult) -> Decision:
     if not isinstance(interactor, PythonInteractor):
         python = not language_named(interactor.language, "the interactor").run
         return decision_of("interactor", interactor.protocol, result, python=python)
-    if result.ended is not Ended.EXITED or result.exit_code != 0:
-        return Decision(Said.FAILED, f"the interactor did not decide: {result.ended.value}")
-    try:
-        said = decode(result.result)
-    except WireError as error:
-        return Decision(Said.FAILED, f"the interactor did not decide: {error}")
-    match said:
-        case [True]:
-            return Decision(Said.ACCEPTED)
-        case [False]:
-            return Decision(Said.REFUSED, "refused by the interactor")
-        case ["ended"]:
-            return Decision(Said.REFUSED, _ENDED_EARLY)
-        case ["raised", str() as reason]:
-            return Decision(Said.UNREADABLE, reason)
-        case ["broken", str() as reason]:
-            return Decision(Said.FAILED, f"the interactor failed: {reason}")
-        case _:
-            return Decision(Said.FAILED, "the interactor did not decide")
+    return python_decision(
+        "interactor", result, refused="refused by the interactor", ended_early=_ENDED_EARLY
+    )
 
 
 def _judgement(
