@@ -29,6 +29,12 @@ def test_a_problem_says_how_cases_are_scored(judge: Judge, scoring: dict[str, An
     assert judge.judge(problem, python("print()")).score == 0.0
 
 
+def test_a_program_may_be_wished_to_stop_at_its_first_failure(judge: Judge) -> None:
+    problem, program = stdin_problem(*CASES), python("print(4)")
+    assert len(judge.judge(problem, program).cases) == len(CASES)
+    assert len(judge.judge(problem, program, stop_at_first_failure=True).cases) == 1
+
+
 @pytest.mark.parametrize("groups", [[[0, 1]], [[0, 1, 2, 3, 4]], [], [[0, 1, 2, 3], []]])
 def test_groups_hold_every_case_and_no_other(judge: Judge, groups: list[list[int]]) -> None:
     scoring = {"mode": "groups", "groups": [{"cases": cases} for cases in groups]}

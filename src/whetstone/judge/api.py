@@ -49,12 +49,15 @@ class Wishes(TypedDict, total=False):
     max_cases: judge only so many of the problem's cases, at least 1; None, the default, judges all.
     subset_seed: which cases these are is a function of this seed and the problem's id alone, so all
         programs for a problem meet the same ones; ``CaseJudgement.index`` says which.
+    stop_at_first_failure, confirm_time_limit: for these programs, instead of what the judge was built with.
     """
 
     priority: int
     deadline_s: float | None
     max_cases: int | None
     subset_seed: int
+    stop_at_first_failure: bool
+    confirm_time_limit: bool
 
 
 Pair = tuple[Problem | dict[str, Any], Program | None]
@@ -296,7 +299,13 @@ def _options(options: JudgeOptions, wishes: Wishes) -> JudgeOptions:
     max_cases = wishes.get("max_cases")
     if max_cases is not None and max_cases < 1:
         raise UserError(f"max_cases is {max_cases}; give at least 1, or None for all cases")
-    return msgspec.structs.replace(options, max_cases=max_cases, subset_seed=wishes.get("subset_seed", 0))
+    return msgspec.structs.replace(
+        options,
+        max_cases=max_cases,
+        subset_seed=wishes.get("subset_seed", 0),
+        stop_at_first_failure=wishes.get("stop_at_first_failure", options.stop_at_first_failure),
+        confirm_time_limit=wishes.get("confirm_time_limit", options.confirm_time_limit),
+    )
 
 
 def _deadline(deadline_s: float | None) -> float:
