@@ -30,7 +30,7 @@ PARTIES = ("whetstone", "trl", "trl-bf16")
 
 def problems(count: int) -> list[Any]:
     """The first ``count`` shipped training tasks that call a function."""
-    from whetstone.data.builtin import load_problems
+    from whetstone.data.dataset import load_problems
     from whetstone.problem import CallTests
 
     return [p for p in load_problems("builtin:train") if isinstance(p.tests, CallTests)][:count]

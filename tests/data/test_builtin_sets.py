@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.data.builtin import load_problems, subset
+from whetstone.data.builtin import subset
+from whetstone.data.dataset import load_problems
 from whetstone.data.files import write_problems
 from whetstone.errors import UserError
 from whetstone.problem import Problem, StdinCase, StdinTests

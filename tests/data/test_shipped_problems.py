@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.data.builtin import load_problems, shipped_files
+from whetstone.data.builtin import shipped_files
+from whetstone.data.dataset import load_problems
 from whetstone.data.files import read_problems
 from whetstone.data.validation import check_problems
 from whetstone.judge import Judge

@@ -14,7 +14,7 @@ from judge_problems import assert_problem, call_problem, python, stdin_problem
 from shared_sets import humaneval, mbpp, shared_folder
 
 from whetstone.cli.main import main
-from whetstone.data.builtin import load_problems
+from whetstone.data.dataset import load_problems
 from whetstone.judge import Judge, Verdict
 from whetstone.problem import Program, case_count
 

@@ -17,7 +17,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.data.builtin import SET_NAMES, load_problems
+from whetstone.data.builtin import SET_NAMES
+from whetstone.data.dataset import load_problems
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.validation import Finding, check_problems
 from whetstone.errors import UserError, did_you_mean

@@ -51,9 +51,9 @@ def write_problems(path: str | Path, problems: Iterable[Problem]) -> int:
     """
     file = Path(path)
     kind = file_format(file)
-    checked = _checked(file, problems)
+    checked = checked_problems(file, problems)
     try:
-        with _replacing(file) as temporary:
+        with replacing(file) as temporary:
             if kind == "parquet":
                 from whetstone.data.parquet import write_rows
 
@@ -123,15 +123,22 @@ def _write_lines(file: Path, kind: Format, problems: Iterable[Problem]) -> int:
     return count
 
 
-def _checked(file: Path, problems: Iterable[Problem]) -> Iterator[Problem]:
+def checked_problems(file: Path, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield ``problems`` as they are; raises UserError for one that a file would not give back equal."""
     seen: set[str] = set()
     for problem in problems:
-        place = f"{file}: problem {problem.id!r}"
         if problem.id in seen:
-            raise UserError(f"{place} is given twice; every problem needs an id of its own")
+            raise UserError(
+                f"{file}: problem {problem.id!r} is given twice; every problem needs an id of its own"
+            )
         seen.add(problem.id)
-        _check_plain(problem, place, "")
+        check_plain(problem, f"{file}: ")
         yield problem
+
+
+def check_plain(problem: Problem, place: str = "") -> None:
+    """Raise UserError, beginning with ``place``, for a value that JSON would lose or change."""
+    _check_plain(problem, f"{place}problem {problem.id!r}", "")
 
 
 def _check_plain(value: Any, place: str, path: str) -> None:
@@ -160,7 +167,7 @@ def _check_plain(value: Any, place: str, path: str) -> None:
 
 
 @contextmanager
-def _replacing(file: Path) -> Generator[Path]:
+def replacing(file: Path) -> Generator[Path]:
     """Give a path beside ``file`` to write to; on success it becomes ``file``, else it is removed."""
     target = Path(os.path.realpath(file))  # a link keeps pointing at what it points at
     target.parent.mkdir(parents=True, exist_ok=True)

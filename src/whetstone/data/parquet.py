@@ -7,7 +7,6 @@ column of its own; nested parts are columns of JSON, so a value comes back exact
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -21,8 +20,12 @@ from whetstone.errors import UserError, did_you_mean
 from whetstone.problem import Problem
 
 _TEXT = ("id", "statement", "language", "starter", "source")
-_JSON = ("tests", "compare", "checker", "limits", "references", "wrong", "meta")
-_ROWS = 512  # in memory at a time: problems with large tests reach megabytes each
+_JSON = ("tests", "compare", "checker", "scoring", "limits", "references", "wrong", "meta")
+# In memory at a time. Problems with large tests reach megabytes each, so rows alone bound nothing.
+_ROWS = 512
+_BYTES = 16 * 2**20
+_BATCH = 32
+_SCHEMA = pa.schema([pa.field(name, pa.string()) for name in (*_TEXT, "kind", *_JSON)])
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, Problem]]:
@@ -30,7 +33,7 @@ def read_rows(file: Path) -> Iterator[tuple[int, Problem]]:
     try:
         with pq.ParquetFile(file) as table:
             _check_columns(file, list(table.schema_arrow.names))
-            batches = table.iter_batches(batch_size=_ROWS)
+            batches = table.iter_batches(batch_size=_BATCH)
             rows = (row for batch in batches for row in cast(list[dict[str, Any]], batch.to_pylist()))
             for number, row in enumerate(rows, 1):
                 yield number, _problem(row, f"{file}, row {number}")
@@ -40,14 +43,46 @@ def read_rows(file: Path) -> Iterator[tuple[int, Problem]]:
 
 def write_rows(file: Path, problems: Iterable[Problem]) -> int:
     """Write problems to ``file`` and return their number."""
-    schema = pa.schema([pa.field(name, pa.string()) for name in (*_TEXT, "kind", *_JSON)])
-    source = iter(problems)
-    count = 0
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        while rows := [_row(problem) for problem in itertools.islice(source, _ROWS)]:
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-            count += len(rows)
-    return count
+    with RowWriter(file) as writer:
+        for problem in problems:
+            writer.add(problem)
+        return writer.count
+
+
+class RowWriter:
+    """Writes a file problem by problem, holding a group of rows in memory. The same problems give the
+    same bytes."""
+
+    def __init__(self, file: Path) -> None:
+        self.count = 0
+        self._rows: list[dict[str, str | None]] = []
+        self._bytes = 0
+        self._writer = pq.ParquetWriter(file, _SCHEMA, compression="zstd")
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def add(self, problem: Problem) -> None:
+        """Write one problem, which has to be plain data (see ``files.check_plain``)."""
+        row = _row(problem)
+        self._rows.append(row)
+        self._bytes += sum(len(value) for value in row.values() if value)
+        self.count += 1
+        if len(self._rows) >= _ROWS or self._bytes >= _BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left, and the file's end."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=_SCHEMA))
+        self._rows, self._bytes = [], 0
 
 
 def _row(problem: Problem) -> dict[str, str | None]:

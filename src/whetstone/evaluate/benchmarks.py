@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from whetstone.data.builtin import load_problems
+from whetstone.data.dataset import load_problems
 from whetstone.errors import UserError, did_you_mean
 from whetstone.evaluate.assemble import COMPLETES_STARTER
 from whetstone.problem import AssertTests, Limits, Problem, Program

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from whetstone.data.builtin import load_problems, subset
+from whetstone.data.builtin import subset
+from whetstone.data.dataset import load_problems
 from whetstone.engine.base import SamplingParams
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.memory import keep_freed_memory

@@ -1,0 +1,251 @@
+"""Problem sets by name, and a dataset folder: problems in splits, and every decision that led to them.
+
+A dataset folder holds ``train.parquet`` and ``validation.parquet``, ``decisions.jsonl``, and the data card
+(``card.json``, ``card.html``). It is written beside its destination and renamed into place as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from whetstone.data.builtin import SET_NAMES, shipped_problems, subset
+from whetstone.data.decisions import Decision, append_decisions, encode_decision, read_decisions
+from whetstone.data.files import check_plain, file_format, read_problems, write_problems
+from whetstone.errors import UserError, did_you_mean
+from whetstone.problem import Problem
+
+SPLITS = ("train", "validation")
+DECISIONS_FILE = "decisions.jsonl"
+
+
+class Counts(Struct, frozen=True):
+    """Problems that a step read, kept and dropped, and how many marks it made."""
+
+    read: int
+    kept: int
+    dropped: int
+    marked: int
+
+
+def open_problems(name_or_path: str | Path) -> Iterator[Problem]:
+    """The problems of a set, read while they are taken.
+
+    A set is a dataset folder (all splits; ``FOLDER:train`` is one), a problem file, or one that ships (see
+    ``builtin.SET_NAMES``). Raises UserError for an unknown name and for what cannot be read.
+    """
+    return (problem for _, problem in _with_splits(name_or_path))
+
+
+def load_problems(name_or_path: str | Path, *, max_problems: int = 0, seed: int = 0) -> list[Problem]:
+    """The problems of ``open_problems`` in memory; a set without problems is a UserError.
+
+    ``max_problems`` > 0 takes at most that many: a subset drawn by ``seed``, in the set's order.
+    """
+    problems = list(open_problems(name_or_path))
+    if not problems:
+        raise UserError(f"{name_or_path}: holds no problems")
+    return subset(problems, max_problems, seed)
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Whether there is a dataset folder at ``path``."""
+    return any((Path(path) / f"{split}.parquet").is_file() for split in SPLITS)
+
+
+def transform(
+    source: str | Path, out: str | Path, step: Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
+) -> Counts:
+    """Run ``step`` once over all problems of ``source`` and write what it yields to ``out``.
+
+    ``step`` yields problems, in any order, and decisions; every problem that it reads it has to yield again
+    (changed or not, under its id) or drop with a decision: anything else is a defect and raises
+    AssertionError. A dataset folder gives a dataset folder, problems staying in their split and earlier
+    decisions staying first. Another set gives a dataset folder, or, where ``out`` has the ending of a
+    problem file, such a file and its decisions beside it, in ``NAME.decisions.jsonl``.
+    """
+    if Path(str(source).split(":")[0]).resolve() == Path(out).resolve():
+        raise UserError(f"{out}: is the set that is read; give --out another name")
+    if not _names_a_file(Path(out)):
+        folder = Path(source)
+        with DatasetWriter(Path(out), earlier=folder if is_dataset(folder) else None) as writer:
+            ledger = _Ledger(_with_splits(source), writer.decide)
+            for split, problem in ledger.run(step):
+                writer.add(problem, split)
+            return ledger.counts()
+    decisions = Path(out).with_name(Path(out).name.split(".")[0] + "." + DECISIONS_FILE)
+    decisions.unlink(missing_ok=True)
+    ledger = _Ledger(_with_splits(source), lambda decision: append_decisions(decisions, [decision]))
+    write_problems(out, (problem for _, problem in ledger.run(step)))
+    return ledger.counts()
+
+
+class DatasetWriter:
+    """Writes a dataset folder problem by problem. Use it as a context manager: leaving it renames the folder
+    into place, leaving it by an exception (Ctrl-C) leaves what was there before.
+
+    ``earlier`` is a dataset folder whose decisions come before the new ones. Raises UserError where
+    ``folder`` exists and is no dataset folder: only a dataset is ever replaced.
+    """
+
+    def __init__(self, folder: Path, *, earlier: Path | None = None) -> None:
+        self.folder = Path(os.path.realpath(folder))
+        if self.folder.exists() and not (self.folder.is_dir() and _replaceable(self.folder)):
+            raise UserError(f"{folder}: exists and is no dataset; give --out another name")
+        self._seen: set[str] = set()
+        self._part = _part_folder(self.folder)
+        self._open(earlier)
+
+    def _open(self, earlier: Path | None) -> None:
+        from whetstone.data.parquet import RowWriter
+
+        try:
+            self._part.mkdir(parents=True)
+            if earlier is not None and (earlier / DECISIONS_FILE).exists():
+                append_decisions(self._part / DECISIONS_FILE, read_decisions(earlier / DECISIONS_FILE))
+            self._writers = {split: RowWriter(self._part / f"{split}.parquet") for split in SPLITS}
+            self._decisions = (self._part / DECISIONS_FILE).open("ab")
+        except OSError as error:
+            shutil.rmtree(self._part, ignore_errors=True)
+            raise UserError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            for writer in self._writers.values():
+                writer.close()
+            self._decisions.close()
+            if kind is None:
+                _put_in_place(self._part, self.folder)
+        finally:
+            shutil.rmtree(self._part, ignore_errors=True)
+
+    def add(self, problem: Problem, split: str = "train") -> None:
+        """Add a problem to a split. Raises UserError for an id that was added before."""
+        if split not in SPLITS:
+            raise UserError(f"no split `{split}`{did_you_mean(split, SPLITS)} (splits: {', '.join(SPLITS)})")
+        if problem.id in self._seen:
+            raise UserError(
+                f"{self.folder}: problem {problem.id!r} is given twice; every problem needs its own id"
+            )
+        check_plain(problem, f"{self.folder}: ")
+        self._seen.add(problem.id)
+        self._writers[split].add(problem)
+
+    def decide(self, decision: Decision) -> None:
+        """Record a decision."""
+        self._decisions.write(encode_decision(decision))
+
+
+class _Ledger:
+    """Holds a step to its duty: every problem it read comes out again or is dropped with a decision."""
+
+    def __init__(self, problems: Iterator[tuple[str, Problem]], decide: Callable[[Decision], object]) -> None:
+        self._problems = problems
+        self._decide = decide
+        self._open: dict[str, str] = {}
+        self._read = self._kept = self._dropped = self._marked = 0
+
+    def run(
+        self, step: Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
+    ) -> Iterator[tuple[str, Problem]]:
+        for result in step(self._reading()):
+            if isinstance(result, Problem):
+                self._kept += 1
+                yield self._close(result.id), result
+                continue
+            if result.action == "drop":
+                self._dropped += 1
+                self._close(result.problem_id)
+            self._marked += result.action == "mark"
+            self._decide(result)
+        if self._open:
+            lost = next(iter(self._open))
+            raise AssertionError(f"a step lost {len(self._open)} problems without a decision, e.g. {lost!r}")
+
+    def counts(self) -> Counts:
+        return Counts(self._read, self._kept, self._dropped, self._marked)
+
+    def _reading(self) -> Iterator[Problem]:
+        for split, problem in self._problems:
+            self._read += 1
+            self._open[problem.id] = split
+            yield problem
+
+    def _close(self, problem_id: str) -> str:
+        if problem_id not in self._open:
+            raise AssertionError(f"a step gave {problem_id!r} twice, or made it up")
+        return self._open.pop(problem_id)
+
+
+def _with_splits(name_or_path: str | Path) -> Iterator[tuple[str, Problem]]:
+    name = str(name_or_path)
+    if name in SET_NAMES:
+        return (("train", problem) for problem in shipped_problems(name))
+    folder, _, split = name.rpartition(":")
+    if folder and is_dataset(folder):
+        if split not in SPLITS:
+            raise UserError(f"{folder}: no split `{split}`{did_you_mean(split, SPLITS)}")
+        return _read_splits(Path(folder), [split])
+    path = Path(name)
+    if is_dataset(path):
+        return _read_splits(path, SPLITS)
+    if not path.exists() and (":" in name or "." not in path.name):
+        known = ", ".join(SET_NAMES)
+        raise UserError(
+            f"no problem set `{name}`{did_you_mean(name, SET_NAMES)} "
+            f"(known: {known}, or a file, or a dataset folder)"
+        )
+    if path.is_dir():
+        raise UserError(
+            f"{path}: no dataset folder: it holds neither {' nor '.join(f'{s}.parquet' for s in SPLITS)}"
+        )
+    return (("train", problem) for problem in read_problems(path))
+
+
+def _read_splits(folder: Path, splits: Iterable[str]) -> Iterator[tuple[str, Problem]]:
+    for split in splits:
+        file = folder / f"{split}.parquet"
+        if file.exists():
+            for problem in read_problems(file):
+                yield split, problem
+
+
+def _names_a_file(out: Path) -> bool:
+    try:
+        file_format(out)
+    except UserError:
+        return False
+    return not out.is_dir()
+
+
+def _replaceable(folder: Path) -> bool:
+    return is_dataset(folder) or not any(folder.iterdir())
+
+
+def _part_folder(folder: Path) -> Path:
+    """Where the folder is written; what a killed process of this machine left there is removed."""
+    prefix = f".{folder.name}.{socket.gethostname()}."
+    for left in folder.parent.glob(f"{prefix}*.part"):
+        owner = left.name.removeprefix(prefix).removesuffix(".part")
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return folder.with_name(f"{prefix}{os.getpid()}.part")
+
+
+def _put_in_place(part: Path, folder: Path) -> None:
+    for file in part.iterdir():
+        with file.open("rb+") as written:
+            os.fsync(written.fileno())
+    replaced = part.with_name(part.name + ".replaced")
+    if folder.exists():
+        folder.rename(replaced)
+    part.rename(folder)
+    shutil.rmtree(replaced, ignore_errors=True)

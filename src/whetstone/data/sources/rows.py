@@ -1,0 +1,225 @@
+"""Rows of local files, one at a time: Parquet, JSON Lines, a JSON array, Arrow (``datasets``' own), CSV.
+
+A row is a plain mapping of column names to Python values, and comes with its place ("train.parquet, row
+17") for messages. Memory holds some rows and never a file, except that Arrow batches are mapped from disk.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+
+from whetstone.errors import UserError
+
+Row = dict[str, Any]
+_BATCH = 16
+"""Rows made into Python values at a time: one row reaches tens of megabytes."""
+_CHUNK = 2**20
+_LARGEST = 2**30
+_NO_ROWS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "README.md"}
+"""Files that stand beside the rows in copies of hub datasets and in what ``save_to_disk`` writes."""
+
+
+def read_rows(paths: Iterable[Path]) -> Iterator[tuple[str, Row]]:
+    """Yield (place, row) of files in the order given. Raises UserError for what cannot be read."""
+    for path in paths:
+        unit, rows = _reader(path)
+        try:
+            for number, row in enumerate(rows(path), 1):
+                yield f"{path}, {unit} {number}", row
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: cannot be read: {error}; is the file complete?") from None
+
+
+def local_files(path: Path, globs: Sequence[str] = ()) -> list[Path]:
+    """The files with rows at ``path``, sorted: itself, or those below a folder.
+
+    Of a folder, those that match one of ``globs`` (relative to it; ``*`` also matches ``/``); if none does,
+    every file whose ending is known. Raises UserError where there is none.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or folder")
+    known = [file for file in sorted(path.rglob("*")) if file.is_file() and _holds_rows(path, file)]
+    wanted = [f for f in known if any(fnmatch.fnmatchcase(f.relative_to(path).as_posix(), g) for g in globs)]
+    if not (wanted or known):
+        raise UserError(f"{path}: holds no file with rows; their names end in {', '.join(_READERS)}")
+    return wanted or known
+
+
+def _holds_rows(root: Path, file: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
+    return not hidden and file.name not in _NO_ROWS and file.name.lower().endswith(tuple(_READERS))
+
+
+def _reader(path: Path) -> tuple[str, Callable[[Path], Iterator[Row]]]:
+    for ending, reader in _READERS.items():
+        if path.name.lower().endswith(ending):
+            return reader
+    raise UserError(f"{path}: unknown kind of file; names of files with rows end in {', '.join(_READERS)}")
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=_BATCH):
+                yield from cast(list[Row], batch.to_pylist())
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read as Parquet: {error}; is the file complete?") from None
+
+
+def _arrow(path: Path) -> Iterator[Row]:
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(path)) as mapped:
+            for batch in _arrow_batches(pa, mapped):
+                for start in range(0, batch.num_rows, _BATCH):
+                    yield from cast(list[Row], batch.slice(start, _BATCH).to_pylist())
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read as Arrow: {error}; is the file complete?") from None
+
+
+def _arrow_batches(pa: Any, mapped: Any) -> Iterator[Any]:
+    """Batches of either form: ``datasets`` writes the stream, Feather is the file."""
+    try:
+        file = pa.ipc.open_file(mapped)
+    except pa.ArrowInvalid:
+        mapped.seek(0)
+        yield from pa.ipc.open_stream(mapped)
+        return
+    for number in range(file.num_record_batches):
+        yield file.get_batch(number)
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(sys.maxsize)
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        try:
+            yield from cast(Iterator[Row], csv.DictReader(text))
+        except csv.Error as error:
+            raise UserError(f"{path}: cannot be read as CSV: {error}") from None
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    with _opened(path) as lines:
+        for number, line in enumerate(lines, 1):
+            text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            if text.strip():
+                yield _row(_decode(text, f"{path}, line {number}"), f"{path}, line {number}")
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """A JSON array, or JSON Lines under the name of one, which is common."""
+    with _opened(path) as content:
+        head = content.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head.startswith(b"["):
+        return _json_array(path)
+    return _json_lines(path)
+
+
+def _json_array(path: Path) -> Iterator[Row]:
+    """The elements one by one. An element is decoded as soon as all of it has been read."""
+    decoder = json.JSONDecoder()
+    with _opened(path) as content:
+        text = _Text(content, path)
+        text.skip("[")
+        count = 0
+        while text.peek() != "]":
+            if count:
+                text.skip(",")
+            count += 1
+            yield _row(text.value(decoder, f"{path}, row {count}"), f"{path}, row {count}")
+
+
+class _Text:
+    """Characters of a file from the current place on, as many as are needed."""
+
+    def __init__(self, content: IO[bytes], path: Path) -> None:
+        import codecs
+
+        self._content = content
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._path = path
+        self._text = ""
+        self._at = 0
+
+    def peek(self) -> str:
+        """The next character that is no white space."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at].isspace():
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more(_CHUNK):
+                raise UserError(f"{self._path}: the JSON array does not end; is the file complete?")
+
+    def skip(self, character: str) -> None:
+        """Go behind the next character that is no white space, which has to be ``character``."""
+        if self.peek() != character:
+            raise UserError(f"{self._path}: not a JSON array: `{character}` expected, `{self.peek()}` found")
+        self._at += 1
+
+    def value(self, decoder: json.JSONDecoder, place: str) -> Any:
+        """The next JSON value. What is read is doubled until the value is whole, so time stays linear."""
+        self.peek()
+        while True:
+            try:
+                value, self._at = decoder.raw_decode(self._text, self._at)
+                return value
+            except (ValueError, RecursionError) as error:
+                held = len(self._text) - self._at
+                if held > _LARGEST or not self._more(max(_CHUNK, held)):
+                    raise UserError(f"{place}: not JSON: {error}; is the file complete?") from None
+
+    def _more(self, size: int) -> bool:
+        data = self._content.read(size)
+        self._text = self._text[self._at :] + self._decoder.decode(data, final=not data)
+        self._at = 0
+        return bool(data)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb"))
+
+
+def _decode(line: bytes, place: str) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # NaN and half surrogate pairs are read by the standard library alone
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: not JSON in UTF-8: {error}; each line is one row") from None
+
+
+def _row(value: Any, place: str) -> Row:
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: a {type(value).__name__}, where a row is an object of columns")
+    return cast(Row, value)
+
+
+_READERS: dict[str, tuple[str, Callable[[Path], Iterator[Row]]]] = {
+    ".parquet": ("row", _parquet),
+    ".arrow": ("row", _arrow),
+    ".jsonl": ("row", _json_lines),
+    ".jsonl.gz": ("row", _json_lines),
+    ".json": ("row", _json),
+    ".json.gz": ("row", _json),
+    ".csv": ("row", _csv),
+}
+"""Ending of a file's name -> what its rows are called, and their reader."""

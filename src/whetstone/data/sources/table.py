@@ -1,0 +1,32 @@
+"""All sources by name. Each is one file, imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+from whetstone.data.sources.source import Source
+from whetstone.errors import UserError, did_you_mean
+
+_MODULES = {
+    "apps": "apps",
+}
+"""Source name -> module of this package, whose ``SOURCES`` holds it. A module may hold several."""
+
+SOURCE_NAMES = tuple(_MODULES)
+
+
+def source_named(name: str) -> Source:
+    """The source of that name. Raises UserError for an unknown one."""
+    if name not in _MODULES:
+        raise UserError(
+            f"no source `{name}`{did_you_mean(name, SOURCE_NAMES)} (list them: whetstone data sources)"
+        )
+    module = importlib.import_module(f"whetstone.data.sources.{_MODULES[name]}")
+    return next(source for source in module.SOURCES if source.name == name)
+
+
+def all_sources() -> Iterator[Source]:
+    """Every source, in the table's order."""
+    for name in SOURCE_NAMES:
+        yield source_named(name)
