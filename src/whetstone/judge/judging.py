@@ -12,6 +12,8 @@ The rules:
   no entry, and count as not accepted.
 - A program during whose runs the sandbox dies is judged again; what brings down sandbox after sandbox,
   where a harmless program does not, is RUNTIME_ERROR (see ``blame``).
+- The asserts of a list are run as plain Python runs them, in turn against the program imported once; see
+  ``asserts.judge_assert_list`` for those that are judged by themselves.
 - Without ``fork_per_case`` what runs the cases of a Python program first is one process: see ``sequence``.
 - With ``max_cases`` only a seeded subset of the cases is judged, the same for every program; all that is
   said of "every case" then means the subset.
@@ -27,7 +29,7 @@ from msgspec import Struct
 
 from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.kinds.asserts import judge_assert
+from whetstone.judge.kinds.asserts import judge_assert, judge_assert_list
 from whetstone.judge.kinds.call import judge_call
 from whetstone.judge.kinds.interactive import judge_interactive
 from whetstone.judge.kinds.sequence import SharedProcess, judge_in_sequence
@@ -35,7 +37,16 @@ from whetstone.judge.kinds.stdin import judge_stdin
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.scoring import score
 from whetstone.judge.subset import chosen_cases
-from whetstone.problem import CallTests, InteractiveTests, Problem, Program, Scoring, StdinTests, case_count
+from whetstone.problem import (
+    AssertTests,
+    CallTests,
+    InteractiveTests,
+    Problem,
+    Program,
+    Scoring,
+    StdinTests,
+    case_count,
+)
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 MAX_SOURCE_CHARACTERS = 8 << 20
@@ -70,12 +81,17 @@ def judge_program(
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
     chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
-    shared = SharedProcess()
-    if not options.fork_per_case and _is_python(program) and not _too_long(program):
-        shared = judge_in_sequence(boxes, problem, chosen, program, progress)
+    shared, settled = SharedProcess(), dict[int, CaseJudgement]()
+    if _is_python(program) and not _too_long(program):
+        if isinstance(problem.tests, AssertTests):
+            settled = judge_assert_list(boxes, problem, problem.tests, chosen, program.source, progress)
+        elif not options.fork_per_case:
+            shared = judge_in_sequence(boxes, problem, chosen, program, progress)
 
     @cache
     def alone(number: int) -> tuple[CaseJudgement, bool]:
+        if number in settled:
+            return settled[number], False
         judged, stalled = _judge_case(boxes, problem, number, program, options, progress)
         return msgspec.structs.replace(judged, index=number), stalled
 

@@ -7,9 +7,11 @@ interpreter instead, and marked: see ``shared_interpreter``.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
+
+from msgspec.structs import replace
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.kinds.names import test_names
@@ -26,7 +28,7 @@ from whetstone.judge.outcome import (
 )
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import AssertTests, Problem
-from whetstone.sandbox import Ended, RunLimits, RunResult, supervise
+from whetstone.sandbox import Ended, RunLimits, RunResult, SandboxFault, supervise
 from whetstone.verdict import CaseJudgement, Verdict
 
 _FAILED_VERDICTS = {
@@ -49,7 +51,7 @@ def judge_assert(
 ) -> CaseJudgement:
     """Run unit ``number`` of the tests against ``source``. Raises SandboxFault.
 
-    A unit is one of ``asserts``, or the whole of ``check`` or ``unittest``; each meets a fresh program.
+    A unit is one of ``asserts``, or the whole of ``check`` or ``unittest``; it meets a fresh program.
     """
     try:
         unit = _unit(problem, tests, number)
@@ -94,13 +96,46 @@ def _judgement(tested: RunResult, program: RunResult, status: str, reason: str) 
     return case(program, Verdict.MEMORY_LIMIT if memory else _FAILED_VERDICTS[status], reason)
 
 
-def judge_asserts(
+def judge_assert_list(
+    boxes: Boxes,
+    problem: Problem,
+    tests: AssertTests,
+    numbers: Sequence[int],
+    source: str,
+    progress: Callable[[], None],
+) -> dict[int, CaseJudgement]:
+    """Judge the asserts of a list as plain Python runs them: in turn, against the program imported once.
+
+    What they say of the program stands, by number. A number is left out, and its assert judged by itself,
+    where that run says nothing certain: the program or its process ended, the proxy was strained, memory ran
+    out, or all asserts together exceeded the limits of one. An assert's cost is an equal share of its
+    process's time, and all of its memory. ``progress`` is called after each.
+    """
+    settled: dict[int, CaseJudgement] = {}
+    rest = list(numbers)
+    while len(rest) > 1:
+        try:
+            reached = _judge_together(boxes, problem, tests, rest, source)
+        except SandboxFault:
+            break
+        share = max(len(reached), 1)
+        for number, judged in zip(rest, reached, strict=False):
+            progress()
+            if judged is not None:
+                cpu_s, wall_s = judged.cpu_s / share, judged.wall_s / share
+                settled[number] = replace(judged, cpu_s=cpu_s, wall_s=wall_s, index=number)
+        if len(reached) < 2:
+            break  # each ends the process: there is nothing to share
+        rest = rest[len(reached) :]
+    return settled
+
+
+def _judge_together(
     boxes: Boxes, problem: Problem, tests: AssertTests, numbers: Sequence[int], source: str
 ) -> list[CaseJudgement | None]:
-    """The same for several units in one pair of processes, the program imported once, as in plain Python.
+    """One pair of processes over several units: those that it came to, None where it leaves them open.
 
-    Those that have an outcome, in order, None for one that says nothing of the program; an empty list where a
-    limit was exceeded. Raises SandboxFault.
+    Raises SandboxFault.
     """
     try:
         units = [_unit(problem, tests, number) for number in numbers]
@@ -109,14 +144,13 @@ def judge_asserts(
     tested, program = _run_pair(boxes, problem, units, source)
     if limit_exceeded(program) or limit_exceeded(tested):
         return []
+    if program.result == COMPILE_ERROR and program.ended is Ended.EXITED:
+        return [_judgement(tested, program, "", "")]  # one says it for all
     judged: list[CaseJudgement | None] = []
     for status, reason, strained in _outcomes(tested, len(units)):
-        if status == "passed":
-            judged.append(case(program, Verdict.ACCEPTED))
-        elif strained or status in _DOUBTFUL:
-            judged.append(None)
-        else:
-            judged.append(case(program, _FAILED_VERDICTS[status], reason))
+        certain = status == "passed" or not (strained or status in _DOUBTFUL or status == "gone")
+        outcome = _judgement(tested, program, status, reason) if certain else None
+        judged.append(None if outcome and outcome.verdict is Verdict.MEMORY_LIMIT else outcome)
         if status in {"", "gone"}:
             break
     return judged

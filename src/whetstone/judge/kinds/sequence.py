@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.kinds.asserts import judge_asserts
 from whetstone.judge.kinds.call import judge_calls
 from whetstone.judge.kinds.stdin import judge_python_sequence
-from whetstone.problem import CallTests, InteractiveTests, Problem, Program, StdinTests
+from whetstone.problem import CallTests, Problem, Program, StdinTests
 from whetstone.sandbox import SandboxFault
 from whetstone.verdict import CaseJudgement, Verdict
 
@@ -83,6 +82,4 @@ def _reached(
         return judge_python_sequence(boxes, problem, [tests.cases[n] for n in numbers], source)
     if isinstance(tests, CallTests):
         return judge_calls(boxes, problem, tests, [tests.cases[n] for n in numbers], source)
-    if isinstance(tests, InteractiveTests):
-        return []
-    return judge_asserts(boxes, problem, tests, numbers, source)
+    return []
