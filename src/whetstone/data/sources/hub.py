@@ -1,0 +1,239 @@
+"""Files of a dataset on the Hugging Face hub, at one commit, downloaded while earlier ones are read.
+
+``huggingface_hub`` does the transfer: it keeps every file that is whole, goes on where a connection broke,
+and reads the token and ``HF_ENDPOINT``. Which files a revision has is kept too, so that ``HF_HUB_OFFLINE=1``
+finds what was downloaded before, and says what is missing. Every failure is a UserError with the way out.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.errors import UserError
+
+_LOCAL = "or give the files from here: NAME=PATH"
+
+
+class HubFile(Struct, frozen=True):
+    """A file's path in the dataset, and its bytes where the hub says them."""
+
+    name: str
+    size: int = 0
+
+
+class HubFiles(Struct, frozen=True):
+    """Files of a dataset at a commit."""
+
+    repo_id: str
+    commit: str
+    files: tuple[HubFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self.files)
+
+
+class Hub:
+    """The hub, or a mirror: ``endpoint`` and ``cache`` are those of ``huggingface_hub`` unless given.
+
+    Raises UserError where that package is not installed.
+    """
+
+    def __init__(self, *, endpoint: str | None = None, cache: Path | None = None) -> None:
+        try:
+            self._library: Any = importlib.import_module("huggingface_hub")
+            self._errors: Any = importlib.import_module("huggingface_hub.errors")
+        except ModuleNotFoundError:
+            raise UserError(
+                f"downloading needs huggingface_hub: pip install 'whetstone-rl[data]', {_LOCAL}"
+            ) from None
+        constants: Any = importlib.import_module("huggingface_hub.constants")
+        self.endpoint: str = endpoint or str(constants.ENDPOINT)
+        self._offline = bool(constants.HF_HUB_OFFLINE)
+        self._cache = cache
+
+    def find(self, repo_id: str, revision: str | None, globs: Sequence[str]) -> HubFiles:
+        """The files that match one of ``globs`` at a revision (None: the newest), sorted by name."""
+        asked = revision or "main"
+        listing = self._kept_listing(repo_id, asked) if self._offline else self._listing(repo_id, asked)
+        files = [f for f in listing.files if any(fnmatch.fnmatchcase(f.name, glob) for glob in globs)]
+        if not files:
+            found = ", ".join(f.name for f in listing.files[:8]) or "none"
+            raise UserError(
+                f"{repo_id} at {asked} ({listing.commit[:12]}): no file matches {', '.join(globs)}; "
+                f"found: {found}; name another revision (--revision), {_LOCAL}"
+            )
+        return HubFiles(repo_id, listing.commit, tuple(sorted(files, key=lambda f: f.name)))
+
+    def download(self, files: HubFiles, on_bytes: Callable[[int], None] | None = None) -> Iterator[Path]:
+        """Yield the local path of each file as it is there, while the next one is downloaded.
+
+        ``on_bytes`` hears, from another thread, how many bytes of all files are there.
+        """
+        ready: queue.Queue[Path | BaseException | None] = queue.Queue(maxsize=1)
+        stop = threading.Event()
+        worker = threading.Thread(
+            target=self._fetch_all, args=(files, ready, stop, on_bytes), name="hub-download", daemon=True
+        )
+        worker.start()
+        try:
+            while (result := ready.get()) is not None:
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+        finally:
+            stop.set()
+            worker.join(timeout=5.0)
+
+    def _fetch_all(
+        self,
+        files: HubFiles,
+        ready: queue.Queue[Path | BaseException | None],
+        stop: threading.Event,
+        on_bytes: Callable[[int], None] | None,
+    ) -> None:
+        done = 0
+        try:
+            for file in files.files:
+                before = done
+
+                def report(count: int, before: int = before) -> None:
+                    if stop.is_set():
+                        raise _Stopped
+                    if on_bytes is not None:
+                        on_bytes(before + count)
+
+                _hand_over(ready, self._fetch(files, file.name, report), stop)
+                done += file.size
+                report(file.size)
+            _hand_over(ready, None, stop)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            _hand_over(ready, error, stop)
+
+    def _fetch(self, files: HubFiles, name: str, report: Callable[[int], None]) -> Path:
+        with self._explained(files.repo_id, files.commit):
+            return Path(
+                self._library.hf_hub_download(
+                    files.repo_id,
+                    name,
+                    repo_type="dataset",
+                    revision=files.commit,
+                    cache_dir=self._cache,
+                    endpoint=self.endpoint,
+                    tqdm_class=_reporting_bar(report),
+                )
+            )
+
+    def _listing(self, repo_id: str, revision: str) -> HubFiles:
+        api = self._library.HfApi(endpoint=self.endpoint)
+        with self._explained(repo_id, revision):
+            info = api.dataset_info(repo_id, revision=revision, files_metadata=True)
+        files = tuple(HubFile(entry.rfilename, entry.size or 0) for entry in info.siblings)
+        listing = HubFiles(repo_id, info.sha, files)
+        kept = self._listing_file(repo_id, revision)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_name(f"{kept.name}.{os.getpid()}")
+        part.write_bytes(msgspec.json.encode(listing))
+        part.replace(kept)
+        return listing
+
+    def _kept_listing(self, repo_id: str, revision: str) -> HubFiles:
+        kept = self._listing_file(repo_id, revision)
+        if not kept.is_file():
+            raise UserError(
+                f"{repo_id} at {revision} was not downloaded before, and HF_HUB_OFFLINE is set: "
+                f"unset it, {_LOCAL}"
+            )
+        return msgspec.json.decode(kept.read_bytes(), type=HubFiles)
+
+    def _listing_file(self, repo_id: str, revision: str) -> Path:
+        base = self._cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whetstone"
+        return base / "hub-listings" / f"{repo_id}@{revision}.json".replace("/", "--")
+
+    @contextmanager
+    def _explained(self, repo_id: str, revision: str) -> Generator[None]:
+        """Say what an error of the hub means, and what to do."""
+        page = f"{self.endpoint}/datasets/{repo_id}"
+        errors = self._errors
+        # The base of the hub's own errors is that of the HTTP library below, which differs by version.
+        network: tuple[type[BaseException], ...] = (OSError, *errors.HfHubHTTPError.__bases__)
+        try:
+            yield
+        except errors.GatedRepoError:
+            raise UserError(
+                f"{repo_id} is gated: accept its terms at {page}, then log in (`hf auth login`) or set "
+                f"HF_TOKEN, {_LOCAL}"
+            ) from None
+        except errors.RevisionNotFoundError:
+            raise UserError(
+                f"{repo_id} has no revision {revision}: see {page}/commits/main and name "
+                f"another (--revision), {_LOCAL}"
+            ) from None
+        except errors.RepositoryNotFoundError:
+            raise UserError(
+                f"no dataset {repo_id} at {self.endpoint}, or it is private: check the name at {page}, "
+                f"log in (`hf auth login`) or set HF_TOKEN, {_LOCAL}"
+            ) from None
+        except errors.LocalEntryNotFoundError as error:
+            state = "HF_HUB_OFFLINE is set: unset it" if self._offline else "the hub cannot be reached"
+            raise UserError(
+                f"{repo_id}: a file is not here yet, and {state} ({_line(error)}); try again, {_LOCAL}"
+            ) from None
+        except network as error:
+            raise UserError(
+                f"{repo_id}: download from {self.endpoint} failed: {_line(error)}. Whole files are "
+                f"kept: run the same command again; HF_ENDPOINT names a mirror, {_LOCAL}"
+            ) from None
+
+
+class _Stopped(Exception):
+    """Nobody reads the files any more."""
+
+
+def _hand_over(
+    ready: queue.Queue[Path | BaseException | None], item: Path | BaseException | None, stop: threading.Event
+) -> None:
+    while not stop.is_set():
+        try:
+            return ready.put(item, timeout=0.1)
+        except queue.Full:
+            continue
+    return None
+
+
+def _reporting_bar(report: Callable[[int], None]) -> type:
+    """A progress bar that shows nothing and reports the bytes of its file instead."""
+    tqdm: Any = importlib.import_module("tqdm")
+
+    def start(self: Any, *args: Any, **options: Any) -> None:
+        tqdm.tqdm.__init__(self, *args, **{**options, "disable": True})
+        self.n = options.get("initial", 0)
+
+    def update(self: Any, count: int = 1) -> None:
+        self.n += count
+        report(int(self.n))
+
+    def update_transfer(self: Any, count: int = 1) -> None:
+        """Bytes on the wire, which the hub's own transfer counts besides those of the file."""
+
+    methods = {"__init__": start, "update": update, "update_transfer": update_transfer}
+    return type("ReportingBar", (tqdm.tqdm,), methods)
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:300] or type(error).__name__

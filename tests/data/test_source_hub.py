@@ -1,0 +1,142 @@
+"""Files of a dataset from a hub: a real server on loopback, connections that break, and what may fail."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, HubServer, serving
+
+from whetstone.data.sources.hub import Hub
+from whetstone.errors import UserError
+
+LARGE = json.dumps({"x": "y" * 300_000}).encode()
+FILES = {
+    "README.md": b"# set",
+    "data/train-1.jsonl": LARGE,
+    "data/train-0.jsonl": b"{}\n",
+    "data/test.jsonl": b"1",
+}
+TRAIN = ("data/train-*",)
+
+
+@pytest.fixture
+def server():
+    with serving(dict(FILES)) as running:
+        yield running
+
+
+def hub_of(server: HubServer, tmp_path: Path) -> Hub:
+    return Hub(endpoint=server.url, cache=tmp_path)
+
+
+def test_files_of_a_split_come_in_order_at_the_commit_and_progress_ends_at_their_size(
+    server: HubServer, tmp_path: Path
+) -> None:
+    hub = hub_of(server, tmp_path)
+    found = hub.find("me/set", None, TRAIN)
+    assert (found.commit, found.size) == (COMMIT, len(LARGE) + 3)
+    heard: list[int] = []
+    paths = list(hub.download(found, heard.append))
+    assert [path.read_bytes() for path in paths] == [b"{}\n", LARGE]
+    assert heard == sorted(heard)
+    assert heard[-1] == found.size
+    assert {name for name, _ in server.ranges} == {"data/train-0.jsonl", "data/train-1.jsonl"}
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``huggingface_hub`` keeps whole chunks of what arrived, of 10 MiB each: too much for a test."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 50_000)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_file_whose_connection_breaks_is_resumed_where_it_broke(server: HubServer, tmp_path: Path) -> None:
+    server.break_after["data/train-1.jsonl"] = [100_000]
+    hub = hub_of(server, tmp_path)
+    paths = list(hub.download(hub.find("me/set", "main", TRAIN)))
+    assert paths[1].read_bytes() == LARGE
+    ranges = [asked for name, asked in server.ranges if name == "data/train-1.jsonl"]
+    assert ranges == [None, "bytes=100000-"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_download_that_was_interrupted_goes_on_with_the_first_file_that_is_not_whole(
+    server: HubServer, tmp_path: Path
+) -> None:
+    def interrupt(count: int) -> None:
+        if count > 100_000:
+            raise KeyboardInterrupt
+
+    hub = hub_of(server, tmp_path)
+    found = hub.find("me/set", None, TRAIN)
+    with pytest.raises(KeyboardInterrupt):
+        list(hub.download(found, interrupt))
+    server.ranges.clear()
+    heard: list[int] = []
+    assert [path.read_bytes() for path in hub.download(found, heard.append)] == [b"{}\n", LARGE]
+    assert {name for name, _ in server.ranges} == {"data/train-1.jsonl"}
+    assert heard[-1] == found.size
+
+
+def test_what_was_downloaded_is_not_downloaded_again_and_is_found_offline(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = hub_of(server, tmp_path)
+    first = list(hub.download(hub.find("me/set", None, TRAIN)))
+    server.ranges.clear()
+    assert list(hub.download(hub.find("me/set", None, TRAIN))) == first
+    assert server.ranges == []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    server.shutdown()
+    offline = hub_of(server, tmp_path)
+    assert list(offline.download(offline.find("me/set", None, TRAIN))) == first
+    with pytest.raises(UserError, match=r"a file is not here yet, and HF_HUB_OFFLINE is set: unset it"):
+        list(offline.download(offline.find("me/set", None, ("data/test*",))))
+    with pytest.raises(UserError, match=r"me/other at main was not downloaded before, and HF_HUB_OFFLINE"):
+        offline.find("me/other", None, TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("repo", "revision", "globs", "words"),
+    [
+        (
+            "me/gated",
+            None,
+            TRAIN,
+            "me/gated is gated: accept its terms at .* HF_TOKEN, or give the files",
+        ),
+        ("me/absent", None, TRAIN, "no dataset me/absent at .*, or it is private: .* or give the files"),
+        ("me/set", "abc", TRAIN, "me/set has no revision abc: see .* or give the files"),
+        (
+            "me/set",
+            None,
+            ("*.parquet",),
+            r"no file matches \*\.parquet; found: README.md",
+        ),
+    ],
+)
+def test_what_is_not_there_is_said_with_the_way_out(
+    server: HubServer, tmp_path: Path, repo: str, revision: str | None, globs: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        hub_of(server, tmp_path).find(repo, revision, globs)
+
+
+def test_no_network_is_said_with_the_way_out(tmp_path: Path) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{unheard.getsockname()[1]}"
+        with pytest.raises(UserError, match=r"me/set: download from http://127.*HF_ENDPOINT names a mirror"):
+            Hub(endpoint=endpoint, cache=tmp_path).find("me/set", None, TRAIN)
+
+
+def test_a_reader_that_stops_early_stops_the_download(server: HubServer, tmp_path: Path) -> None:
+    hub = hub_of(server, tmp_path)
+    downloads = hub.download(hub.find("me/set", None, ("*",)))
+    next(downloads)
+    downloads.close()
+    assert not [t for t in threading.enumerate() if t.name == "hub-download"]
