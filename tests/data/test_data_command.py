@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from whetstone.cli import data
+from whetstone.data.decisions import read_decisions
 from whetstone.data.files import read_problems, write_problems
 from whetstone.errors import UserError
 from whetstone.problem import CallCase, CallTests, Problem, Program
 
 RIGHT = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a - b\n"
+FALSE = "def add(a, b):\n    return a + b + 1\n"
 
 
 def whetstone_data(*argv: str) -> int:
@@ -91,20 +94,55 @@ def test_convert_takes_a_shipped_set(tmp_path: Path) -> None:
     assert any(p.id == "whetstone/arithmetic/triple" for p in read_problems(tmp_path / "t.parquet"))
 
 
-def test_check_is_silent_about_what_is_as_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert whetstone_data("check", str(file), "--workers", "1") == 0
-    assert capsys.readouterr().out == "2 problems, 4 programs, 0 not as meant\n"
+def test_validate_is_silent_about_what_is_as_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("validate", str(file), "--workers", "1", "--mutants", "0", "--ignore", "few_tests")
+    assert whetstone_data(*argv) == 0
+    assert capsys.readouterr().out == "2 problems: 2 kept, 0 dropped, 0 not as meant\n"
 
 
-def test_check_names_a_failing_reference_and_a_passing_wrong_program(
+def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.jsonl"
-    problems = [add_problem("demo/good"), add_problem("demo/bad", reference=WRONG, wrong=RIGHT)]
-    write_problems(path, problems)
-    assert whetstone_data("check", str(path), "--workers", "1") == 1
+    weak = add_problem("demo/weak", wrong=RIGHT + "# wrong\n")
+    write_problems(path, [add_problem("demo/good"), add_problem("demo/bad", reference=FALSE), weak])
+    decisions = tmp_path / "decisions.jsonl"
+    argv = ("validate", str(path), "--workers", "1", "--mutants", "0", "--decisions", str(decisions))
+    assert whetstone_data(*argv) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("demo/bad: references[0] is not accepted: wrong_answer, case 0: ")
-    assert lines[1] == "demo/bad: wrong[0] passes every test; add a test that it fails"
-    assert lines[2] == "2 problems, 4 programs, 2 not as meant"
-    assert len(lines) == 3
+    assert lines[0].startswith("demo/bad: reference_fails: references[0]: wrong_answer, cases 0, 1: ")
+    assert lines[1] == "demo/weak: wrong_program_passes: wrong[0] passes every test; add a test that it fails"
+    assert "3 problems: 2 kept, 1 dropped, 2 not as meant" in " ".join(lines[2:])
+    settled = {d.problem_id: (d.action, d.reason) for d in read_decisions(decisions) if d.action != "mark"}
+    assert settled == {
+        "demo/good": ("keep", "confirmed"),
+        "demo/bad": ("drop", "reference_fails"),
+        "demo/weak": ("keep", "confirmed"),
+    }
+
+
+def test_validate_writes_what_it_keeps_and_leaves_nothing_else(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "clean" / "kept.jsonl"
+    argv = ("validate", str(file), "--out", str(out), "--workers", "1", "--mutants", "0")
+    assert whetstone_data(*argv, "--drop", "few_tests") == 0
+    assert list(read_problems(out)) == []
+    assert whetstone_data(*argv) == 0
+    kept = list(read_problems(out))
+    assert [problem.id for problem in kept] == ["demo/one", "demo/two"]
+    assert kept[0].meta["validation"]["flags"] == {"few_tests": "2; the policy asks for 5"}
+    assert sorted(path.name for path in out.parent.iterdir()) == ["kept.decisions.jsonl", "kept.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("--drop", "few_test"), "--drop: unknown reason `few_test`; did you mean `few_tests`"),
+        (("--drop", "flaky", "--mark", "flaky"), "--mark flaky: it is already given to --drop"),
+        (("--repeats", "0"), "policy: `repeats`"),
+        (("--policy", "no.yaml"), "no.yaml: "),
+        (("--workers", "-1"), "--workers is -1"),
+    ],
+)
+def test_validate_refuses_options_that_are_none(file: Path, argv: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        whetstone_data("validate", str(file), *argv)

@@ -19,7 +19,9 @@ import pytest
 from whetstone.data.builtin import shipped_files
 from whetstone.data.dataset import load_problems
 from whetstone.data.files import read_problems
-from whetstone.data.validation import check_problems
+from whetstone.data.validate.policy import Policy
+from whetstone.data.validate.run import count_tests, validate_set
+from whetstone.data.validate.validator import Outcome
 from whetstone.judge import Judge
 from whetstone.problem import AssertTests, CallTests, Problem, StdinTests, case_count
 
@@ -47,10 +49,17 @@ def asserts_of(tests: AssertTests) -> int:
 
 
 def test_every_reference_is_accepted_and_every_wrong_program_is_not(shipped: list[Problem]) -> None:
-    with Judge(workers=2, stop_at_first_failure=True) as judge:
-        findings = list(check_problems(shipped, judge))
-    assert len(findings) == sum(len(p.references) + len(p.wrong) for p in shipped)
-    assert [f"{f.problem_id}: {f.explain()}" for f in findings if not f.as_meant] == []
+    policy, shared = Policy(repeats=1, mutants=0, trivial_programs=False), count_tests("builtin:all")
+    amiss: list[Outcome] = []
+
+    def watch(problem: Problem, outcome: Outcome) -> None:
+        if len(outcome.accepted) < len(problem.references) or outcome.flags:
+            amiss.append(outcome)
+
+    with Judge(workers=2) as judge:
+        tally = validate_set("builtin:all", judge, policy, shared, workers=2, watch=watch)
+    assert amiss == []
+    assert (tally.kept, tally.amiss) == (len(shipped), 0)
 
 
 def test_there_are_enough_of_every_kind(shipped: list[Problem]) -> None:

@@ -1,26 +1,24 @@
-"""``whetstone data``: the problem schema, and looking at, converting and checking problem sets."""
+"""``whetstone data``: the problem schema, and looking at, converting and validating problem sets."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from whetstone.cli import data_validate
 from whetstone.data.builtin import SET_NAMES
 from whetstone.data.dataset import load_problems
 from whetstone.data.files import read_problems, write_problems
-from whetstone.data.validation import Finding, check_problems
 from whetstone.errors import UserError, did_you_mean
 from whetstone.problem import (
     AssertTests,
@@ -42,9 +40,9 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "data",
-        help="problem sets: schema, show, convert, check",
-        description="Look at problem sets, convert them, and check that their tests are right.",
-        epilog="example: whetstone data check builtin:train",
+        help="problem sets: schema, show, convert, validate",
+        description="Look at problem sets, convert them, and find out whether their tests are right.",
+        epilog="example: whetstone data validate builtin:train",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("schema", help="print the JSON Schema of a problem")
@@ -54,17 +52,11 @@ def add_parser(subparsers: Any) -> None:
     convert = actions.add_parser("convert", help="write a set to a file; the endings decide the formats")
     convert.add_argument("source", metavar="SRC", help=_SET_HELP)
     convert.add_argument("target", metavar="DST", help="a .jsonl, .jsonl.gz or .parquet file")
-    check = actions.add_parser(
-        "check",
-        help="judge every reference and every wrong program; status 1 unless all are as meant",
-        description="Judge every reference (it has to be accepted) and every wrong program (it must not be).",
-    )
-    check.add_argument("name", metavar="NAME_OR_FILE", help=_SET_HELP)
-    check.add_argument("--workers", type=int, default=0, help="judge workers; 0 (default): one for each core")
+    data_validate.add_action(actions)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb. Status 0, or 1 when ``check`` found a program that is not judged as meant."""
+    """Run the verb. Status 0, or 1 when ``validate`` found a set that is not as meant."""
     if args.action == "schema":
         print(json.dumps(problem_schema(), indent=2))
         return 0
@@ -72,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         return _show(args.name, args.id, Console())
     if args.action == "convert":
         return _convert(args.source, args.target)
-    return _check(args.name, args.workers, Console())
+    return data_validate.run(args)
 
 
 def _show(name: str, problem_id: str | None, console: Console) -> int:
@@ -176,36 +168,3 @@ def _convert(source: str, target: str) -> int:
     count = write_problems(target, problems)
     print(f"{target}: {count} problems, {Path(target).stat().st_size} bytes")
     return 0
-
-
-def _check(name: str, workers: int, console: Console) -> int:
-    if workers < 0:
-        raise UserError(f"--workers is {workers}; give 0 (one for each core) or more")
-    from whetstone.judge import Judge
-
-    problems = load_problems(name)
-    programs = sum(len(problem.references) + len(problem.wrong) for problem in problems)
-    with Judge(workers=workers, stop_at_first_failure=True) as judge:
-        findings = track(
-            check_problems(problems, judge),
-            total=programs,
-            description="judging",
-            console=Console(stderr=True),
-            transient=True,
-        )
-        amiss = [finding for finding in findings if not finding.as_meant]
-    _print_findings(amiss, console)
-    bare = sum(1 for problem in problems if not problem.references)
-    unconfirmed = f"; {bare} have no reference, so nothing confirms their tests" if bare else ""
-    console.print(
-        f"{len(problems)} problems, {programs} programs, {len(amiss)} not as meant{unconfirmed}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    return 1 if amiss else 0
-
-
-def _print_findings(findings: Iterable[Finding], console: Console) -> None:
-    for finding in findings:
-        line = Text.assemble((finding.problem_id, "bold"), ": ", finding.explain())
-        console.print(line, soft_wrap=True)

@@ -1,0 +1,194 @@
+"""``whetstone data validate``: find out whether the tests of a set are right, and keep what is."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from whetstone.data.builtin import SET_NAMES
+from whetstone.data.validate.policy import Policy, read_policy
+from whetstone.data.validate.reasons import NOT_AS_MEANT, REASONS, check_reason
+from whetstone.data.validate.run import Tally, count_tests, journal_path, validate_set
+from whetstone.data.validate.validator import Outcome
+from whetstone.errors import UserError
+from whetstone.judge import Judge
+from whetstone.problem import Problem
+
+_TIERS = ("restricted", "userns", "root")
+_EXAMPLES = """\
+examples:
+  whetstone data validate problems.jsonl
+  whetstone data validate raw --out clean --mutants 20 --drop several_answers
+  whetstone data validate raw --out clean.parquet --policy strict.yaml
+
+Without --out, status 1 says that something is not as meant. With --out, an interrupted validation
+goes on where it was when the same command is given again.
+
+what can be wrong with a problem, and what is done about it unless a policy says otherwise:
+"""
+
+
+def add_action(actions: Any) -> None:
+    """Declare the action."""
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "validate",
+        help="judge references, wrong programs and mutants; say what is wrong, keep what is right",
+        description="Run every reference, every program known to be wrong, mutants of a reference and "
+        "programs that solve nothing against the tests, and look at statement and tests. Report what is "
+        "wrong, or write the problems that are right to --out, with a decision and its reason for each.",
+        epilog=_EXAMPLES + "\n".join(f"  {name:23}{r.treatment:7}{r.meaning}" for name, r in REASONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "name",
+        metavar="SET",
+        help=f"a problem file, a dataset folder, or one of {', '.join(SET_NAMES)}",
+    )
+    parser.add_argument("--out", metavar="DIR_OR_FILE", help="write the kept problems: a dataset, or a file")
+    parser.add_argument("--decisions", metavar="FILE", help="also write every decision there, as JSON lines")
+    _policy_options(parser)
+    group = parser.add_argument_group("machine")
+    group.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
+    )
+    group.add_argument(
+        "--no-fork-per-case",
+        dest="fork_per_case",
+        action="store_false",
+        help="run the cases of a Python program in one process: cheaper where there are many, less strict",
+    )
+    group.add_argument(
+        "--minimum-tier",
+        choices=_TIERS,
+        default="restricted",
+        help="refuse to run with weaker isolation than this (see: whetstone doctor)",
+    )
+
+
+def _policy_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("policy")
+    group.add_argument("--policy", metavar="FILE", help="bounds and treatments, as YAML")
+    group.add_argument(
+        "--repeats", type=int, metavar="N", help="runs of each reference, to find flaky ones (default: 2)"
+    )
+    group.add_argument("--mutants", type=int, metavar="N", help="of a reference; 0 tries none (default: 8)")
+    for treatment, does in (
+        ("drop", "drop problems"),
+        ("mark", "only mark problems"),
+        ("ignore", "overlook"),
+    ):
+        group.add_argument(
+            f"--{treatment}",
+            action="append",
+            default=[],
+            metavar="REASON",
+            help=f"{does} with this defect; repeatable",
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the action. Status 0, or, without ``--out``, 1 when something is not as meant."""
+    if args.workers < 0:
+        raise UserError(f"--workers is {args.workers}; give 0 (one for each core) or more")
+    policy, console = _policy(args), Console()
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        reading = progress.add_task("reading", total=None)
+        shared = count_tests(args.name, lambda: progress.advance(reading))
+        progress.remove_task(reading)
+        validating = progress.add_task("validating", total=shared.problems)
+
+        def watch(problem: Problem, outcome: Outcome) -> None:
+            progress.advance(validating)
+            if args.out is None:
+                _print_amiss(outcome, console)
+
+        with Judge(args.workers, args.minimum_tier, fork_per_case=args.fork_per_case) as judge:
+            try:
+                tally = validate_set(
+                    args.name,
+                    judge,
+                    policy,
+                    shared,
+                    out=args.out,
+                    decisions=args.decisions,
+                    workers=args.workers,
+                    watch=watch,
+                )
+            except KeyboardInterrupt:
+                if args.out is not None:
+                    progress.console.print(
+                        f"what was found is in {journal_path(args.out)}: run again to go on"
+                    )
+                raise
+    _print_summary(tally, console)
+    return 1 if args.out is None and tally.amiss else 0
+
+
+def _policy(args: argparse.Namespace) -> Policy:
+    """The policy that the options ask for. Raises UserError."""
+    policy = read_policy(args.policy) if args.policy else Policy()
+    treatments = dict(policy.treatments)
+    named: dict[str, str] = {}
+    for treatment in ("drop", "mark", "ignore"):
+        for reason in getattr(args, treatment):
+            check_reason(reason, f"--{treatment}")
+            if named.setdefault(reason, treatment) != treatment:
+                raise UserError(f"--{treatment} {reason}: it is already given to --{named[reason]}")
+            treatments[reason] = treatment
+    given = {name: value for name in ("repeats", "mutants") if (value := getattr(args, name)) is not None}
+    return policy.changed(treatments=treatments, **given)
+
+
+def _print_amiss(outcome: Outcome, console: Console) -> None:
+    for flag in outcome.flags:
+        if flag.reason in NOT_AS_MEANT:
+            line = Text.assemble((outcome.problem_id, "bold"), f": {flag.reason}: {flag.detail}")
+            console.print(line, soft_wrap=True)
+
+
+def _print_summary(tally: Tally, console: Console) -> None:
+    """How many problems were dropped and marked for which reason, and of how many."""
+    table = Table("reason", "dropped", "marked", "meaning", box=None, pad_edge=False)
+    for reason in REASONS:
+        dropped, marked = tally.drops[reason], tally.marks[reason]
+        if dropped or marked:
+            table.add_row(reason, str(dropped or ""), str(marked or ""), REASONS[reason].meaning)
+    words = [
+        f"{tally.problems} problems: {tally.kept} kept, {tally.dropped} dropped, {tally.amiss} not as meant"
+    ]
+    if tally.unconfirmed:
+        words.append(f"{tally.unconfirmed} have no accepted reference, so nothing confirms their tests")
+    if tally.mutants:
+        words.append(f"{tally.mutants_refused} of {tally.mutants} mutants refused")
+    if table.row_count:
+        console.print(table)
+    console.print(Text("; ".join(words), style="bold"), soft_wrap=True)
+
+
+class _Rate(ProgressColumn):
+    """Problems per second."""
+
+    def render(self, task: Task) -> Text:
+        """The rate of the last while, in words."""
+        return Text(f"{task.speed:.1f}/s" if task.speed else "")

@@ -1,0 +1,246 @@
+"""The kinds of change that make mutants: for each, to which nodes of a syntax tree it applies, and how.
+
+Each function takes a node and returns the changes it offers there; a change alters the node in place.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+Mutate = Callable[[Any], None]
+
+_BOUNDARIES: dict[type[ast.AST], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
+_OPPOSITES: dict[type[ast.AST], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
+    ast.GtE: ast.LtE,
+}
+_ARITHMETIC: dict[type[ast.AST], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitOr,
+}
+_ORDERED_OPERANDS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
+_CALLS = {
+    "min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list", "reversed": "list",
+    "set": "list", "abs": "int", "sum": "len", "len": "sum", "ceil": "floor", "floor": "ceil",
+    "upper": "lower", "lower": "upper", "append": "remove", "heappush": "heappop", "popleft": "pop",
+    "startswith": "endswith", "endswith": "startswith", "isdigit": "isalpha", "isalpha": "isdigit",
+    "lstrip": "rstrip", "rstrip": "lstrip", "find": "rfind", "bisect_left": "bisect_right",
+    "bisect_right": "bisect_left", "bisect": "bisect_left", "gcd": "max", "extend": "append",
+}  # fmt: skip
+_LARGE = 10_000  # beyond it an integer is a bound or a modulus, which one more or less hardly changes
+
+
+def _boundary(node: ast.AST) -> list[Mutate]:
+    """``<`` for ``<=``; the first or last index of a ``range``."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _BOUNDARIES:
+        return [partial(_set_comparison, table=_BOUNDARIES)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+        ends = range(min(len(node.args), 2))
+        return [partial(_shift_argument, at=at, by=by) for at in ends for by in (1, -1)]
+    return []
+
+
+def _comparison(node: ast.AST) -> list[Mutate]:
+    """The opposite comparison."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPPOSITES:
+        return [partial(_set_comparison, table=_OPPOSITES)]
+    return []
+
+
+def _operator(node: ast.AST) -> list[Mutate]:
+    """Another arithmetic, bitwise or Boolean operator."""
+    if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _ARITHMETIC:
+        formats = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)
+        return [] if formats else [_set_operator]
+    if isinstance(node, ast.BoolOp):
+        return [_set_operator]
+    return []
+
+
+def _operands(node: ast.AST) -> list[Mutate]:
+    """Operands in the other order, where that matters."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, _ORDERED_OPERANDS) and not _is_text(node.left):
+        return [_swap_operands]
+    return []
+
+
+def _constant(node: ast.AST) -> list[Mutate]:
+    """An integer one larger or smaller, the other Boolean."""
+    if not isinstance(node, ast.Constant):
+        return []
+    if type(node.value) is bool:
+        return [partial(_set_constant, value=not node.value)]
+    if type(node.value) is int and abs(node.value) < _LARGE:
+        return [partial(_set_constant, value=node.value + by) for by in (1, -1)]
+    return []
+
+
+def _index(node: ast.AST) -> list[Mutate]:
+    """An element further, or a slice that is one element shorter or longer."""
+    if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Del):
+        return []
+    if isinstance(node.slice, ast.Slice):
+        return [partial(_shift_slice, end=end) for end in ("lower", "upper") if getattr(node.slice, end)]
+    plain = not isinstance(node.slice, ast.Tuple) and not _is_text(node.slice)
+    return [partial(_shift_index, by=by) for by in (1, -1)] if plain else []
+
+
+def _condition(node: ast.AST) -> list[Mutate]:
+    """The condition negated; a part of ``and`` and ``or`` left out; ``not`` left out."""
+    changes: list[Mutate] = []
+    if isinstance(node, ast.If | ast.IfExp):
+        changes.append(_negate)
+    if isinstance(node, ast.BoolOp):
+        changes += [partial(_leave_out, at=at) for at in range(len(node.values))]
+    if isinstance(node, ast.comprehension) and node.ifs:
+        changes.append(_clear_filters)
+    return changes
+
+
+def _statement(node: ast.AST) -> list[Mutate]:
+    """A statement that changes something left out."""
+    changes: list[Mutate] = []
+    for field in ("body", "orelse"):
+        body: Any = getattr(node, field, None)
+        if isinstance(body, list):
+            statements = cast("list[ast.AST]", body)
+            changes += [
+                partial(_drop, field=field, at=at)
+                for at, statement in enumerate(statements)
+                if isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
+                or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call | ast.Await))
+                or (isinstance(statement, ast.If) and not statement.orelse)
+            ]
+    return changes
+
+
+def _leaving(node: ast.AST) -> list[Mutate]:
+    """A loop that ends after its first turn, ``break`` for ``continue``."""
+    if not isinstance(node, ast.For | ast.While):
+        return []
+    jumps = [at for at, inner in enumerate(node.body) if isinstance(inner, ast.Break | ast.Continue)]
+    return [_break_at_end, *(partial(_swap_jump, at=at) for at in jumps)]
+
+
+def _call(node: ast.AST) -> list[Mutate]:
+    """Another function of the same kind: ``max`` for ``min``."""
+    if not isinstance(node, ast.Call):
+        return []
+    if isinstance(node.func, ast.Name) and node.func.id in _CALLS:
+        return [partial(_rename_call, name=_CALLS[node.func.id])]
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS:
+        return [partial(_rename_call, name=_CALLS[node.func.attr])]
+    return []
+
+
+OPERATORS: Mapping[str, Callable[[ast.AST], list[Mutate]]] = {
+    "boundary": _boundary,
+    "comparison": _comparison,
+    "operator": _operator,
+    "operands": _operands,
+    "constant": _constant,
+    "index": _index,
+    "condition": _condition,
+    "statement": _statement,
+    "leaving": _leaving,
+    "call": _call,
+}
+"""The kinds of change by name."""
+
+
+def _set_comparison(node: ast.Compare, table: Mapping[type[ast.AST], type[ast.cmpop]]) -> None:
+    node.ops[0] = table[type(node.ops[0])]()
+
+
+def _shift_argument(node: ast.Call, at: int, by: int) -> None:
+    node.args[at] = _shifted(node.args[at], by)
+
+
+def _set_operator(node: ast.BinOp | ast.AugAssign | ast.BoolOp) -> None:
+    if isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    else:
+        node.op = _ARITHMETIC[type(node.op)]()
+
+
+def _swap_operands(node: ast.BinOp) -> None:
+    node.left, node.right = node.right, node.left
+
+
+def _set_constant(node: ast.Constant, value: int) -> None:
+    node.value = value
+
+
+def _shift_slice(node: ast.Subscript, end: str) -> None:
+    setattr(node.slice, end, _shifted(getattr(node.slice, end), 1 if end == "lower" else -1))
+
+
+def _shift_index(node: ast.Subscript, by: int) -> None:
+    node.slice = _shifted(node.slice, by)
+
+
+def _negate(node: ast.If | ast.IfExp) -> None:
+    node.test = ast.UnaryOp(ast.Not(), node.test)
+
+
+def _leave_out(node: ast.BoolOp, at: int) -> None:
+    # A Boolean operator needs two operands: the one beside takes the place.
+    node.values[at] = node.values[at - 1] if at else node.values[1]
+
+
+def _clear_filters(node: ast.comprehension) -> None:
+    node.ifs = []
+
+
+def _drop(node: ast.AST, field: str, at: int) -> None:
+    body: list[ast.AST] = getattr(node, field)
+    body[at] = ast.Pass()
+
+
+def _break_at_end(node: ast.For | ast.While) -> None:
+    node.body.append(ast.Break())
+
+
+def _swap_jump(node: ast.For | ast.While, at: int) -> None:
+    node.body[at] = ast.Continue() if isinstance(node.body[at], ast.Break) else ast.Break()
+
+
+def _rename_call(node: ast.Call, name: str) -> None:
+    if isinstance(node.func, ast.Attribute):
+        node.func.attr = name
+    else:
+        node.func = ast.Name(name, ast.Load())
+
+
+def _shifted(value: ast.expr, by: int) -> ast.expr:
+    return ast.BinOp(value, ast.Add() if by > 0 else ast.Sub(), ast.Constant(1))
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))

@@ -1,0 +1,54 @@
+"""Running a program of a problem through the judge: tried again when the judge fails, never an exception."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+from typing import Protocol, Unpack
+
+from whetstone.errors import UserError
+from whetstone.judge import Judgement, Verdict, Wishes
+from whetstone.judge.languages.table import language_named
+from whetstone.problem import Problem, Program
+
+
+class JudgesPrograms(Protocol):
+    """What validation needs of a judge. It is called from several threads."""
+
+    def judge(self, problem: Problem, program: Program, **wishes: Unpack[Wishes]) -> Judgement:
+        """Judge one program and wait for the judgement."""
+        ...
+
+
+class Runs:
+    """Judges programs for all threads of a validation. After ``stop`` every run raises CancelledError."""
+
+    def __init__(self, judge: JudgesPrograms, attempts: int) -> None:
+        self._judge = judge
+        self._attempts = attempts
+        self._stopped = threading.Event()
+
+    def run(self, problem: Problem, program: Program, **wishes: Unpack[Wishes]) -> Judgement:
+        """The judgement. JUDGE_ERROR when every attempt failed, or when the language is not here."""
+        for attempt in range(1, self._attempts + 1):
+            if self._stopped.is_set():
+                raise CancelledError
+            try:
+                judgement = self._judge.judge(problem, program, **wishes)
+            except UserError as error:
+                return Judgement(Verdict.JUDGE_ERROR, [], None, "", str(error))
+            if judgement.verdict is not Verdict.JUDGE_ERROR or attempt == self._attempts:
+                return judgement
+        raise AssertionError("there is at least one attempt")
+
+    def stop(self) -> None:
+        """Let no further run begin."""
+        self._stopped.set()
+
+
+def is_python(program: Program) -> bool:
+    """Whether a program's language is Python 3, under any of its names. Unknown languages are not."""
+    try:
+        return not language_named(program.language, "the program").run
+    except UserError:
+        return False

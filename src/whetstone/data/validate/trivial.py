@@ -1,0 +1,128 @@
+"""Programs that solve nothing. Tests that one of them passes would reward a model for nothing.
+
+They are written from the tests: a program that prints what most cases expect is one that a model finds, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, Program, StdinTests
+
+_LONGEST = 100_000  # characters of an answer that a program may hold
+
+
+class Trivial(Struct, frozen=True):
+    """A program, and what it does in words."""
+
+    program: Program
+    does: str
+
+
+def trivial_programs(problem: Problem) -> list[Trivial]:
+    """The trivial programs for a problem's kind of tests, in Python, each once."""
+    tests = problem.tests
+    if isinstance(tests, StdinTests):
+        found = _printing(tests)
+    elif isinstance(tests, CallTests):
+        found = _returning(tests)
+    elif isinstance(tests, AssertTests):
+        found = _defining(problem, tests)
+    else:
+        found = _talking(tests)
+    unique = {source: does for source, does in reversed(list(found)) if len(source) < _LONGEST}
+    return [Trivial(Program("python", source), does) for source, does in reversed(unique.items())]
+
+
+def _printing(tests: StdinTests) -> Iterator[tuple[str, str]]:
+    yield "pass\n", "prints nothing"
+    yield "import sys\nsys.stdout.write(sys.stdin.read())\n", "prints its input"
+    for output, which in _answers([case.output for case in tests.cases]):
+        yield f"import sys\nsys.stdout.write({output!r})\n", f"always prints {which}"
+
+
+def _returning(tests: CallTests) -> Iterator[tuple[str, str]]:
+    if tests.function is None:
+        methods = {name for case in tests.cases for name in (case.operations or [])[1:]}
+        yield _class(str(tests.class_), sorted(methods)), "has methods that return None"
+        return
+    bodies = [("return None", "returns None"), ("return a[0] if a else None", "returns its first argument")]
+    expected = [_literal(case.expected) for case in tests.cases]
+    bodies += [(f"return {value}", f"always returns {which}") for value, which in _answers(expected)]
+    for body, does in bodies:
+        if tests.class_ is None:
+            yield f"def {tests.function}(*a, **k):\n    {body}\n", does
+        else:
+            yield (
+                f"class {tests.class_}:\n    def {tests.function}(self, *a, **k):\n        {body}\n",
+                does,
+            )
+
+
+def _defining(problem: Problem, tests: AssertTests) -> Iterator[tuple[str, str]]:
+    """Functions of the names that the references define, for these are what the tests call."""
+    names = _defined(problem, tests)
+    if not names:
+        return
+    bodies = [("return None", "returns None"), ("return a[0] if a else None", "returns its first argument")]
+    values = ("True", "False", "0", "1", "''", "[]", "float('nan')")
+    bodies += [(f"return {value}", f"always returns {value}") for value in values]
+    compared = [value for code in tests.asserts or [] if (value := _compared_with(code)) is not None]
+    bodies += [(f"return {value}", f"always returns {which}") for value, which in _answers(compared)]
+    for body, does in bodies:
+        yield "".join(f"def {name}(*a, **k):\n    {body}\n" for name in names), does
+
+
+def _talking(tests: InteractiveTests) -> Iterator[tuple[str, str]]:
+    yield "pass\n", "ends at once"
+    yield "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n", "repeats what it hears"
+
+
+def _class(name: str, methods: list[str]) -> str:
+    taken = "".join(f"    def {method}(self, *a, **k):\n        return None\n" for method in methods)
+    return f"class {name}:\n    def __init__(self, *a, **k):\n        pass\n{taken}"
+
+
+def _answers(expected: list[str]) -> Iterator[tuple[str, str]]:
+    """The first answer and the most frequent one."""
+    if expected:
+        yield expected[0], "the first answer"
+        yield Counter(expected).most_common(1)[0][0], "the most frequent answer"
+
+
+def _literal(value: Any) -> str:
+    """A plain value as Python text, infinities and such apart."""
+    text = repr(value)
+    return text if "inf" not in text and "nan" not in text else "None"
+
+
+def _compared_with(code: str) -> str | None:
+    """The text of ``value`` in ``assert call == value``, where it is a plain value."""
+    try:
+        statement = ast.parse(code).body[0]
+        if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
+            return _literal(ast.literal_eval(statement.test.comparators[-1]))
+    except (SyntaxError, ValueError, TypeError, IndexError, RecursionError, MemoryError):
+        pass
+    return None
+
+
+def _defined(problem: Problem, tests: AssertTests) -> list[str]:
+    """Function names to define: the entry point, or what the references define at their top level."""
+    if tests.entry_point:
+        return [tests.entry_point]
+    sources = [program.source for program in problem.references] or [problem.starter or ""]
+    return list(dict.fromkeys(name for source in sources for name in _functions(source)))
+
+
+def _functions(source: str) -> Iterable[str]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
