@@ -7,6 +7,7 @@ are positive, names that are called are identifiers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -34,12 +35,17 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 CompareMode = Literal[
-    "tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "lcb", "scalebox", "kattis"
+    "tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines",
+    "lcb", "scalebox", "kattis", "evalplus",
+]  # fmt: skip
+
+Oracle = Literal[
+    "anything", "zero_too", "pyramid_surface", "digit_distance", "same_set", "not_none", "polynomial_root"
 ]
 
 
 class Compare(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the output of a ``stdin`` case is held against the expected text.
+    """How the output of a ``stdin`` case is held against the expected text; in two modes, ``call`` too.
 
     ``tokens`` (default): whitespace-separated tokens, case-sensitive; a token also matches as an
     equal decimal number, or within 1e-6 when the expected token has a ``.`` or an exponent.
@@ -53,6 +59,10 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     ScaleBox, which does not see missing or extra lines. ``kattis``: the default validator of
     Kattis, with its flags ``case_sensitive`` and ``space_change_sensitive``; ``abs`` and ``rel`` are its
     float tolerances, none unless given.
+
+    ``lcb`` and ``evalplus`` also reproduce how those judges compare values that were returned; see
+    ``whetstone.judge.answers.foreign_values``. ``evalplus`` is for ``call`` tests alone: ``abs`` is a task's
+    ``atol``, ``oracle`` the special rule of a task that has one.
     """
 
     mode: CompareMode = "tokens"
@@ -60,8 +70,11 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     rel: Annotated[float, Meta(ge=0)] | None = None
     case_sensitive: bool = False
     space_change_sensitive: bool = False
+    oracle: Oracle | None = None
 
     def __post_init__(self) -> None:
+        if self.mode != "evalplus" and self.oracle is not None:
+            raise ValueError("`oracle` belongs to the mode evalplus")
         if self.mode != "kattis" and (self.case_sensitive or self.space_change_sensitive):
             raise ValueError("`case_sensitive` and `space_change_sensitive` belong to the mode kattis")
 
@@ -158,6 +171,9 @@ class CallCase(Struct, frozen=True, forbid_unknown_fields=True):
 class CallTests(Struct, frozen=True, forbid_unknown_fields=True, tag="call", tag_field="kind"):
     """Something of the program's is called, and what it returns is compared by value.
 
+    With ``literals``, every argument and every expected value (with ``operations``: of each) is text, a
+    Python literal, for what JSON does not have: tuples, sets, complex numbers. See ``whetstone.literal``.
+
     ``function`` alone: a function. ``function`` and ``class``: a method of an object constructed without
     arguments (LeetCode's form). ``class`` alone: every case lists ``operations`` on an object of it.
     """
@@ -165,6 +181,7 @@ class CallTests(Struct, frozen=True, forbid_unknown_fields=True, tag="call", tag
     cases: Annotated[list[CallCase], Meta(min_length=1)]
     function: NonEmpty | None = None
     class_: NonEmpty | None = msgspec.field(default=None, name="class")
+    literals: bool = False
 
     def __post_init__(self) -> None:
         _check_names(*[name for name in (self.function, self.class_) if name is not None])
@@ -175,6 +192,17 @@ class CallTests(Struct, frozen=True, forbid_unknown_fields=True, tag="call", tag
                 raise ValueError("cases list `operations` exactly when there is a `class` and no `function`")
             if case.operations is not None and case.operations[0] != self.class_:
                 raise ValueError(f"the first of `operations` constructs: it is `{self.class_}`")
+            if self.literals and not all(isinstance(value, str) for value in _values_of(case)):
+                raise ValueError("with `literals`, arguments and expected values are text: Python literals")
+
+
+def _values_of(case: CallCase) -> Iterator[object]:
+    """The arguments of a case, and the values it expects (of operations: without the constructor's)."""
+    if case.operations is None:
+        yield from (*case.args, *case.kwargs.values(), case.expected)
+    else:
+        yield from (argument for arguments in case.args for argument in arguments)
+        yield from case.expected[1:]
 
 
 def _check_names(*names: str) -> None:
@@ -289,6 +317,8 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     meta: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
+        if self.compare.mode == "evalplus" and not isinstance(self.tests, CallTests):
+            raise ValueError("the comparison `evalplus` is for `call` tests only")
         if self.checker is not None and not isinstance(self.tests, StdinTests):
             raise ValueError("`checker` decides `stdin` tests only")
         grouped = {number for group in self.scoring.groups for number in group.cases}

@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from whetstone.judge.answers.equality import equal, show
+from whetstone.judge.answers.equality import show
+from whetstone.judge.answers.foreign_values import value_rule
 from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, last_line, limit_exceeded, run_limits
+from whetstone.judge.outcome import (
+    COMPILE_ERROR,
+    case,
+    crashed,
+    judge_failure,
+    last_line,
+    limit_exceeded,
+    run_limits,
+)
 from whetstone.judge.values import WireError, decode, decode_each, encode
-from whetstone.problem import CallCase, CallTests, Problem
+from whetstone.literal import read_literal
+from whetstone.problem import CallCase, CallTests, Compare, Problem
 from whetstone.sandbox import RunResult
 from whetstone.sandbox.script import LENGTH_BYTES, MOST_HANDED_OUT, handed_out
 from whetstone.verdict import CaseJudgement, Verdict
@@ -20,6 +30,10 @@ def judge_call(
     boxes: Boxes, problem: Problem, tests: CallTests, test: CallCase, source: str
 ) -> CaseJudgement:
     """Call a function, or operations on a class, and judge what they return. Raises SandboxFault."""
+    try:
+        test = _read(tests, test)
+    except ValueError as error:
+        return judge_failure(f"the tests hold what is {error}")
     result, said = _run(boxes, problem, tests, [test], source)
     failed = limit_exceeded(result)
     if failed is not None:
@@ -27,18 +41,44 @@ def judge_call(
     if said == COMPILE_ERROR:
         return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
     answers = _answers(said)
-    return crashed(result) or _judge_answer(result, answers[0] if len(answers) == 1 else None, test)
+    return crashed(result) or _judge_answer(
+        result, answers[0] if len(answers) == 1 else None, test, problem.compare
+    )
 
 
 def judge_calls(
     boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
 ) -> list[CaseJudgement]:
     """The same for several cases in one process: those that got an answer, in order. Raises SandboxFault."""
+    try:
+        cases = [_read(tests, test) for test in cases]
+    except ValueError:
+        return []
     result, said = _run(boxes, problem, tests, cases, source)
     answers = [] if limit_exceeded(result) or crashed(result) else _answers(said)
     if len(answers) > len(cases):
         return []
-    return [_judge_answer(result, answer, test) for answer, test in zip(answers, cases, strict=False)]
+    return [
+        _judge_answer(result, answer, test, problem.compare)
+        for answer, test in zip(answers, cases, strict=False)
+    ]
+
+
+def _read(tests: CallTests, test: CallCase) -> CallCase:
+    """The case with values for its literals. Raises ValueError for what is none."""
+    if not tests.literals:
+        return test
+    if test.operations is None:
+        return CallCase(
+            expected=read_literal(test.expected),
+            args=[read_literal(text) for text in test.args],
+            kwargs={name: read_literal(text) for name, text in test.kwargs.items()},
+        )
+    return CallCase(
+        expected=[None, *(read_literal(text) for text in test.expected[1:])],
+        args=[[read_literal(text) for text in arguments] for arguments in test.args],
+        operations=test.operations,
+    )
 
 
 def _run(
@@ -63,6 +103,14 @@ def _run(
     return result, result.result[LENGTH_BYTES + len(code) :]
 
 
+def values_returned(
+    boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
+) -> tuple[RunResult, list[object]]:
+    """What one process returned in the ``cases``, as the harness words it. Raises SandboxFault."""
+    result, said = _run(boxes, problem, tests, cases, source)
+    return result, _answers(said)
+
+
 def _answers(data: bytes) -> list[object]:
     """The answers that a process wrote; none at all for bytes that are no answers."""
     try:
@@ -71,15 +119,17 @@ def _answers(data: bytes) -> list[object]:
         return []
 
 
-def _judge_answer(result: RunResult, answer: object, test: CallCase) -> CaseJudgement:
+def _judge_answer(result: RunResult, answer: object, test: CallCase, compare: Compare) -> CaseJudgement:
     match answer:
         case ["value", value] if test.operations is None:
-            if equal(value, test.expected):
+            if value_rule(compare)(value, test.expected, test.args):
                 return case(result, Verdict.ACCEPTED)
             return case(result, Verdict.WRONG_ANSWER, _difference(value, test.expected))
         case ["values", list() as values] if test.operations is not None:
-            return _judge_operations(result, test.operations, cast("list[Any]", values), test.expected)
+            return _judge_operations(result, cast("list[Any]", values), test, compare)
         case ["unplain", str() as text]:
+            if compare.oracle == "not_none" and test.expected is True:
+                return case(result, Verdict.ACCEPTED)  # it is not None
             return case(result, Verdict.WRONG_ANSWER, f"returned {text}")
         case ["raised", str() as text]:
             memory = text.startswith("MemoryError")
@@ -93,19 +143,22 @@ def _judge_answer(result: RunResult, answer: object, test: CallCase) -> CaseJudg
 
 
 def _judge_operations(
-    result: RunResult, operations: list[str], values: list[Any], expected: list[Any]
+    result: RunResult, values: list[Any], test: CallCase, compare: Compare
 ) -> CaseJudgement:
     """Every operation's value, each in its own encoding, against what is expected of it."""
+    operations = test.operations or []
     if len(values) != len(operations):
         reason = f"{len(values)} operations returned, of {len(operations)}"
         return case(result, Verdict.WRONG_ANSWER, reason)
-    for number, (name, data, wanted) in enumerate(zip(operations, values, expected, strict=True)):
+    right = value_rule(compare)
+    for number, (name, data, wanted) in enumerate(zip(operations, values, test.expected, strict=True)):
         place = f"operation {number + 1}, {name}"
         try:
             value = decode(data) if type(data) is bytes else ...
         except WireError as error:
             return case(result, Verdict.WRONG_ANSWER, f"{place}: {error}")
-        if not equal(value, wanted):
+        # The first one constructs: a rule that is stateful has no part in it.
+        if not (right(value, wanted, test.args[number]) if number else value is None):
             return case(result, Verdict.WRONG_ANSWER, f"{place}: {_difference(value, wanted)}")
     return case(result, Verdict.ACCEPTED)
 
