@@ -1,0 +1,127 @@
+"""HumanEval+ and MBPP+: the problems of HumanEval and MBPP with many more inputs.
+
+Liu et al. 2023, arXiv 2305.01210. Two forms are read. The releases (``HumanEvalPlus.jsonl.gz``,
+``MbppPlus.jsonl.gz``) hold inputs and a reference; ``plus_tests`` makes test code of them. The copies on the
+hub hold test code with the results in it, which needs numpy on the side of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from whetstone.data.sources.humaneval import COMPLETES_STARTER
+from whetstone.data.sources.mbpp import called_function
+from whetstone.data.sources.plus_tests import plus_tests, with_python_types
+from whetstone.data.sources.source import ColumnError, Row, Source, list_of, text_of, value_of
+from whetstone.problem import AssertTests, Limits, Problem, Program
+
+LIMITS = Limits(cpu_s=30.0, memory_mb=1024.0)
+"""For up to a thousand inputs together, of which the slowest reference needs some seconds."""
+CASES = ["base", "plus"]
+"""What the two cases of a problem in the releases' form are: the original inputs, and those that were added."""
+
+
+def _humaneval_plus(row: Row, fallback: str) -> Iterator[Problem]:
+    task, prompt, entry_point = (text_of(row, name) for name in ("task_id", "prompt", "entry_point"))
+    reference = prompt + text_of(row, "canonical_solution")
+    if "plus_input" in row:
+        base, plus = _inputs(row, "base_input"), _inputs(row, "plus_input")
+        tests = plus_tests(entry_point, reference, base, plus, _atol(row))
+    else:
+        tests = AssertTests(check=text_of(row, "test"), entry_point=entry_point)
+    yield Problem(
+        id=f"humanevalplus/{task.rpartition('/')[2]}",
+        statement=prompt,
+        starter=prompt,
+        tests=tests,
+        limits=LIMITS,
+        references=[Program("python", reference)],
+        source="humanevalplus",
+        meta={"licence": "Apache-2.0", "task_id": task, COMPLETES_STARTER: True, **_cases(row)},
+    )
+
+
+def _mbpp_plus(row: Row, fallback: str) -> Iterator[Problem]:
+    if "plus_input" in row:
+        number = int(text_of(row, "task_id").rpartition("/")[2])
+        statement, reference = text_of(row, "prompt"), text_of(row, "canonical_solution")
+        base = with_python_types(number, _inputs(row, "base_input"))
+        plus = with_python_types(number, _inputs(row, "plus_input"))
+        tests = plus_tests(text_of(row, "entry_point"), reference, base, plus, _atol(row))
+        statement = _unquoted(statement)
+    else:
+        number, reference = value_of(row, "task_id", int), text_of(row, "code")
+        asserts = "\n".join(str(line) for line in list_of(row, "test_list"))
+        entry_point = called_function(reference, asserts)
+        tests = AssertTests(asserts=[text_of(row, "test")], entry_point=entry_point)
+        statement = f"{text_of(row, 'prompt').strip()}\nYour code should pass these tests:\n\n{asserts}"
+    yield Problem(
+        id=f"mbppplus/{number}",
+        statement=statement,
+        tests=tests,
+        limits=LIMITS,
+        references=[Program("python", reference)],
+        source="mbppplus",
+        meta={"licence": "Apache-2.0", "task_id": f"Mbpp/{number}", **_cases(row)},
+    )
+
+
+def _inputs(row: Row, column: str) -> list[list[Any]]:
+    inputs = list_of(row, column)
+    if not all(isinstance(arguments, list) for arguments in inputs):
+        raise ColumnError(column, "a list of other things", "a list of lists of arguments")
+    return inputs
+
+
+def _atol(row: Row) -> float:
+    return float(value_of(row, "atol", (int, float), default=0))  # pyright: ignore[reportArgumentType]
+
+
+def _cases(row: Row) -> dict[str, Any]:
+    return {"cases": CASES} if "plus_input" in row else {}
+
+
+def _unquoted(prompt: str) -> str:
+    """The releases write MBPP's prompts as Python docstrings."""
+    text = prompt.strip()
+    for quotes in ('"""', "'''"):
+        if len(text) >= 6 and text.startswith(quotes) and text.endswith(quotes):
+            return text[3:-3].strip()
+    return text
+
+
+HUMANEVAL_PLUS = Source(
+    name="humanevalplus",
+    title="HumanEval+: the 164 problems of HumanEval with 80 times as many inputs",
+    hub_id="evalplus/humanevalplus",
+    revision="d32357cf319e50e9c8d8dab5ea876c72b0fd321b",
+    files={"test": "data/test-*.parquet"},
+    columns={
+        "task_id": "HumanEval/N",
+        "prompt": "imports, helpers, and the function up to its docstring, as text",
+        "canonical_solution": "the function's body, as text",
+        "entry_point": "the function's name",
+        "test or plus_input": "Python code that defines check(candidate), or inputs (then also `base_input`)",
+    },
+    licence="Apache-2.0",
+    convert=_humaneval_plus,
+    example="whetstone data prepare humanevalplus=HumanEvalPlus.jsonl.gz --out sets/humanevalplus",
+)
+MBPP_PLUS = Source(
+    name="mbppplus",
+    title="MBPP+: 378 problems of MBPP, mended, with 35 times as many inputs",
+    hub_id="evalplus/mbppplus",
+    revision="b2d74c91837c3f2a20c1299ae98133cbe7cfa077",
+    files={"test": "data/test-*.parquet"},
+    columns={
+        "task_id": "Mbpp/N, or N",
+        "prompt": "what the function shall do, as text",
+        "code or canonical_solution": "the reference, as text",
+        "test or plus_input": "Python code with the results in it, or inputs (then also `base_input`)",
+    },
+    licence="Apache-2.0",
+    convert=_mbpp_plus,
+    example="whetstone data prepare mbppplus=MbppPlus.jsonl.gz --out sets/mbppplus",
+)
+SOURCES = (HUMANEVAL_PLUS, MBPP_PLUS)

@@ -1,0 +1,56 @@
+"""HumanEval: a function's signature and docstring, to be completed; judged by ``check(candidate)``.
+
+Chen et al. 2021, arXiv 2107.03374.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whetstone.data.sources.source import ColumnError, Row, Source, text_of
+from whetstone.problem import AssertTests, Limits, Problem, Program
+
+COMPLETES_STARTER = "completes_starter"
+"""Key of ``meta``: replies continue the starter, or repeat it without its imports and helpers."""
+LIMITS = Limits(cpu_s=6.0, memory_mb=1024.0)
+"""For a whole list of asserts; every reference needs far less."""
+
+
+def convert(row: Row, fallback: str) -> Iterator[Problem]:
+    """A row of HumanEval, which is also the form that others use for problems of its kind."""
+    entry_point, prompt, test = (text_of(row, name) for name in ("entry_point", "prompt", "test"))
+    if f"def {entry_point}" not in prompt:
+        raise ColumnError("prompt", "text without it", f"a definition of `{entry_point}`")
+    if "def check(" not in test:
+        raise ColumnError("test", "text without it", "a function check(candidate)")
+    task = text_of(row, "task_id")
+    yield Problem(
+        id=f"humaneval/{task.rpartition('/')[2]}",
+        statement=prompt,
+        starter=prompt,
+        tests=AssertTests(check=test, entry_point=entry_point),
+        limits=LIMITS,
+        references=[Program("python", prompt + text_of(row, "canonical_solution"))],
+        source="humaneval",
+        meta={"licence": SOURCE.licence, "task_id": task, COMPLETES_STARTER: True},
+    )
+
+
+SOURCE = Source(
+    name="humaneval",
+    title="HumanEval: 164 Python functions, to be completed from their docstrings",
+    hub_id="openai/openai_humaneval",
+    revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+    files={"test": "openai_humaneval/*.parquet"},
+    columns={
+        "task_id": "HumanEval/N",
+        "prompt": "imports, helpers, and the function up to its docstring, as text",
+        "canonical_solution": "the function's body, as text",
+        "test": "Python code that defines check(candidate)",
+        "entry_point": "the function's name",
+    },
+    licence="MIT",
+    convert=convert,
+    example="whetstone data prepare humaneval=HumanEval.jsonl.gz --out sets/humaneval",
+)
+SOURCES = (SOURCE,)

@@ -1,0 +1,129 @@
+"""MBPP: a sentence, some asserts and a reference; all 974 problems, or the 427 that were checked by hand.
+
+Austin et al. 2021, arXiv 2108.07732: the prompt shows all asserts, and problems 11 to 510 are the test set.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from typing import cast
+
+from whetstone.data.sources.humaneval import LIMITS
+from whetstone.data.sources.source import ColumnError, Row, Source, list_of, text_of, value_of
+from whetstone.problem import AssertTests, Problem, Program
+
+_LICENCE = "CC-BY-4.0"
+_SPLITS = (("prompt", range(1, 11)), ("test", range(11, 511)), ("validation", range(511, 601)))
+
+
+def called_function(code: str, asserts: str) -> str | None:
+    """The function or class that ``code`` defines and ``asserts`` call first; None where there is none.
+
+    Raises ColumnError for text that is no Python.
+    """
+    defined = [n.name for n in _tree("code", code).body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    calls = (n.func for n in ast.walk(_tree("test_list", asserts)) if isinstance(n, ast.Call))
+    return next((f.id for f in calls if isinstance(f, ast.Name) and f.id in defined), None)
+
+
+def split_of(task: int) -> str:
+    """The split of the paper that holds a task."""
+    return next((name for name, tasks in _SPLITS if task in tasks), "train")
+
+
+def _sanitized(row: Row, fallback: str) -> Iterator[Problem]:
+    setup = "\n".join(_lines(row, "test_imports"))
+    yield _problem(SANITIZED, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
+
+
+def _full(row: Row, fallback: str) -> Iterator[Problem]:
+    setup = text_of(row, "test_setup_code", default="")
+    asserts = [*_lines(row, "test_list"), *_lines(row, "challenge_test_list")]
+    yield _problem(FULL, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
+
+
+def _problem(
+    source: Source, row: Row, text: str, setup: str, asserts: list[str], shown: list[str] | None = None
+) -> Problem:
+    code, task = text_of(row, "code"), value_of(row, "task_id", int)
+    called = called_function(code, "\n".join(asserts))
+    if called is None:
+        raise ColumnError("test_list", "without them", "asserts that call a function which `code` defines")
+    listed = "\n".join(asserts if shown is None else shown)
+    return Problem(
+        id=f"{source.name}/{task}",
+        statement=f"{text.strip()}\nYour code should pass these tests:\n\n{listed}",
+        tests=AssertTests(setup=setup, asserts=asserts, entry_point=called),
+        limits=LIMITS,
+        references=[Program("python", code)],
+        source=source.name,
+        meta={"licence": _LICENCE, "task_id": task, "split": split_of(task)},
+    )
+
+
+def _lines(row: Row, column: str) -> list[str]:
+    """The texts of a list; only ``test_list`` has to hold one."""
+    lines = list_of(row, column, default=None if column == "test_list" else [])
+    if not all(isinstance(line, str) for line in lines) or (column == "test_list" and not lines):
+        raise ColumnError(column, "an empty list" if not lines else "a list of other things")
+    return cast("list[str]", lines)
+
+
+def _tree(column: str, code: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # MBPP has invalid escapes, which Python warns of
+            return ast.parse(code)
+    except (SyntaxError, ValueError) as error:
+        raise ColumnError(column, f"no Python code ({error})", "Python code") from None
+
+
+_HUB = "google-research-datasets/mbpp"
+_REVISION = "4bb6404fdc6cacfda99d4ac4205087b89d32030c"
+_COLUMNS = {
+    "task_id": "a number",
+    "code": "the reference, as text",
+    "test_list": "a list of asserts that call a function of `code`",
+}
+
+SANITIZED = Source(
+    name="mbpp",
+    title="MBPP, sanitized: 427 small Python problems with three asserts each",
+    hub_id=_HUB,
+    revision=_REVISION,
+    files={
+        "test": "sanitized/test-*.parquet",
+        "train": "sanitized/train-*.parquet",
+        "validation": "sanitized/validation-*.parquet",
+        "prompt": "sanitized/prompt-*.parquet",
+    },
+    columns={
+        "task_id": _COLUMNS["task_id"],
+        "prompt": "what the function shall do, as text",
+        "code": _COLUMNS["code"],
+        "test_imports": "a list of import statements, as text",
+        "test_list": _COLUMNS["test_list"],
+    },
+    licence=_LICENCE,
+    convert=_sanitized,
+    example="whetstone data prepare mbpp=sanitized-mbpp.json --out sets/mbpp",
+)
+FULL = Source(
+    name="mbpp-full",
+    title="MBPP: 974 small Python problems; 11 to 510 are the test set",
+    hub_id=_HUB,
+    revision=_REVISION,
+    files={
+        "test": "full/test-*.parquet",
+        "train": "full/train-*.parquet",
+        "validation": "full/validation-*.parquet",
+        "prompt": "full/prompt-*.parquet",
+    },
+    columns={"text": "what the function shall do, as text", **_COLUMNS},
+    licence=_LICENCE,
+    convert=_full,
+    example="whetstone data prepare mbpp-full=mbpp.jsonl --out sets/mbpp-full",
+)
+SOURCES = (SANITIZED, FULL)
