@@ -175,8 +175,7 @@ _SHAPES: dict[tuple[int, ...], tuple[str, ...]] = {
     (124,): ("float", "complex"),
     (250, 307, 405, 446, 617, 720, 763, 808): ("tuple", "as it is"),
     (252,): ("complex",),
-    (259, 401, 445): ("tuple of tuples",),
-    (278,): ("tuple with tuples",),
+    (259, 278, 401, 445): ("tuple of tuples",),
     (580, 615, 791): ("all tuples",),
     (722,): ("values tuples", "as it is"),
 }  # fmt: skip
@@ -195,27 +194,30 @@ def with_python_types(number: int, inputs: list[list[Any]]) -> list[Any]:
 
 
 def _shaped(shape: str, value: Any) -> Any:
+    """A value that has the shape already, or none (a number among the added inputs), stays."""
     match shape:
         case "tuple":
-            return tuple(value)
+            return _tuple(value)
         case "tuples":
-            return [tuple(item) for item in value]
+            return [_tuple(item) for item in value] if isinstance(value, list) else value
         case "tuple of tuples":
-            return tuple(tuple(item) for item in value)
-        case "tuple with tuples":
-            return tuple(_tuples(item) if isinstance(item, list) else item for item in value)
+            return _tuple(_shaped("tuples", value))
         case "all tuples":
             return _tuples(value)
         case "values tuples":
-            return {key: tuple(item) for key, item in value.items()}
+            return {key: _tuple(item) for key, item in value.items()}
         case "sets":  # an empty one stood for an empty dict
-            return [set(item) if item else {} for item in value]
+            return [(set(item) or {}) if isinstance(item, list) else item for item in value]
         case "float":
             return float(value)
         case "complex":
             return complex(value)
         case _:
             return value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -10,6 +10,11 @@ from whetstone.errors import UserError, did_you_mean
 
 _MODULES = {
     "apps": "apps",
+    "humaneval": "humaneval",
+    "humanevalplus": "evalplus",
+    "mbpp": "mbpp",
+    "mbpp-full": "mbpp",
+    "mbppplus": "evalplus",
 }
 """Source name -> module of this package, whose ``SOURCES`` holds it. A module may hold several."""
 
