@@ -62,8 +62,8 @@ def test_measures_saves_repeats_and_compares(
         ("", "--model is missing"),
         ("--model m", "--benchmark is missing"),
         ("--model m --benchmark mbbp --data x", "did you mean `mbpp`"),
-        ("--model m --benchmark humaneval", "needs --data"),
-        ("--model m --benchmark humaneval --data absent.jsonl", "absent.jsonl: No such file"),
+        ("--model m --benchmark problems", "needs --data"),
+        ("--model m --benchmark humaneval --data absent.jsonl", "absent.jsonl: no such file"),
         ("--model m --benchmark problems --data builtin:heldout --n 4", "pass@8 needs at least n = 8"),
         ("--model m --benchmark problems --data builtin:heldout --limit -1", "--limit"),
         (

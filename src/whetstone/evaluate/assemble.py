@@ -12,11 +12,11 @@ import re
 import textwrap
 import warnings
 
+from whetstone.data.sources.humaneval import COMPLETES_STARTER
 from whetstone.problem import AssertTests, Problem, Program
 from whetstone.verdict import Judgement
 from whetstone.workflow.single_turn import ProgramJudge
 
-COMPLETES_STARTER = "completes_starter"
 _FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[^\n]*\n?", re.MULTILINE)
 
 
@@ -53,7 +53,7 @@ def _defines(code: str, name: str) -> bool:
     """Whether the code binds ``name`` at top level; by its text when it does not parse."""
     tree = _parse(code)
     if tree is None:
-        return re.search(rf"^(async\s+)?def\s+{name}\b", code, re.MULTILINE) is not None
+        return re.search(rf"^(async\s+def|def|class)\s+{name}\b", code, re.MULTILINE) is not None
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
             return True
@@ -65,7 +65,7 @@ def _defines(code: str, name: str) -> bool:
 
 
 def _with_prelude(starter: str, entry_point: str, code: str) -> str:
-    found = re.search(rf"^(async\s+)?def\s+{entry_point}\b", starter, re.MULTILINE)
+    found = re.search(rf"^(async\s+def|def|class)\s+{entry_point}\b", starter, re.MULTILINE)
     prelude = starter[: found.start()].strip("\n") if found else ""
     if not prelude.strip():
         return code

@@ -1,28 +1,34 @@
-"""Benchmarks as Problems: HumanEval, sanitised MBPP, and any problem file or set that ships."""
+"""Benchmarks by name: where the problems come from, and how they are asked.
+
+A benchmark is a source of ``whetstone.data.sources`` (or any problem file), a part of it (see ``variants``),
+a prompt, and the rule that finds the program in a reply. It is named ``NAME`` or ``NAME:PART``.
+"""
 
 from __future__ import annotations
 
-import ast
-import gzip
 import hashlib
-import warnings
-import zlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from whetstone.data.dataset import load_problems
+from whetstone.data.dataset import is_dataset, load_problems
+from whetstone.data.sources.rows import local_files, read_rows
+from whetstone.data.sources.source import Source, import_rows
+from whetstone.data.sources.table import source_named
 from whetstone.errors import UserError, did_you_mean
-from whetstone.evaluate.assemble import COMPLETES_STARTER
-from whetstone.problem import AssertTests, Limits, Problem, Program
+from whetstone.evaluate.variants import (
+    Variant,
+    VariantOf,
+    only_rows,
+    whole,
+)
+from whetstone.problem import Problem
 
-LIMITS = Limits(cpu_s=6.0, memory_mb=1024.0)
-"""Of both benchmarks, for a whole list of asserts; every reference needs far less."""
-
-HUMANEVAL_PROMPT = (
+COMPLETION_PROMPT = (
     "Complete the Python function below. Reply with the whole function, its imports included, "
     "in one Python code block.\n\n```python\n{starter}```"
 )
@@ -33,11 +39,12 @@ PROBLEMS_PROMPT = "{statement}\n\n{instruction}"
 class Benchmark(Struct, frozen=True):
     """Problems to evaluate on, and how they are asked.
 
-    ``prompt`` is the template for chat models, and ``extraction`` where the program stands in the
-    reply: the first fence for the two that ask for one function, since small models like to add a
-    second one with examples of its use. ``source`` is the file or set name as given,
-    ``file_sha256`` the hash of the file's bytes (None for a set that ships), ``problems_sha256``
-    of the problems as they are used. ``shows`` says what of the tests the prompt reveals.
+    ``prompt`` is the template for chat models, and ``extraction`` where the program stands in the reply: the
+    first fence for those that ask for one function, since small models like to add a second one with examples
+    of its use. ``part`` says which of the benchmark's problems these are, ``source`` where they were read (a
+    path, a set's name, or hub id and commit), ``file_sha256`` the hash of the file's bytes (None where there
+    is no single file), ``problems_sha256`` that of the problems as they are used. ``shows`` says what of the
+    tests the prompt reveals. ``left_out`` counts the rows that no problem could be made of, by reason.
     """
 
     name: str
@@ -48,55 +55,60 @@ class Benchmark(Struct, frozen=True):
     shows: str
     file_sha256: str | None
     problems_sha256: str
+    part: str = ""
+    left_out: dict[str, int] = {}
 
 
-class HumanEvalRow(Struct):
-    """A line of HumanEval.jsonl; other columns are ignored."""
+class Entry(Struct, frozen=True):
+    """A benchmark of the table. ``source`` is a name in the table of sources, None for any problem file.
 
-    task_id: str
-    prompt: str
-    entry_point: str
-    canonical_solution: str
-    test: str
+    ``data`` says what to give with --data. With ``starter`` the statement ends with the code that a problem
+    starts from.
+    """
 
-
-class MbppRow(Struct):
-    """An entry of sanitized-mbpp.json; other columns are ignored."""
-
-    task_id: int
-    prompt: str
-    code: str
-    test_imports: list[str]
-    test_list: list[str]
-
-
-_Row = TypeVar("_Row", HumanEvalRow, MbppRow)
+    source: str | None
+    variant: VariantOf
+    data: str
+    shows: str
+    prompt: str = PROBLEMS_PROMPT
+    extraction: str = "last_fence"
+    starter: bool = False
 
 
 def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
     """Read a benchmark; ``limit`` > 0 takes its first so many problems.
 
-    ``data`` is the benchmark's file; for ``problems`` a problem file or the name of a set that
-    ships. Raises UserError naming file, entry and column for what does not fit.
+    ``data`` is its file or folder in the form it is published in, or a dataset folder that was prepared from
+    it; for ``problems`` a problem file, a dataset folder or the name of a set that ships. Without ``data`` it
+    is downloaded from the hub. Raises UserError for an unknown name or part, for what cannot be read, and
+    where the number of problems is not the one that the benchmark is known to have.
     """
-    if name not in BENCHMARKS:
+    base, *words = name.split(":")
+    if base not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
-        raise UserError(f"unknown benchmark `{name}`{did_you_mean(name, BENCHMARKS)} (known: {known})")
-    if not data:
-        raise UserError(f"benchmark `{name}` needs --data: {_WHAT[name]}")
-    importer, prompt, extraction, shows = BENCHMARKS[name]
-    problems = importer(data)
+        raise UserError(f"unknown benchmark `{base}`{did_you_mean(base, BENCHMARKS)} (known: {known})")
+    entry = BENCHMARKS[base]
+    variant = entry.variant(words)
+    if entry.source is None:
+        if not data:
+            raise UserError(f"benchmark `{base}` needs --data: {entry.data}")
+        problems, left_out, origin = load_problems(data), Counter[str](), data
+    else:
+        problems, left_out, origin = _from_source(base, source_named(entry.source), variant, data)
+    if entry.starter:
+        problems = [_with_starter(problem) for problem in problems]
     chosen = problems[:limit] if limit > 0 else problems
-    file = Path(data)
     return Benchmark(
         name=name,
         problems=chosen,
-        prompt=prompt,
-        extraction=extraction,
-        source=data,
-        shows=shows,
-        file_sha256=hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None,
+        prompt=entry.prompt,
+        extraction=entry.extraction,
+        source=origin,
+        shows=entry.shows,
+        file_sha256=_file_hash(data),
         problems_sha256=problems_hash(chosen),
+        part=":".join(variant.words),
+        left_out=dict(sorted(left_out.items())),
     )
 
 
@@ -108,131 +120,158 @@ def problems_hash(problems: Sequence[Problem]) -> str:
     return digest.hexdigest()
 
 
-def read_humaneval(path: str) -> list[Problem]:
-    """HumanEval.jsonl, plain or gzipped: one problem a line, judged by ``check(candidate)``."""
-    lines = _read(path).splitlines()
-    rows = [(f"{path}, line {i}", line) for i, line in enumerate(lines, 1) if line.strip()]
-    return _nonempty(path, [_humaneval(place, _row(place, line, HumanEvalRow)) for place, line in rows])
-
-
-def read_mbpp(path: str) -> list[Problem]:
-    """sanitized-mbpp.json, one JSON array: the prompt shows all asserts, as in the original paper
-    (Austin et al. 2021, arXiv 2108.07732)."""
-    try:
-        entries = msgspec.json.decode(_read(path), type=list[msgspec.Raw])
-    except msgspec.MsgspecError as error:
+def _from_source(
+    name: str, source: Source, variant: Variant, data: str | None
+) -> tuple[list[Problem], Counter[str], str]:
+    if data and _is_prepared(data):
+        if variant.exact or variant.keep:
+            raise UserError(
+                f"`{name}:{':'.join(variant.words)}` picks rows of the benchmark as it is published; a "
+                "prepared dataset is taken whole: give the published files, or leave the part out"
+            )
+        return load_problems(data), Counter(), data
+    rows, origin, all_of_it = _rows(name, source, variant, data)
+    problems: list[Problem] = []
+    left_out = Counter[str]()
+    for result in import_rows(
+        source, (pair for pair in rows if variant.keep is None or variant.keep(pair[1]))
+    ):
+        if isinstance(result, Problem):
+            problems.append(result)
+        else:
+            left_out[result.reason] += 1
+    _nonempty(problems, left_out, origin)
+    found = len(problems) + left_out.total()
+    if all_of_it and variant.count and found != variant.count:
+        part = f" ({':'.join(variant.words)})" if variant.words else ""
         raise UserError(
-            f"{path}: expected one JSON array of problems, as in sanitized-mbpp.json ({error})"
-        ) from None
-    rows = [(f"{path}, entry {i}", bytes(entry)) for i, entry in enumerate(entries)]
-    return _nonempty(path, [_mbpp(place, _row(place, entry, MbppRow)) for place, entry in rows])
+            f"{origin}: `{name}`{part} has {variant.count} problems, and {found} were found: another "
+            "version, or an incomplete copy"
+        )
+    return problems, left_out, origin
 
 
-def _humaneval(place: str, row: HumanEvalRow) -> Problem:
-    _require(place, "prompt", f"def {row.entry_point}" in row.prompt, f"a definition of `{row.entry_point}`")
-    _require(place, "test", "def check(" in row.test, "a function check(candidate)")
-    return _problem(
-        place,
-        id=row.task_id,
-        statement=row.prompt,
-        starter=row.prompt,
-        tests=AssertTests(check=row.test, entry_point=row.entry_point),
-        references=[Program("python", row.prompt + row.canonical_solution)],
-        source="humaneval",
-        meta={COMPLETES_STARTER: True},
-    )
+def _is_prepared(data: str) -> bool:
+    """Whether this is a dataset folder, or a split of one."""
+    folder, colon, _ = data.rpartition(":")
+    return is_dataset(data) or bool(colon and is_dataset(folder))
 
 
-def _mbpp(place: str, row: MbppRow) -> Problem:
-    _require(place, "test_list", bool(row.test_list), "at least one assert")
-    shown = "\n".join(row.test_list)
-    return _problem(
-        place,
-        id=f"MBPP/{row.task_id}",
-        statement=f"{row.prompt.strip()}\nYour code should pass these tests:\n\n{shown}",
-        tests=AssertTests(
-            setup="\n".join(row.test_imports), asserts=row.test_list, entry_point=_called(place, row)
-        ),
-        references=[Program("python", row.code)],
-        source="mbpp",
-    )
+def _rows(
+    name: str, source: Source, variant: Variant, data: str | None
+) -> tuple[Iterator[tuple[str, dict[str, Any]]], str, bool]:
+    """The rows, where they were read, and whether these are all files of the variant."""
+    globs = variant.files or tuple(source.files.values())
+    if data is None:
+        return (*_hub_rows(name, source, globs), True)
+    path = Path(data)
+    if source.read is not None:
+        return source.read(path), data, True
+    if path.is_file():
+        if variant.exact:
+            raise UserError(
+                f"{data}: `{':'.join(variant.words)}` is made of {', '.join(variant.files)}; "
+                "give their folder"
+            )
+        return read_rows([path]), data, False
+    if missing := [file for file in variant.files if variant.exact and not (path / file).is_file()]:
+        raise UserError(f"{data}: holds no {', '.join(missing)}, which `{name}` asks for")
+    files = local_files(path, globs)
+    return read_rows(files), data, len(files) >= len(globs)
 
 
-def _called(place: str, row: MbppRow) -> str:
-    """The function that the reference defines and the asserts call."""
-    defined = [
-        n.name for n in _tree(place, "code", row.code).body if isinstance(n, ast.FunctionDef | ast.ClassDef)
-    ]
-    tests = _tree(place, "test_list", "\n".join(row.test_list))
-    calls = (n.func.id for n in ast.walk(tests) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
-    name = next((name for name in calls if name in defined), None)
-    _require(place, "test_list", name is not None, "asserts that call a function which `code` defines")
-    return name or ""
+def _hub_rows(
+    name: str, source: Source, globs: Sequence[str]
+) -> tuple[Iterator[tuple[str, dict[str, Any]]], str]:
+    if source.hub_id is None:
+        raise UserError(f"benchmark `{name}` needs --data: {BENCHMARKS[name].data}")
+    from whetstone.data.sources.hub import Hub
+
+    hub = Hub()
+    files = hub.find(source.hub_id, source.revision, globs)
+    return read_rows(hub.download(files)), f"{source.hub_id}@{files.commit}"
 
 
-def _tree(place: str, column: str, code: str) -> ast.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # MBPP has invalid escapes, which Python warns of
-            return ast.parse(code)
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"{place}: column `{column}`: expected Python code ({error})") from None
-
-
-def _problem(place: str, **fields: object) -> Problem:
-    try:
-        return msgspec.convert({"limits": LIMITS, **fields}, Problem)
-    except ValueError as error:
-        raise UserError(f"{place}: {error}") from None
-
-
-def _row(place: str, text: bytes, kind: type[_Row]) -> _Row:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError as error:
-        columns = ", ".join(kind.__struct_fields__)
-        raise UserError(f"{place}: {error}; expected the columns {columns}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{place}: not JSON in UTF-8: {error}") from None
-
-
-def _require(place: str, column: str, holds: bool, expected: str) -> None:
-    if not holds:
-        raise UserError(f"{place}: column `{column}`: expected {expected}")
-
-
-def _nonempty(path: str, problems: list[Problem]) -> list[Problem]:
+def _nonempty(problems: list[Problem], left_out: Counter[str], origin: str) -> list[Problem]:
     if not problems:
-        raise UserError(f"{path}: holds no problems")
-    seen: set[str] = set()
-    for problem in problems:
-        if problem.id in seen:
-            raise UserError(f"{path}: column `task_id`: {problem.id!r} occurs twice")
-        seen.add(problem.id)
+        why = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
+        raise UserError(f"{origin}: holds no problems" + (f" ({why})" if why else ""))
     return problems
 
 
-def _read(path: str) -> bytes:
-    try:
-        content = Path(path).read_bytes()
-        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; give the benchmark's file with --data") from None
-    except (EOFError, zlib.error) as error:
-        raise UserError(f"{path}: broken gzip file: {error}") from None
+def _with_starter(problem: Problem) -> Problem:
+    """The problem whose statement ends with the code that the program has to start from."""
+    if not (problem.starter and problem.starter.strip()):
+        return problem
+    shown = (
+        f"{problem.statement.rstrip()}\n\nStart from this code:\n\n```python\n{problem.starter.rstrip()}\n```"
+    )
+    return msgspec.structs.replace(problem, statement=shown)
 
 
-def _read_set(path: str) -> list[Problem]:
-    return load_problems(path)
+def _file_hash(data: str | None) -> str | None:
+    if data is None or not Path(data).is_file():
+        return None
+    with Path(data).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-BENCHMARKS: dict[str, tuple[Callable[[str], list[Problem]], str, str, str]] = {
-    "humaneval": (read_humaneval, HUMANEVAL_PROMPT, "first_fence", "the examples in the docstring"),
-    "mbpp": (read_mbpp, MBPP_PROMPT, "first_fence", "all asserts"),
-    "problems": (_read_set, PROBLEMS_PROMPT, "last_fence", "what the statement says"),
+def _task_ids(numbers: range) -> Callable[[dict[str, Any]], bool]:
+    return lambda row: row.get("task_id") in numbers
+
+
+_DOCSTRING = "the examples in the docstring"
+_ASSERTS = "all asserts"
+_SAMPLES = "the samples in the statement"
+
+BENCHMARKS: dict[str, Entry] = {
+    "humaneval": Entry(
+        source="humaneval",
+        variant=whole("humaneval", 164),
+        data="the path of HumanEval.jsonl.gz",
+        shows=_DOCSTRING,
+        prompt=COMPLETION_PROMPT,
+        extraction="first_fence",
+    ),
+    "humanevalplus": Entry(
+        source="humanevalplus",
+        variant=whole("humanevalplus", 164),
+        data="the path of HumanEvalPlus.jsonl.gz",
+        shows=_DOCSTRING,
+        prompt=COMPLETION_PROMPT,
+        extraction="first_fence",
+    ),
+    "mbpp": Entry(
+        source="mbpp",
+        variant=only_rows("mbpp", "all", {"test": _task_ids(range(11, 511))}, {"all": 427, "test": 257}),
+        data="the path of sanitized-mbpp.json",
+        shows=_ASSERTS,
+        prompt=MBPP_PROMPT,
+        extraction="first_fence",
+    ),
+    "mbpp-full": Entry(
+        source="mbpp-full",
+        variant=only_rows(
+            "mbpp-full", "test", {"test": _task_ids(range(11, 511))}, {"all": 974, "test": 500}
+        ),
+        data="the path of mbpp.jsonl",
+        shows=_ASSERTS,
+        prompt=MBPP_PROMPT,
+        extraction="first_fence",
+    ),
+    "mbppplus": Entry(
+        source="mbppplus",
+        variant=whole("mbppplus"),
+        data="the path of MbppPlus.jsonl.gz",
+        shows="one or all of the original asserts",
+        prompt=MBPP_PROMPT,
+        extraction="first_fence",
+    ),
+    "problems": Entry(
+        source=None,
+        variant=whole("problems"),
+        data="a problem file, a dataset folder, or builtin:heldout, builtin:train",
+        shows="what the statement says",
+    ),
 }
-_WHAT = {
-    "humaneval": "the path of HumanEval.jsonl.gz",
-    "mbpp": "the path of sanitized-mbpp.json",
-    "problems": "a problem file, or builtin:heldout, builtin:train",
-}
+"""Every benchmark by its name."""

@@ -51,6 +51,7 @@ SOURCE = Source(
     },
     licence="MIT",
     convert=convert,
+    id_columns=("task_id",),
     example="whetstone data prepare humaneval=HumanEval.jsonl.gz --out sets/humaneval",
 )
 SOURCES = (SOURCE,)

@@ -108,6 +108,7 @@ SANITIZED = Source(
     },
     licence=_LICENCE,
     convert=_sanitized,
+    id_columns=("task_id",),
     example="whetstone data prepare mbpp=sanitized-mbpp.json --out sets/mbpp",
 )
 FULL = Source(
@@ -124,6 +125,7 @@ FULL = Source(
     columns={"text": "what the function shall do, as text", **_COLUMNS},
     licence=_LICENCE,
     convert=_full,
+    id_columns=("task_id",),
     example="whetstone data prepare mbpp-full=mbpp.jsonl --out sets/mbpp-full",
 )
 SOURCES = (SANITIZED, FULL)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from whetstone.problem import AssertTests
 
-_AGREEMENT = '''
+_AGREEMENT = """
 def _close(left, right):
     if left == right:
         return True
@@ -36,8 +36,8 @@ def _close(left, right):
     if left != left or right != right:
         return left != left and right != right
     return abs(left - right) <= max(ATOL, 1e-6) + 1e-7 * abs(right)
-'''
-_RUN = '''
+"""
+_RUN = """
 _reference = {}
 exec(REFERENCE, _reference)
 
@@ -50,7 +50,7 @@ def agree(program, inputs):
         returned = program(*arguments)
         if not accepted(returned, expected, arguments):
             raise AssertionError(f"input {number}: got {returned!r:.100}, expected {expected!r:.100}")
-'''
+"""
 _RULES = {
     "same": """
 def accepted(returned, expected, arguments):
@@ -109,7 +109,9 @@ class PlusInputs(Struct, frozen=True):
     atol: float
 
 
-def plus_tests(entry_point: str, reference: str, base: list[Any], plus: list[Any], atol: float) -> AssertTests:
+def plus_tests(
+    entry_point: str, reference: str, base: list[Any], plus: list[Any], atol: float
+) -> AssertTests:
     """Tests of two cases: the original inputs, and the added ones."""
     rule = _RULE_OF.get(entry_point, "same")
     setup = (
