@@ -15,13 +15,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from whetstone.data.builtin import SET_NAMES, shipped_problems, subset
-from whetstone.data.decisions import Decision, append_decisions, encode_decision, read_decisions
+from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, SourceRecord, read_card, write_card
+from whetstone.data.decisions import Decision, DecisionLog, read_decisions
 from whetstone.data.files import check_plain, file_format, read_problems, write_problems
 from whetstone.errors import UserError, did_you_mean
 from whetstone.problem import Problem
 
 SPLITS = ("train", "validation")
 DECISIONS_FILE = "decisions.jsonl"
+_FILES = {DECISIONS_FILE, CARD_FILE, PAGE_FILE, *(f"{split}.parquet" for split in SPLITS)}
 
 
 class Counts(Struct, frozen=True):
@@ -55,7 +57,8 @@ def load_problems(name_or_path: str | Path, *, max_problems: int = 0, seed: int 
 
 def is_dataset(path: str | Path) -> bool:
     """Whether there is a dataset folder at ``path``."""
-    return any((Path(path) / f"{split}.parquet").is_file() for split in SPLITS)
+    folder = Path(path)
+    return (folder / DECISIONS_FILE).is_file() and (folder / f"{SPLITS[0]}.parquet").is_file()
 
 
 def transform(
@@ -69,19 +72,24 @@ def transform(
     decisions staying first. Another set gives a dataset folder, or, where ``out`` has the ending of a
     problem file, such a file and its decisions beside it, in ``NAME.decisions.jsonl``.
     """
-    if Path(str(source).split(":")[0]).resolve() == Path(out).resolve():
+    folder, split = _folder_and_split(source)
+    if (folder or Path(source)).resolve() == Path(out).resolve():
         raise UserError(f"{out}: is the set that is read; give --out another name")
     if not _names_a_file(Path(out)):
-        folder = Path(source)
-        with DatasetWriter(Path(out), earlier=folder if is_dataset(folder) else None) as writer:
+        with DatasetWriter(Path(out), earlier=folder) as writer:
+            for left_out in _other_splits(folder, split):
+                writer.decide(left_out)
             ledger = _Ledger(_with_splits(source), writer.decide)
-            for split, problem in ledger.run(step):
-                writer.add(problem, split)
+            for where, problem in ledger.run(step):
+                writer.add(problem, where)
             return ledger.counts()
     decisions = Path(out).with_name(Path(out).name.split(".")[0] + "." + DECISIONS_FILE)
-    decisions.unlink(missing_ok=True)
-    ledger = _Ledger(_with_splits(source), lambda decision: append_decisions(decisions, [decision]))
-    write_problems(out, (problem for _, problem in ledger.run(step)))
+    part = decisions.with_name(decisions.name + ".part")
+    part.unlink(missing_ok=True)
+    with DecisionLog(part) as log:
+        ledger = _Ledger(_with_splits(source), log.add)
+        write_problems(out, (problem for _, problem in ledger.run(step)))
+    part.replace(decisions)
     return ledger.counts()
 
 
@@ -89,43 +97,57 @@ class DatasetWriter:
     """Writes a dataset folder problem by problem. Use it as a context manager: leaving it renames the folder
     into place, leaving it by an exception (Ctrl-C) leaves what was there before.
 
-    ``earlier`` is a dataset folder whose decisions come before the new ones. Raises UserError where
-    ``folder`` exists and is no dataset folder: only a dataset is ever replaced.
+    ``earlier`` is a dataset folder whose decisions come before the new ones, and whose sources are those of
+    the data card; other sources are given to ``describe``. Raises UserError where ``folder`` exists and is no
+    dataset folder: only one, without files of others, is ever replaced.
     """
 
     def __init__(self, folder: Path, *, earlier: Path | None = None) -> None:
         self.folder = Path(os.path.realpath(folder))
         if self.folder.exists() and not (self.folder.is_dir() and _replaceable(self.folder)):
-            raise UserError(f"{folder}: exists and is no dataset; give --out another name")
+            raise UserError(f"{folder}: holds more than a dataset; give --out another name")
         self._seen: set[str] = set()
+        self._census = Census()
+        self._sources: list[SourceRecord] = []
         self._part = _part_folder(self.folder)
-        self._open(earlier)
+        try:
+            self._open(earlier)
+        except BaseException as error:
+            shutil.rmtree(self._part, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise UserError(f"{folder}: cannot be written: {error.strerror or error}") from None
+            raise
 
     def _open(self, earlier: Path | None) -> None:
         from whetstone.data.parquet import RowWriter
 
-        try:
-            self._part.mkdir(parents=True)
-            if earlier is not None and (earlier / DECISIONS_FILE).exists():
-                append_decisions(self._part / DECISIONS_FILE, read_decisions(earlier / DECISIONS_FILE))
-            self._writers = {split: RowWriter(self._part / f"{split}.parquet") for split in SPLITS}
-            self._decisions = (self._part / DECISIONS_FILE).open("ab")
-        except OSError as error:
-            shutil.rmtree(self._part, ignore_errors=True)
-            raise UserError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+        self._part.mkdir(parents=True)
+        self._decisions = DecisionLog(self._part / DECISIONS_FILE)
+        if earlier is not None:
+            card = read_card(earlier)
+            self._sources = card.sources if card else []
+            if (earlier / DECISIONS_FILE).exists():
+                for decision in read_decisions(earlier / DECISIONS_FILE):
+                    self.decide(decision)
+        self._writers = {split: RowWriter(self._part / f"{split}.parquet") for split in SPLITS}
 
     def __enter__(self) -> DatasetWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            for writer in self._writers.values():
-                writer.close()
-            self._decisions.close()
+            with self._decisions:
+                for writer in self._writers.values():
+                    writer.close()
             if kind is None:
+                write_card(self._part, self._census.card(SPLITS, self._sources))
                 _put_in_place(self._part, self.folder)
         finally:
             shutil.rmtree(self._part, ignore_errors=True)
+
+    def describe(self, sources: Iterable[SourceRecord]) -> None:
+        """Say for the data card where the problems came from."""
+        self._sources = list(sources)
 
     def add(self, problem: Problem, split: str = "train") -> None:
         """Add a problem to a split. Raises UserError for an id that was added before."""
@@ -137,11 +159,13 @@ class DatasetWriter:
             )
         check_plain(problem, f"{self.folder}: ")
         self._seen.add(problem.id)
+        self._census.add(problem, split)
         self._writers[split].add(problem)
 
     def decide(self, decision: Decision) -> None:
         """Record a decision."""
-        self._decisions.write(encode_decision(decision))
+        self._census.decide(decision)
+        self._decisions.add(decision)
 
 
 class _Ledger:
@@ -189,14 +213,10 @@ def _with_splits(name_or_path: str | Path) -> Iterator[tuple[str, Problem]]:
     name = str(name_or_path)
     if name in SET_NAMES:
         return (("train", problem) for problem in shipped_problems(name))
-    folder, _, split = name.rpartition(":")
-    if folder and is_dataset(folder):
-        if split not in SPLITS:
-            raise UserError(f"{folder}: no split `{split}`{did_you_mean(split, SPLITS)}")
-        return _read_splits(Path(folder), [split])
+    folder, split = _folder_and_split(name)
+    if folder is not None:
+        return _read_splits(folder, [split] if split else SPLITS)
     path = Path(name)
-    if is_dataset(path):
-        return _read_splits(path, SPLITS)
     if not path.exists() and (":" in name or "." not in path.name):
         known = ", ".join(SET_NAMES)
         raise UserError(
@@ -208,6 +228,29 @@ def _with_splits(name_or_path: str | Path) -> Iterator[tuple[str, Problem]]:
             f"{path}: no dataset folder: it holds neither {' nor '.join(f'{s}.parquet' for s in SPLITS)}"
         )
     return (("train", problem) for problem in read_problems(path))
+
+
+def _folder_and_split(name_or_path: str | Path) -> tuple[Path | None, str]:
+    """The dataset folder that is named, and the split after its colon, if any; (None, "") for other sets."""
+    if is_dataset(name_or_path):
+        return Path(name_or_path), ""
+    folder, _, split = str(name_or_path).rpartition(":")
+    if not folder or not is_dataset(folder):
+        return None, ""
+    if split not in SPLITS:
+        raise UserError(f"{folder}: no split `{split}`{did_you_mean(split, SPLITS)}")
+    return Path(folder), split
+
+
+def _other_splits(folder: Path | None, split: str) -> Iterator[Decision]:
+    """A step that reads one split leaves the problems of the others out: they are counted as such."""
+    if folder is None or not split:
+        return
+    for other in SPLITS:
+        if other != split:
+            for _, problem in _read_splits(folder, [other]):
+                detail = f"is in the split {other}"
+                yield Decision(problem.id, "split", "drop", "other_split", detail, problem.source)
 
 
 def _read_splits(folder: Path, splits: Iterable[str]) -> Iterator[tuple[str, Problem]]:
@@ -227,7 +270,8 @@ def _names_a_file(out: Path) -> bool:
 
 
 def _replaceable(folder: Path) -> bool:
-    return is_dataset(folder) or not any(folder.iterdir())
+    """A dataset and nothing else: a folder with a file that is not ours is never removed."""
+    return {file.name for file in folder.iterdir()} <= _FILES
 
 
 def _part_folder(folder: Path) -> Path:

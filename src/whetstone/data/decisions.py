@@ -34,18 +34,41 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
 
+class DecisionLog:
+    """An open file of decisions, to append to: each row is written whole, at once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.file = Path(path)
+        try:
+            _cut_torn_line(self.file)
+            self._sink = self.file.open("ab", buffering=0)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def __enter__(self) -> DecisionLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._sink.close()
+
+    def add(self, decision: Decision) -> None:
+        """Append one decision."""
+        try:
+            self._sink.write(encode_decision(decision))
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(f"{self.file}: cannot be written: {error.strerror or error}")
+
+
 def append_decisions(path: str | Path, decisions: Iterable[Decision]) -> int:
-    """Append ``decisions`` as they come, each a whole line at once, and return how many they were."""
-    file = Path(path)
+    """Append ``decisions`` as they come, and return how many they were."""
     count = 0
-    try:
-        _cut_torn_line(file)
-        with file.open("ab") as sink:
-            for decision in decisions:
-                sink.write(encode_decision(decision))
-                count += 1
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror or error}") from None
+    with DecisionLog(path) as log:
+        for decision in decisions:
+            log.add(decision)
+            count += 1
     return count
 
 

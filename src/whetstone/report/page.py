@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from whetstone import __version__
+from whetstone.assets.style import base_style
 from whetstone.errors import UserError
 from whetstone.report.panels import Panels
 from whetstone.report.rollouts import Rollout
@@ -48,7 +49,7 @@ def render(run: RunData) -> str:
     data = {"charts": panels.hover, "rollouts": [_row(rollout) for rollout in run.rollouts]}
     return Template(_asset("page.html")).substitute(
         title=html.escape(run.name),
-        css=_asset("page.css"),
+        css=base_style() + _asset("page.css"),
         headline=headline(run),
         result=result_table(run),
         curves=curves,

@@ -1,0 +1,176 @@
+"""A dataset folder: steps lose no problem, splits stay, a folder is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from whetstone.data.builtin import shipped_problems
+from whetstone.data.card import read_card
+from whetstone.data.dataset import DatasetWriter, is_dataset, load_problems, open_problems, transform
+from whetstone.data.decisions import Decision, append_decisions, read_decisions
+from whetstone.data.files import read_problems, write_problems
+from whetstone.errors import UserError
+from whetstone.problem import CaseGroup, Problem, Scoring, StdinCase, StdinTests
+
+
+def make(number: int, source: str = "demo") -> Problem:
+    return Problem(
+        f"{source}/{number}", f"Print {number}.", StdinTests([StdinCase("", f"{number}\n")]), source=source
+    )
+
+
+def drop(problem: Problem, reason: str, step: str = "select") -> Decision:
+    return Decision(problem.id, step, "drop", reason, "told <b>why</b>", problem.source)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with DatasetWriter(tmp_path / "set") as writer:
+        for number in range(8):
+            writer.add(make(number), "validation" if number % 4 == 3 else "train")
+        writer.decide(Decision("demo/none", "import", "drop", "no_tests", source="demo"))
+    return tmp_path / "set"
+
+
+def halve(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
+    for number, problem in enumerate(problems):
+        yield drop(problem, "odd") if number % 2 else problem
+
+
+def test_a_dataset_is_opened_whole_by_split_and_as_a_list(folder: Path) -> None:
+    assert is_dataset(folder)
+    assert [p.id for p in open_problems(f"{folder}:validation")] == ["demo/3", "demo/7"]
+    assert [p.id for p in open_problems(folder)] == [f"demo/{n}" for n in (0, 1, 2, 4, 5, 6, 3, 7)]
+    assert load_problems(f"{folder}:train", max_problems=6) == list(open_problems(f"{folder}:train"))
+    with pytest.raises(UserError, match=r"no split `trian`; did you mean `train`\?"):
+        open_problems(f"{folder}:trian")
+
+
+def test_a_step_keeps_splits_and_appends_its_decisions(folder: Path, tmp_path: Path) -> None:
+    counts = transform(folder, tmp_path / "half", halve)
+    assert (counts.read, counts.kept, counts.dropped) == (8, 4, 4)
+    assert [p.id for p in open_problems(tmp_path / "half:train")] == ["demo/0", "demo/2", "demo/5"]
+    assert [p.id for p in open_problems(tmp_path / "half:validation")] == ["demo/3"]
+    reasons = [(d.step, d.reason) for d in read_decisions(tmp_path / "half" / "decisions.jsonl")]
+    assert reasons == [("import", "no_tests")] + [("select", "odd")] * 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["half", "set"]
+
+
+def test_the_card_counts_every_problem_from_the_first_step_to_the_last(folder: Path, tmp_path: Path) -> None:
+    transform(folder, tmp_path / "half", halve)
+    transform(f"{tmp_path / 'half'}:train", tmp_path / "one", halve)
+    card = read_card(tmp_path / "one")
+    assert card is not None
+    funnel = [(step.step, step.read, step.dropped, step.kept) for step in card.funnel]
+    assert funnel == [("import", 9, 1, 8), ("select", 8, 5, 3), ("split", 3, 1, 2)]
+    assert card.problems == {"train": 2, "validation": 0}
+    assert card.kinds == {"stdin": 2}
+    page = (tmp_path / "one" / "card.html").read_text()
+    assert "told &lt;b&gt;why&lt;/b&gt;" in page
+    assert "<b>why" not in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_step_that_loses_or_invents_a_problem_fails_and_leaves_nothing(
+    folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match="lost 8 problems without a decision"):
+        transform(folder, tmp_path / "out", lambda problems: (drop(p, "x") for p in problems if not p.id))
+    with pytest.raises(AssertionError, match="'demo/99' twice, or made it up"):
+        transform(folder, tmp_path / "out", lambda problems: [make(99), *problems])
+    with pytest.raises(AssertionError, match="'demo/0' twice, or made it up"):
+        transform(folder, tmp_path / "out.jsonl", lambda problems: (p for q in problems for p in (q, q)))
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_problem_file_becomes_a_file_with_its_decisions_beside_it_or_a_folder(tmp_path: Path) -> None:
+    write_problems(tmp_path / "p.jsonl", [make(n) for n in range(4)])
+    for _ in range(2):
+        transform(tmp_path / "p.jsonl", tmp_path / "q.parquet", halve)
+    assert [p.id for p in read_problems(tmp_path / "q.parquet")] == ["demo/0", "demo/2"]
+    assert [d.problem_id for d in read_decisions(tmp_path / "q.decisions.jsonl")] == ["demo/1", "demo/3"]
+    transform(tmp_path / "p.jsonl", tmp_path / "folder", halve)
+    assert [p.id for p in open_problems(tmp_path / "folder:train")] == ["demo/0", "demo/2"]
+    transform("builtin:heldout", tmp_path / "shipped", lambda problems: problems)
+    assert list(open_problems(tmp_path / "shipped")) == list(shipped_problems("builtin:heldout"))
+
+
+def test_only_a_dataset_is_replaced_and_never_the_one_that_is_read(folder: Path, tmp_path: Path) -> None:
+    transform(folder, tmp_path / "out", halve)
+    transform(folder, tmp_path / "out", lambda problems: problems)
+    assert len(list(open_problems(tmp_path / "out"))) == 8
+    with pytest.raises(UserError, match="is the set that is read"):
+        transform(f"{folder}:train", folder, halve)
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds more than a dataset"):
+        transform(folder, tmp_path / "out", halve)
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_an_id_given_twice_is_refused_across_splits(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.add(make(1))
+        with pytest.raises(UserError, match="'demo/1' is given twice"):
+            writer.add(make(1), "validation")
+    assert list(open_problems(tmp_path / "set")) == [make(1)]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from whetstone.data.dataset import DatasetWriter
+from whetstone.problem import Problem, StdinCase, StdinTests
+with DatasetWriter(Path(sys.argv[1])) as writer:
+    writer.add(Problem("a", "s", StdinTests([StdinCase("", "1")])))
+    os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_writer_leaves_the_old_dataset_and_the_next_one_removes_its_rest(
+    number: int, folder: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", KILLED, str(folder), str(int(number))]
+    done = subprocess.run(command, capture_output=True, env=os.environ, timeout=60)
+    assert done.returncode != 0
+    assert len(list(open_problems(folder))) == 8
+    left = [path.name for path in tmp_path.iterdir() if path.name.startswith(".set.")]
+    assert len(left) == (1 if number == signal.SIGKILL else 0)
+    with DatasetWriter(folder) as writer:
+        writer.add(make(1))
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_torn_decision_does_not_count_and_is_removed_before_the_next_one(tmp_path: Path) -> None:
+    file = tmp_path / "d.jsonl"
+    rows = [Decision(f"p/{n}", "validate", "keep", "ok", "x" * 70_000) for n in range(3)]
+    assert append_decisions(file, rows) == 3
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20_000])
+    assert [d.problem_id for d in read_decisions(file)] == ["p/0", "p/1"]
+    append_decisions(file, rows[2:])
+    assert file.read_bytes() == whole
+    file.write_bytes(whole + b"{}\n")
+    with pytest.raises(UserError, match=r"d\.jsonl, line 4: not a decision"):
+        list(read_decisions(file))
+
+
+def test_a_decision_about_text_that_utf8_cannot_hold_is_still_a_row(tmp_path: Path) -> None:
+    append_decisions(tmp_path / "d.jsonl", [Decision("p/\ud800", "import", "drop", "broken", "\udc00!")])
+    assert json.loads((tmp_path / "d.jsonl").read_text())["detail"] == "?!"
+
+
+def test_how_cases_are_scored_survives_parquet(tmp_path: Path) -> None:
+    groups = Scoring("groups", [CaseGroup([0], 2.0)])
+    scored = Problem("a", "s", StdinTests([StdinCase("", "1")]), scoring=groups)
+    write_problems(tmp_path / "p.parquet", [scored])
+    assert list(read_problems(tmp_path / "p.parquet")) == [scored]
