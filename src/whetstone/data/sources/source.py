@@ -204,7 +204,7 @@ def parse_json(text: str, what: str) -> Any:
     """Parse JSON. Integers have any number of digits; raises Skip("broken_json") naming ``what``."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         pass  # NaN, half surrogate pairs and huge numbers are read by the standard library alone
     try:
         return json.loads(text)

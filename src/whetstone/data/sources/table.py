@@ -10,11 +10,24 @@ from whetstone.errors import UserError, did_you_mean
 
 _MODULES = {
     "apps": "apps",
+    "archer": "archer",
+    "areal": "areal",
+    "code-r1": "code_r1",
+    "deepcoder-codeforces": "deepcoder",
+    "deepcoder-lcbv5": "deepcoder",
+    "deepcoder-primeintellect": "deepcoder",
+    "deepcoder-taco": "deepcoder",
     "humaneval": "humaneval",
     "humanevalplus": "evalplus",
     "mbpp": "mbpp",
     "mbpp-full": "mbpp",
     "mbppplus": "evalplus",
+    "primeintellect": "primeintellect",
+    "primeintellect-python": "primeintellect",
+    "synthetic-1": "synthetic1",
+    "taco": "taco",
+    "taco-verified": "taco",
+    "verl": "verl",
 }
 """Source name -> module of this package, whose ``SOURCES`` holds it. A module may hold several."""
 

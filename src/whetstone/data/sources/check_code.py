@@ -1,0 +1,202 @@
+"""Test code that runs after the program, as ``call`` tests where it only compares returned values.
+
+Datasets write it as one script: ``def check(candidate)`` full of asserts and a last line that calls it
+(LeetCodeDataset and what was made of it), or lists of inputs and outputs and a loop over them (Code-R1).
+As ``call`` tests every assert is a case of its own, and nothing of the test runs beside the program. What
+does more than compare values stays test code.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
+
+from whetstone.data.sources.source import Skip
+from whetstone.problem import AssertTests, CallCase, CallTests
+
+_DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_NOT_PLAIN = object()
+
+
+def script_tests(code: str) -> CallTests | AssertTests:
+    """Tests that do what ``code`` does after a program has run. Raises Skip where it does not compile, or
+    asserts nothing."""
+    tree = _parsed(code)
+    *before, last = tree.body or [ast.Pass()]
+    target = _checked(last)
+    if target is not None:
+        check = next((n for n in before if isinstance(n, ast.FunctionDef) and n.name == "check"), None)
+        cases = calls_in_check(check) if check is not None else None
+        if cases:
+            return CallTests(cases, function=target[1], class_=target[0])
+    elif isinstance(last, ast.For):
+        looped = _looped(before, last)
+        if looped is not None:
+            return looped
+    return _as_asserts(tree)
+
+
+def calls_in_check(check: ast.FunctionDef) -> list[CallCase] | None:
+    """The cases of ``def check(candidate)``, if it holds nothing but ``assert candidate(…) == value``."""
+    if len(check.args.args) != 1:
+        return None
+    candidate = check.args.args[0].arg
+    cases: list[CallCase] = []
+    for statement in check.body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # a docstring
+        case = _compared(statement, candidate)
+        if case is None:
+            return None
+        cases.append(case)
+    return cases or None
+
+
+def _parsed(code: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Skip("broken_tests", f"the test code does not compile: {error}") from None
+
+
+def _checked(last: ast.stmt) -> tuple[str | None, str] | None:
+    """(class, function) that a line ``check(function)`` or ``check(Solution().method)`` tests."""
+    match last:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="check"), args=[target], keywords=[])):
+            return callee(target)
+        case _:
+            return None
+
+
+def callee(target: ast.expr) -> tuple[str | None, str] | None:
+    """(class, function) of ``function`` or ``Class().method``; None for anything else."""
+    match target:
+        case ast.Name(id=name):
+            return None, name
+        case ast.Attribute(value=ast.Call(func=ast.Name(id=owner), args=[], keywords=[]), attr=name):
+            return owner, name
+        case _:
+            return None
+
+
+def _compared(statement: ast.stmt, candidate: str) -> CallCase | None:
+    """The case of ``assert candidate(arguments) == value``; None for another statement, or other values."""
+    match statement:
+        case ast.Assert(
+            test=ast.Compare(
+                left=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords),
+                ops=[ast.Eq() | ast.Is()],
+                comparators=[value],
+            )
+        ) if name == candidate:
+            pass
+        case _:
+            return None
+    expected = _plain(value, returned=True)
+    given = [_plain(argument) for argument in args]
+    named = {keyword.arg or "": _plain(keyword.value) for keyword in keywords}
+    if expected is _NOT_PLAIN or "" in named or any(v is _NOT_PLAIN for v in (*given, *named.values())):
+        return None
+    return CallCase(expected=expected, args=given, kwargs=named)
+
+
+def _plain(node: ast.expr, returned: bool = False) -> Any:
+    """The value of a literal that JSON can hold, else _NOT_PLAIN.
+
+    What is compared may be a tuple, which equals the list; what is passed may not.
+    """
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return _NOT_PLAIN
+    return _jsonable(value, returned)
+
+
+def _jsonable(value: Any, tuples: bool) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) != float("inf") else _NOT_PLAIN
+    if isinstance(value, list) or (tuples and isinstance(value, tuple)):
+        items = [_jsonable(item, tuples) for item in cast("Sequence[Any]", value)]
+        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in items) else items
+    if isinstance(value, dict) and all(isinstance(key, str) for key in cast(dict[Any, Any], value)):
+        entries = {key: _jsonable(item, tuples) for key, item in cast(dict[str, Any], value).items()}
+        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in entries.values()) else entries
+    return _NOT_PLAIN
+
+
+def _looped(before: list[ast.stmt], loop: ast.For) -> CallTests | None:
+    """``for i, o in zip(_inputs, _outputs): assert _deep_eq(function(*i), o)``, or ``o[0]``, as cases.
+
+    None where an output holds a float, which that comparison accepts within a tolerance.
+    """
+    match loop:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name(id=i), ast.Name(id=o)]),
+            iter=ast.Call(func=ast.Name(id="zip"), args=[ast.Name(id=inputs), ast.Name(id=outputs)]),
+            body=[
+                ast.Assert(
+                    test=ast.Call(
+                        func=ast.Name(id="_deep_eq"),
+                        args=[ast.Call(func=function, args=[ast.Starred(value=ast.Name(id=passed))]), answer],
+                    )
+                )
+            ],
+        ) if passed == i:
+            pass
+        case _:
+            return None
+    given, expected = _assigned(before, inputs), _assigned(before, outputs, returned=True)
+    target = callee(function)
+    if target is None or not isinstance(given, list) or not isinstance(expected, list):
+        return None
+    match answer:
+        case ast.Name(id=name) if name == o:
+            answers = cast(list[Any], expected)
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=0)) if name == o and all(
+            isinstance(value, list) and value for value in cast(list[Any], expected)
+        ):
+            answers = [value[0] for value in cast(list[Any], expected)]
+        case _:
+            return None
+    if len(answers) != len(given) or not all(isinstance(arguments, list) for arguments in given):
+        return None
+    if not given or _holds_float(answers):
+        return None
+    cases = [CallCase(expected=e, args=a) for a, e in zip(cast(list[Any], given), answers, strict=True)]
+    return CallTests(cases, function=target[1], class_=target[0])
+
+
+def _assigned(before: list[ast.stmt], name: str, returned: bool = False) -> Any:
+    for statement in before:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == name:
+                return _plain(value, returned)
+            case _:
+                continue
+    return None
+
+
+def _holds_float(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_float(item) for item in cast(dict[str, Any], value).values())
+    if isinstance(value, list):
+        return any(_holds_float(item) for item in cast(list[Any], value))
+    return isinstance(value, float)
+
+
+def _as_asserts(tree: ast.Module) -> AssertTests:
+    """Definitions as the setup, each statement after them a unit: it passes when it runs to its end."""
+    start = next((n for n, node in enumerate(tree.body) if not isinstance(node, _DEFINITIONS)), None)
+    if start is None or not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+        raise Skip("no_tests", "the test code asserts nothing")
+    defined, tail = tree.body[:start], tree.body[start:]
+    units = [ast.unparse(node) for node in tail]
+    if any(isinstance(node, _DEFINITIONS) for node in tail):
+        units = ["\n".join(units)]
+    return AssertTests(setup="\n".join(map(ast.unparse, defined)), asserts=units)

@@ -1,0 +1,97 @@
+"""Values that datasets pack into text: JSON, Python literals, and base64 of compressed data or pickles.
+
+A pickle is a program. None is ever loaded here: one that holds a text and nothing else is read instruction
+by instruction, and every other one is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import binascii
+import pickletools
+import struct
+import warnings
+import zlib
+from typing import Any, cast
+
+from whetstone.data.sources.source import Skip, parse_json
+
+MOST_UNPACKED_BYTES = 1 << 30
+"""Compressed tests may grow to this; the largest known are a few hundred megabytes."""
+_TEXTS = frozenset({"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"})
+_BOOKKEEPING = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"})
+
+
+def unpack(text: str, what: str) -> Any:
+    """The value that ``text`` stands for: JSON, else the ``repr`` of plain Python data, else base64 of a
+    zlib stream that holds either of them or a pickled text of either.
+
+    Raises Skip: "no_tests" for blank text, "broken_tests" for text that is none of these; ``what`` names it.
+    """
+    if not text.strip():
+        raise Skip("no_tests", f"`{what}` is empty")
+    found, value = _plain(text)
+    if found:
+        return value
+    data = _decompressed(text)
+    if data is not None:
+        found, value = _plain(_text_in(data, what))
+        if found:
+            return value
+    raise Skip("broken_tests", f"`{what}` is neither JSON nor Python data: {text.strip()[:60]!r}…")
+
+
+def unpickled_text(data: bytes) -> str:
+    """The text that a pickle holds, all protocols. Nothing in it is run. Raises ValueError where it holds
+    anything else than one text."""
+    text: str | None = None
+    try:
+        for opcode, argument, position in pickletools.genops(data):
+            if opcode.name in _TEXTS and text is None:
+                text = cast(str, argument)
+            elif opcode.name == "STOP" and text is not None and position == len(data) - 1:
+                return text
+            elif opcode.name not in _BOOKKEEPING:
+                raise ValueError(f"the pickle holds more than one text: {opcode.name}")
+    except (struct.error, OverflowError, IndexError) as error:
+        raise ValueError(f"not a pickle: {error}") from None
+    raise ValueError("the pickle ends early")
+
+
+def _plain(text: str) -> tuple[bool, Any]:
+    """Whether the text is JSON or a Python literal, and its value."""
+    try:
+        return True, parse_json(text, "")
+    except Skip:
+        pass
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an escape that is none is kept as it is
+            return True, ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False, None
+
+
+def _decompressed(text: str) -> bytes | None:
+    """What a base64 text of a zlib stream holds; None for other text."""
+    try:
+        stream = zlib.decompressobj()
+        data = stream.decompress(base64.b64decode(text.strip(), validate=True), MOST_UNPACKED_BYTES)
+    except (binascii.Error, ValueError, zlib.error):
+        return None
+    if stream.unconsumed_tail:
+        raise Skip("tests_too_large", f"more than {MOST_UNPACKED_BYTES >> 20} MB when decompressed")
+    return data if stream.eof else None
+
+
+def _text_in(data: bytes, what: str) -> str:
+    """Decompressed data as text: a pickled one, or UTF-8."""
+    try:
+        return unpickled_text(data)
+    except ValueError:
+        pass
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Skip("broken_tests", f"`{what}` holds a pickle of something else than text") from None

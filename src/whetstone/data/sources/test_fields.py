@@ -1,0 +1,264 @@
+"""The tests of a problem, out of the forms that datasets write them in.
+
+A field holds the value itself or packs it into text (see ``packed``). The value is one of
+
+- columns: ``{"inputs": […], "outputs": […]}`` or ``{"input": […], "output": […]}``, with ``fn_name`` where
+  a function is called;
+- rows: ``[{"input": …, "output": …, "type" or "testtype": …, "fn_name" or "metadata": {"func_name"}}, …]``;
+- a list of assert statements;
+- one of these beneath ``test_cases`` or ``tests``.
+
+What a program reads is text, or a list of its lines. What a function is called with is a list of
+arguments, its answer then in a list of one; or text, one JSON value a line, the answer another.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from whetstone.data.sources.packed import unpack
+from whetstone.data.sources.source import Skip
+from whetstone.problem import AssertTests, CallCase, CallTests, StdinCase, StdinTests, Tests
+
+_CALLED = frozenset({"functional", "function_call", "call", "call_based", "fn_call"})
+_READ = frozenset({"stdin", "stdin_stdout", "stdio", "standard_input"})
+_WRAPPERS = ("test_cases", "tests")
+_COLUMNS = (("inputs", "outputs"), ("input", "output"))
+_SOLUTION = re.compile(r"^class\s+Solution\b", re.MULTILINE)
+_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
+
+
+class _Written(NamedTuple):
+    inputs: list[Any]
+    outputs: list[Any]
+    called: bool
+    function: str | None
+
+
+class _Signature(NamedTuple):
+    takes: range
+    """Numbers of positional arguments."""
+    returns: int
+    """Lists within lists, as far as an annotation says."""
+
+
+def read_tests(
+    field: Any, *, function: str | None = None, starter: str = "", programs: Sequence[str] = ()
+) -> Tests:
+    """The tests that ``field`` holds, in any of the forms above.
+
+    ``function`` is the name of the function that is called, where another field says it. ``starter`` and
+    ``programs``, the problem's references, show what no field may say: that name, whether it is a method of
+    ``class Solution``, and how many arguments it takes. Raises Skip with the reason for a field that holds
+    no tests, or none that can be judged.
+    """
+    value = _unwrapped(field)
+    if not value:
+        raise Skip("no_tests", "the tests are empty")
+    if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Any], value)):
+        return _asserts(cast(list[str], value))
+    written = _columns(value, function) if isinstance(value, dict) else _rows(value, function)
+    if not written.inputs:
+        raise Skip("no_tests", "the tests are empty")
+    if not written.called:
+        cases = [StdinCase(_text(i), _text(o)) for i, o in _pairs(written)]
+        return StdinTests(cases)
+    name = written.function or _only_function(starter)
+    if not name.isidentifier():
+        raise Skip("malformed_tests", f"`{name}` is no name of a function")
+    return CallTests(
+        _calls(written, _signature(name, (starter, *programs))),
+        function=name,
+        class_="Solution" if in_solution(starter, programs) else None,
+    )
+
+
+def in_solution(starter: str, programs: Sequence[str]) -> bool:
+    """Whether the function is a method of ``class Solution``: the starter says, else every reference."""
+    if _DEFINED.search(starter):
+        return bool(_SOLUTION.search(starter))
+    return bool(programs) and all(_SOLUTION.search(program) for program in programs)
+
+
+def _unwrapped(field: Any) -> Any:
+    """The value itself: unpacked, and taken out of what it is wrapped in."""
+    value = field
+    for _ in range(4):  # no set is known to wrap more often
+        if isinstance(value, str):
+            value = unpack(value, "tests")
+            continue
+        inner = [name for name in _WRAPPERS if isinstance(value, dict) and name in value]
+        if not inner:
+            break
+        value = cast(dict[str, Any], value)[inner[0]]
+    return value
+
+
+def _asserts(statements: list[str]) -> AssertTests:
+    if not all(statement.lstrip().startswith("assert") for statement in statements):
+        raise Skip("malformed_tests", "the tests are texts, but no assert statements")
+    return AssertTests(asserts=statements)
+
+
+def _columns(value: dict[str, Any], otherwise: str | None) -> _Written:
+    names = next((pair for pair in _COLUMNS if all(name in value for name in pair)), None)
+    if names is None:
+        raise Skip("malformed_tests", f"the tests have no inputs and outputs, but {', '.join(value)[:100]}")
+    inputs, outputs = value[names[0]], value[names[1]]
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise Skip("malformed_tests", f"`{names[0]}` and `{names[1]}` are not two lists")
+    given, expected = cast(list[Any], inputs), cast(list[Any], outputs)
+    if len(given) != len(expected):
+        raise Skip("malformed_tests", f"{len(given)} inputs, but {len(expected)} outputs")
+    function = _function(value) or otherwise
+    return _Written(given, expected, _is_called(value, function), function)
+
+
+def _rows(value: Any, otherwise: str | None) -> _Written:
+    rows = cast(list[Any], value) if isinstance(value, list) else None
+    if rows is None or not all(isinstance(row, dict) and "input" in row and "output" in row for row in rows):
+        raise Skip("malformed_tests", "the tests are no list of objects with `input` and `output`")
+    functions = [_function(row) or otherwise for row in rows]
+    called = [_is_called(row, function) for row, function in zip(rows, functions, strict=True)]
+    if len(set(called)) > 1:
+        raise Skip("mixed_tests", "some tests call a function, others read standard input")
+    named = sorted({function for function in functions if function})
+    if len(named) > 1:
+        raise Skip("mixed_tests", f"the tests call several functions: {', '.join(named)[:100]}")
+    inputs, outputs = [row["input"] for row in rows], [row["output"] for row in rows]
+    return _Written(inputs, outputs, any(called), named[0] if named else None)
+
+
+def _function(value: dict[str, Any]) -> str | None:
+    """The name of the function that is called; None where there is none."""
+    metadata = value.get("metadata")
+    if isinstance(metadata, str) and metadata.strip():
+        metadata = unpack(metadata, "metadata")
+    holders = [value, cast(dict[str, Any], metadata)] if isinstance(metadata, dict) else [value]
+    names = [holder.get(key) for holder in holders for key in ("fn_name", "func_name")]
+    return next((name for name in names if isinstance(name, str) and name.strip()), None)
+
+
+def _is_called(value: dict[str, Any], function: str | None) -> bool:
+    kind = value.get("type") or value.get("testtype")
+    if isinstance(kind, list):  # one for each test
+        kinds = cast(list[Any], kind)
+        if len({str(name) for name in kinds}) > 1:
+            raise Skip("mixed_tests", "some tests call a function, others read standard input")
+        kind = kinds[0] if kinds else None
+    if kind is None:
+        return function is not None
+    if not isinstance(kind, str) or kind not in _CALLED | _READ:
+        raise Skip("unknown_test_type", f"tests of the type {kind!r}")
+    return kind in _CALLED
+
+
+def _pairs(written: _Written) -> list[tuple[Any, Any]]:
+    return list(zip(written.inputs, written.outputs, strict=True))
+
+
+def _text(value: Any) -> str:
+    """Text as it is. A list is its lines."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        lines = [_line(line) for line in cast(list[Any], value)]
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise Skip("malformed_tests", f"a test of a program holds a {type(value).__name__}, not text")
+
+
+def _calls(written: _Written, signature: _Signature | None) -> list[CallCase]:
+    """The cases of a function. Whether answers stand in a list of one is decided for all of them together: a
+    function may well return lists of one element now and then."""
+    pairs = _pairs(written)
+    if any(isinstance(given, str) for given in written.inputs):
+        values = [(_lines(given), _answer(expected)) for given, expected in pairs]
+        if signature is None or not all(_is_listed(given, signature.takes) for given, _ in values):
+            return [CallCase(args=given, expected=expected) for given, expected in values]
+        pairs = [(given[0], expected) for given, expected in values]
+    if not all(isinstance(given, list) for given, _ in pairs):
+        raise Skip("malformed_tests", "an input of a called function is no list of arguments")
+    within = signature.returns if signature is not None else 0
+    wrapped = all(isinstance(e, list) and len(e) == 1 and _depth(e) > within for _, e in pairs)
+    return [CallCase(args=given, expected=expected[0] if wrapped else expected) for given, expected in pairs]
+
+
+def _is_listed(values: list[Any], takes: range) -> bool:
+    """Whether the only value on one line is the list of arguments, and cannot be the argument."""
+    only = values[0] if len(values) == 1 else None
+    return isinstance(only, list) and 1 not in takes and len(cast(list[Any], only)) in takes
+
+
+def _depth(value: Any) -> int:
+    """How many lists are around the innermost first element."""
+    if not isinstance(value, list):
+        return 0
+    items = cast(list[Any], value)
+    return 1 + (_depth(items[0]) if items else 0)
+
+
+def _lines(given: Any) -> list[Any]:
+    """Arguments that are written one a line."""
+    if not isinstance(given, str):
+        raise Skip("malformed_tests", "some inputs of a called function are text, others are not")
+    return [_value(line) for line in given.strip().split("\n") if line.strip()]
+
+
+def _answer(expected: Any) -> Any:
+    return _value(expected) if isinstance(expected, str) else expected
+
+
+def _value(text: str) -> Any:
+    try:
+        return unpack(text, "tests")
+    except Skip as skip:
+        raise Skip("malformed_tests", f"a value of a called function: {skip.detail}") from None
+
+
+def _only_function(starter: str) -> str:
+    names = [name for name in _DEFINED.findall(starter) if not name.startswith("__")]
+    if len(names) != 1:
+        raise Skip("no_function_name", "the tests call a function and do not say which")
+    return names[0]
+
+
+def _signature(function: str, sources: Sequence[str]) -> _Signature | None:
+    """The signature of a function in the first source that defines it; None if none does."""
+    for source in sources:
+        # A starter may end where the body is to begin.
+        for text in (source, textwrap.dedent(source).rstrip() + " pass"):
+            try:
+                tree = ast.parse(text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+            found = _signature_in(tree, function)
+            if found is not None:
+                return found
+            break
+    return None
+
+
+def _signature_in(tree: ast.Module, function: str) -> _Signature | None:
+    for owner in ast.walk(tree):
+        if not isinstance(owner, ast.Module | ast.ClassDef):
+            continue
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                spec = node.args
+                most = len(spec.posonlyargs) + len(spec.args) - isinstance(owner, ast.ClassDef)
+                takes = range(most - len(spec.defaults), 1 << 20 if spec.vararg else most + 1)
+                returns = ast.unparse(node.returns).lower().count("list") if node.returns else 0
+                return _Signature(takes, returns)
+    return None

@@ -1,0 +1,123 @@
+"""verl's layout of training rows, which many code datasets come in: a chat prompt and a ground truth.
+
+``reward_model.ground_truth`` is JSON in text. It holds tests as fields (see ``test_fields``), as PRIME,
+DeepCoder and ScaleBox write them, or code that runs after the program: ``functional`` (Code-R1, ArcherCodeR)
+or ``assert_case``, a list of statements (verl's own reward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from whetstone.data.sources.check_code import script_tests
+from whetstone.data.sources.packed import unpack
+from whetstone.data.sources.programs import references, shown_code
+from whetstone.data.sources.published import known
+from whetstone.data.sources.source import ColumnError, Row, Skip, Source
+from whetstone.data.sources.test_fields import read_tests
+from whetstone.problem import AssertTests, Problem, StdinTests, Tests
+
+COLUMNS = {
+    "prompt": "chat messages, a list of objects with `role` and `content`",
+    "reward_model": "an object whose `ground_truth` holds the tests, as JSON in text",
+}
+_LINKED = ("ListNode", "TreeNode", "list_node(", "tree_node(")
+
+
+def problem_of(
+    source: str, licence: str, row: Row, fallback: str, statement: Callable[[str], str]
+) -> Problem:
+    """The problem of a row; ``statement`` takes the instructions off what the user says in the prompt.
+
+    Raises Skip for a row that holds none, such as one of mathematics.
+    """
+    ability = str(row.get("ability") or "code").lower()
+    if "cod" not in ability and "program" not in ability:
+        raise Skip("not_code", f"a row of the ability {ability}")
+    asked = _user_words(row)
+    starter = shown_code(asked)
+    extra = _object(row, "extra_info") if row.get("extra_info") else {}
+    reference = extra.get("reference")
+    programs, left_out = references([reference] if reference else [])
+    truth = _object(row, "reward_model").get("ground_truth")
+    tests = _tests(truth, starter, [program.source for program in programs])
+    return Problem(
+        id=f"{source}/{fallback}",
+        statement=statement(asked),
+        tests=tests,
+        starter=starter if starter and not isinstance(tests, StdinTests) else None,
+        references=programs,
+        source=source,
+        meta=known(
+            licence=licence,
+            origin=extra.get("dataset") or row.get("data_source"),
+            original_id=extra.get("index", row.get("index")),
+            references_left_out=left_out,
+        ),
+    )
+
+
+def _user_words(row: Row) -> str:
+    """What the user says, the last time."""
+    prompt: Any = row.get("prompt")
+    if isinstance(prompt, str):
+        return prompt
+    messages = cast(list[Any], prompt) if isinstance(prompt, list) else []
+    said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    if not said or not isinstance(said[-1], str):
+        raise ColumnError("prompt", "missing" if prompt is None else f"a {type(prompt).__name__} without any")
+    return said[-1]
+
+
+def _object(row: Row, column: str) -> dict[str, Any]:
+    value = row.get(column)
+    if isinstance(value, str):
+        value = unpack(value, column)
+    if not isinstance(value, dict):
+        raise ColumnError(column, "missing" if column not in row else f"a {type(value).__name__}")
+    return value
+
+
+def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:
+    if truth is None:
+        raise Skip("no_tests", "there is no ground truth")
+    value = unpack(truth, "ground_truth") if isinstance(truth, str) else truth
+    if not isinstance(value, dict):
+        return read_tests(value, starter=starter, programs=programs)
+    truth_of = cast(dict[str, Any], value)
+    if isinstance(code := truth_of.get("functional"), str):
+        return _after_program(code, programs)
+    if isinstance(asserts := truth_of.get("assert_case"), list):
+        return read_tests(asserts)
+    if "pytest" in truth_of:
+        raise Skip("pytest_tests", "the tests are functions for pytest")
+    return read_tests(truth_of, starter=starter, programs=programs)
+
+
+def _after_program(code: str, programs: list[str]) -> Tests:
+    tests = script_tests(code)
+    if isinstance(tests, AssertTests) and any(word in code for word in _LINKED):
+        raise Skip(
+            "needs_linked_classes", "the test builds LeetCode's lists or trees and does not define them"
+        )
+    return tests
+
+
+def _convert(row: Row, fallback: str) -> Iterator[Problem]:
+    yield problem_of("verl", "", row, fallback, str)
+
+
+SOURCES = (
+    Source(
+        name="verl",
+        title="Local files in verl's layout (PRIME's, DeepCoder's and ScaleBox's ground truths too)",
+        hub_id=None,
+        revision=None,
+        files={"train": "train*", "test": "test*"},
+        columns=COLUMNS,
+        licence="not stated in the files",
+        convert=_convert,
+        example="whetstone data prepare verl=train.parquet --out sets/mine",
+    ),
+)

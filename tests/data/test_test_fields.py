@@ -1,0 +1,329 @@
+"""The forms that datasets write tests in: in whatever form, the same tests come out; no pickle is run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whetstone.data.sources.packed import unpack, unpickled_text
+from whetstone.data.sources.programs import is_python_2, references, shown_code
+from whetstone.data.sources.published import limits_of
+from whetstone.data.sources.source import Skip
+from whetstone.data.sources.test_fields import read_tests
+from whetstone.problem import AssertTests, CallCase, CallTests, Program, StdinCase, StdinTests
+
+text = st.text(max_size=12)
+protocols = st.integers(0, pickle.HIGHEST_PROTOCOL)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+cases = st.lists(st.tuples(text, text), min_size=1, max_size=4)
+calls = st.lists(st.tuples(st.lists(values, max_size=3), values), min_size=1, max_size=4)
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def skipped(field: Any, **more: Any) -> str:
+    with pytest.raises(Skip) as skip:
+        read_tests(field, **more)
+    return skip.value.reason
+
+
+@given(values, protocols)
+def test_a_value_is_read_out_of_every_text_that_holds_it(value: Any, protocol: int) -> None:
+    for written in (
+        json.dumps(value),
+        json.dumps(value, ensure_ascii=False),
+        f"\n{value!r}\n",
+        packed(pickle.dumps(json.dumps(value), protocol)),
+        packed(json.dumps(value).encode()),
+    ):
+        assert unpack(written, "tests") == value
+
+
+@given(st.text(max_size=300), protocols)
+def test_a_pickled_text_is_read_without_the_pickle_being_run(value: str, protocol: int) -> None:
+    assert unpickled_text(pickle.dumps(value, protocol)) == value
+
+
+class _Opens:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_of_anything_else_is_refused_and_never_run(tmp_path: Path) -> None:
+    target = tmp_path / "opened"
+    for data in ([1, 2], {"a": "b"}, ("x",), 7, None, b"bytes", _Opens(target)):
+        pickled = pickle.dumps(data)
+        with pytest.raises(ValueError, match="pickle"):
+            unpickled_text(pickled)
+        with pytest.raises(Skip) as skip:
+            unpack(packed(pickled), "tests")
+        assert skip.value.reason == "broken_tests"
+    assert not target.exists()
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_pickle_are_refused_in_one_way(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the class is what is promised
+        unpickled_text(data)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_cut_stream_is_no_value(cut: int) -> None:
+    whole = packed(pickle.dumps(json.dumps([{"input": "1", "output": "2"}] * 9)))
+    raw = base64.b64decode(whole)
+    for written in (base64.b64encode(raw[:-cut]).decode(), whole[:-cut]):
+        assert skipped(written) == "broken_tests"
+
+
+@given(cases)
+def test_every_form_of_standard_input_gives_the_same_tests(pairs: list[tuple[str, str]]) -> None:
+    inputs, outputs = [i for i, _ in pairs], [o for _, o in pairs]
+    rows = [{"input": i, "output": o} for i, o in pairs]
+    wanted = StdinTests([StdinCase(i, o) for i, o in pairs])
+    forms: list[Any] = [
+        {"inputs": inputs, "outputs": outputs},
+        {"input": inputs, "output": outputs, "fn_name": None, "type": "stdin_stdout"},
+        {"inputs": inputs, "outputs": outputs, "fn_name": "", "remote": False},
+        rows,
+        [row | {"type": "stdin_stdout"} for row in rows],
+        [row | {"testtype": "stdin", "metadata": {"func_name": None}} for row in rows],
+        [row | {"fn_name": None, "type": "stdin_stdout"} for row in rows],
+        {"language": "python", "test_cases": rows},
+        {"tests": json.dumps(rows)},
+    ]
+    for form in forms:
+        for field in (form, json.dumps(form), repr(form), packed(pickle.dumps(json.dumps(form)))):
+            assert read_tests(field) == wanted
+
+
+@given(calls)
+def test_every_form_of_a_called_function_gives_the_same_tests(pairs: list[tuple[list[Any], Any]]) -> None:
+    listed = [{"input": args, "output": [expected]} for args, expected in pairs]
+    wanted = CallTests([CallCase(expected, args) for args, expected in pairs], function="f")
+    forms: list[Any] = [
+        {"inputs": [r["input"] for r in listed], "outputs": [r["output"] for r in listed], "fn_name": "f"},
+        [row | {"type": "function_call", "fn_name": "f"} for row in listed],
+    ]
+    if all(args for args, _ in pairs):
+        lines = ["\n".join(json.dumps(value) for value in args) for args, _ in pairs]
+        answers = [json.dumps(expected) for _, expected in pairs]
+        forms.append({"inputs": lines, "outputs": answers, "fn_name": "f"})
+        forms.append(
+            [
+                {"input": i, "output": o, "testtype": "functional", "metadata": {"func_name": "f"}}
+                for i, o in zip(lines, answers, strict=True)
+            ]
+        )
+        assert (
+            read_tests([{"input": i, "output": o} for i, o in zip(lines, answers, strict=True)], function="f")
+            == wanted
+        )
+    for form in forms:
+        for field in (form, json.dumps(form), repr(form)):
+            assert read_tests(field) == wanted
+
+
+def test_lines_of_a_program_become_its_text() -> None:
+    tests = read_tests({"inputs": [["1", "2 3"], ["a\n", "b"], [4, 5.5], 7], "outputs": ["x", [], ["y"], 8]})
+    assert tests == StdinTests(
+        [
+            StdinCase("1\n2 3\n", "x"),
+            StdinCase("a\nb\n", ""),
+            StdinCase("4\n5.5\n", "y\n"),
+            StdinCase("7", "8"),
+        ]
+    )
+
+
+def test_answers_in_a_list_of_one_are_taken_out_for_all_cases_or_none() -> None:
+    def expected(outputs: list[Any], starter: str = "") -> list[Any]:
+        field = {"inputs": [[n] for n in range(len(outputs))], "outputs": outputs, "fn_name": "f"}
+        tests = read_tests(field, starter=starter)
+        assert isinstance(tests, CallTests)
+        return [case.expected for case in tests.cases]
+
+    assert expected([[1], [[2]]]) == [1, [2]]
+    assert expected([[1], [2, 3]]) == [[1], [2, 3]]
+    assert expected([1, [2]]) == [1, [2]]
+    assert expected([[1], [2]], "def f(n) -> List[int]:") == [[1], [2]]
+    assert expected([[[1]], [[2]]], "def f(n) -> List[int]:") == [[1], [2]]
+    assert expected([[[]], [[2]]], "class Solution:\n    def f(self, n) -> list[int]:\n        ") == [[], [2]]
+
+
+def test_one_line_is_the_argument_unless_the_function_takes_another_number() -> None:
+    field = {"inputs": ["[1, 2]"], "outputs": ["[3]"], "fn_name": "f"}
+
+    def only_case(*programs: str) -> CallCase:
+        tests = read_tests(field, programs=programs)
+        assert isinstance(tests, CallTests)
+        return tests.cases[0]
+
+    assert only_case() == CallCase([3], [[1, 2]])
+    assert only_case("def f(a): return a") == CallCase([3], [[1, 2]])
+    assert only_case("def f(*a): return a") == CallCase([3], [[1, 2]])
+    assert only_case("def f(a, b): return a") == CallCase(3, [1, 2])
+    assert only_case("def f(a, b, c): return a") == CallCase([3], [[1, 2]])
+
+
+def test_the_starter_names_the_function_and_its_class() -> None:
+    field = [{"input": "1", "output": "2", "testtype": "functional"}]
+    starter = "class Solution:\n    def __init__(self):\n    def twice(self, n: int) -> int:\n        "
+    tests = read_tests(field, starter=starter)
+    assert (tests.function, tests.class_) == ("twice", "Solution")  # type: ignore[union-attr]
+    plain = read_tests(field, starter="def twice(n):", programs=["class Solution:\n    pass"])
+    assert (plain.function, plain.class_) == ("twice", None)  # type: ignore[union-attr]
+    shown = read_tests(field, function="twice", programs=["class Solution:\n  def twice(self, n): pass"])
+    assert shown.class_ == "Solution"  # type: ignore[union-attr]
+    assert skipped(field) == "no_function_name"
+    assert skipped(field, starter="def a(n):\n\ndef b(n):") == "no_function_name"
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ("", "no_tests"),
+        ("  \n", "no_tests"),
+        (None, "no_tests"),
+        ([], "no_tests"),
+        ({}, "no_tests"),
+        ({"inputs": [], "outputs": []}, "no_tests"),
+        ({"test_cases": []}, "no_tests"),
+        ("{", "broken_tests"),
+        ("__import__('os')", "broken_tests"),
+        ("[" * 5000, "broken_tests"),
+        ("9" * 5000, "broken_tests"),
+        ({"inputs": ["1"], "outputs": []}, "malformed_tests"),
+        ({"inputs": "1", "outputs": "2"}, "malformed_tests"),
+        ({"input": ["1"]}, "malformed_tests"),
+        ([{"input": "1"}], "malformed_tests"),
+        ([1, 2], "malformed_tests"),
+        (7, "malformed_tests"),
+        (["print(1)"], "malformed_tests"),
+        ({"inputs": [{"a": 1}], "outputs": ["1"]}, "malformed_tests"),
+        ({"inputs": [True], "outputs": ["1"]}, "malformed_tests"),
+        ({"inputs": [[["1"]]], "outputs": ["1"]}, "malformed_tests"),
+        ({"inputs": [[1]], "outputs": [1], "fn_name": "a-b"}, "malformed_tests"),
+        ({"inputs": [1], "outputs": [1], "fn_name": "f"}, "malformed_tests"),
+        ({"inputs": ["1", [2]], "outputs": ["1", "2"], "fn_name": "f"}, "malformed_tests"),
+        ({"inputs": ["one"], "outputs": ["1"], "fn_name": "f"}, "malformed_tests"),
+        ([{"input": "", "output": "", "type": "checker"}], "unknown_test_type"),
+        ([{"input": "", "output": "", "type": {"a": 1}}], "unknown_test_type"),
+        ({"input": ["", ""], "output": ["", ""], "type": ["stdin", "functional"]}, "mixed_tests"),
+        (
+            [{"input": "1", "output": "1", "testtype": t} for t in ("stdin", "functional")],
+            "mixed_tests",
+        ),
+        (
+            [{"input": [1], "output": [1], "fn_name": n} for n in ("f", "g")],
+            "mixed_tests",
+        ),
+    ],
+)
+def test_what_holds_no_tests_is_skipped_with_its_reason(field: Any, reason: str) -> None:
+    assert skipped(field) == reason
+
+
+@given(
+    values
+    | st.binary(max_size=20)
+    | st.dictionaries(st.sampled_from(["inputs", "outputs", "tests", "type"]), values)
+)
+def test_any_value_gives_tests_or_a_reason(field: Any) -> None:
+    try:
+        tests = read_tests(field)
+    except Skip:
+        return
+    assert isinstance(tests, StdinTests | CallTests | AssertTests)
+
+
+def test_a_list_of_asserts_is_kept() -> None:
+    statements = ["assert f(1) == 2", "assert f(2) == 4"]
+    assert read_tests(statements) == AssertTests(asserts=statements)
+    assert read_tests(json.dumps(statements)) == AssertTests(asserts=statements)
+
+
+def test_programs_come_out_of_their_fences_in_the_language_that_these_say() -> None:
+    written = [
+        "```python\nprint(1)\n```",
+        "```cpp\nint main() {}\n```\n",
+        "print(2)",
+        "```brainfuck\n+\n```",
+        "",
+        None,
+    ]
+    programs, left_out = references(written)
+    assert programs == [
+        Program("python", "print(1)\n"),
+        Program("cpp17", "int main() {}\n"),
+        Program("python", "print(2)"),
+    ]
+    assert left_out == {"brainfuck": 1, "empty": 2}
+    assert references(["puts 1"], "ruby") == ([], {"ruby": 1})
+
+
+@pytest.mark.parametrize(
+    ("source", "old"),
+    [
+        ("print 1", True),
+        ("n = raw_input()\nprint(n)", True),
+        ("for i in xrange(3): print(i)", True),
+        ("print >> out, 1", True),
+        ("try:\n    pass\nexcept ValueError, e:\n    pass", True),
+        ("# Python 2\nprint(7 / 2)", True),
+        ("#!/usr/bin/env python2\nprint(1)", True),
+        ("print(1)", False),
+        ("print (1)", False),
+        ("# Python 3\nprint(1)", False),
+        ("try:\n    input = raw_input\nexcept NameError:\n    pass\nprint(input())", False),
+        ("def xrange(n): return range(n)\nfor i in xrange(3): print(i)", False),
+        ("raw_input = input\nprint(raw_input())", False),
+        ("print('raw_input')", False),
+        ("def f(long): return long", False),
+        ("x = (1, '<>')", False),
+        ("def broken(:", False),
+    ],
+)
+def test_programs_for_python_2_are_known(source: str, old: bool) -> None:
+    assert is_python_2(source) is old
+
+
+def test_the_code_that_a_statement_shows_is_its_starter() -> None:
+    shown = "Text.\n```\n1 2\n```\nUse this:\n```python\nclass Solution:\n    def f(self):\n        \n```\n"
+    assert shown_code(shown) == "class Solution:\n    def f(self):\n        \n"
+    assert shown_code("No code here.\n```\n3\n```") == ""
+
+
+@pytest.mark.parametrize(
+    ("time", "memory", "cpu_s", "memory_mb"),
+    [
+        ("2.0 seconds", "256.0 megabytes", 6.0, 1024.0),
+        ("10 seconds", "2 GB", 10.0, 2048.0),
+        ("9000 ms", "2097152 KB", 9.0, 2048.0),
+        (12, 4096, 12.0, 4096.0),
+        (7.5, "3221225472 bytes", 7.5, 3072.0),
+        (None, None, 6.0, 1024.0),
+        ("long", {"seconds": 1}, 6.0, 1024.0),
+    ],
+)
+def test_limits_are_read_in_the_units_that_sites_write(
+    time: Any, memory: Any, cpu_s: float, memory_mb: float
+) -> None:
+    limits = limits_of(time, memory)
+    assert (limits.cpu_s, limits.memory_mb) == (cpu_s, memory_mb)
