@@ -1,0 +1,184 @@
+"""The tests of a problem as pairs of what goes in and what has to come out, whatever their kind.
+
+Formatting does not count: white space in texts, ``1.0`` against ``1``, tuples against lists, the name
+of the function, ``assert f(x)`` against ``assert f(x) == True``. So the same tests are the same in a set that
+calls a function and in one that asserts what it returns.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.data.similarity.words import hash64
+from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
+
+_DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
+_ENOUGH_CASES, _ENOUGH_TEXT = 5, 64
+
+
+class CaseHash(Struct, frozen=True):
+    """Hashes of a case's input, and of its input together with its output; ``size`` in characters."""
+
+    input: int
+    whole: int
+    size: int
+
+
+class CaseSet(Struct, frozen=True):
+    """What identifies the tests of a problem.
+
+    ``fingerprint`` is equal exactly for equal tests, in any order (None where they are so few and short
+    that two different problems may share them: less than five cases and less than 64 characters).
+    ``cases`` are those that can be told apart; test code that computes has none. ``count`` is how many tests
+    there are. ``name`` is the function or class that is called, empty for programs.
+    """
+
+    fingerprint: int | None
+    cases: tuple[CaseHash, ...]
+    count: int
+    name: str
+
+
+def read_tests(problem: Problem) -> CaseSet:
+    """Reduce the tests of a problem."""
+    tests = problem.tests
+    extra = "" if problem.checker is None else _json(problem.checker)
+    if isinstance(tests, AssertTests):
+        return _asserted(tests)
+    if isinstance(tests, CallTests):
+        name = tests.function or tests.class_ or ""
+        pairs = [(_arguments(c.operations, c.args, c.kwargs), _value(c.expected)) for c in tests.cases]
+        return _print(pairs, case_count(problem), name, extra)
+    if isinstance(tests, InteractiveTests):
+        pairs = [(_text(case.input), _text(case.answer)) for case in tests.cases]
+        return _print(pairs, case_count(problem), "", _json(tests.interactor))
+    return _print(_texts(tests), case_count(problem), "", extra)
+
+
+def _texts(tests: StdinTests) -> list[tuple[str, str]]:
+    return [(_text(case.input), _text(case.output)) for case in tests.cases]
+
+
+def _print(pairs: list[tuple[str, str]], count: int, name: str, extra: str = "") -> CaseSet:
+    cases = tuple(CaseHash(hash64(i), hash64(f"{i}\0{o}"), len(i) + len(o)) for i, o in pairs)
+    fingerprint = None
+    if len(cases) >= _ENOUGH_CASES or sum(case.size for case in cases) >= _ENOUGH_TEXT:
+        fingerprint = hash64(f"{sorted({case.whole for case in cases})} {extra}")
+    return CaseSet(fingerprint, cases, count, name)
+
+
+def _asserted(tests: AssertTests) -> CaseSet:
+    """Cases where every assert compares a call with a literal; else the whole test code in normal form."""
+    code = tests.check or tests.unittest or "\n".join(tests.asserts or [])
+    tree = _parse(code)
+    asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)] if tree else []
+    pairs = [pair for pair in map(_asserted_case, asserts) if pair is not None]
+    name = tests.entry_point or next((n for node in asserts if (n := _called(node)) is not None), "")
+    count = max(len(asserts), len(tests.asserts or []), 1)
+    found = _print(pairs, count, name)
+    if pairs and len(pairs) == len(asserts) and not tests.unittest:
+        return found
+    normal = " ".join((ast.unparse(tree) if tree else code).split())
+    whole = hash64(normal) if len(normal) >= _ENOUGH_TEXT else None
+    return CaseSet(whole, found.cases, count, name)
+
+
+def _asserted_case(node: ast.Assert) -> tuple[str, str] | None:
+    """Arguments and expected value of ``assert f(…) == literal``, ``assert f(…)`` or ``assert not f(…)``."""
+    test, expected = node.test, True
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, expected = test.operand, False
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.Is):
+        try:
+            expected = ast.literal_eval(test.comparators[0])
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return None
+        test = test.left
+    if not isinstance(test, ast.Call):
+        return None
+    try:
+        values = [ast.literal_eval(argument) for argument in test.args]
+        named = {k.arg or "": ast.literal_eval(k.value) for k in test.keywords}
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return _arguments(None, values, named), _value(expected)
+
+
+def _called(node: ast.Assert) -> str | None:
+    calls = (n.func for n in ast.walk(node.test) if isinstance(n, ast.Call))
+    return next((f.id for f in calls if isinstance(f, ast.Name)), None)
+
+
+def _arguments(operations: list[str] | None, args: list[Any], kwargs: dict[str, Any]) -> str:
+    # Named arguments count by their values: sets that name them keep the order of the parameters.
+    values = _value([*args, *kwargs.values()])
+    return values if operations is None else f"{operations} {values}"
+
+
+def _text(text: str) -> str:
+    return " ".join(_token(token) for token in text.split())
+
+
+def _token(token: str) -> str:
+    found = _DECIMAL.fullmatch(token)
+    return (f"{found[1]}.{found[2]}" if found[2] else found[1]) if found else token
+
+
+def _value(value: Any) -> str:
+    """A value in one spelling: JSON, with tuples as lists, sets sorted, and 3.0 as 3."""
+    try:
+        return _json(_plain(value))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return repr(value)  # what JSON cannot hold stays as Python writes it
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, set | frozenset):
+        return ["set", *sorted(map(_value, cast("set[Any]", value)))]
+    if isinstance(value, dict):
+        pairs = {str(_plain(k)): _plain(v) for k, v in cast("dict[Any, Any]", value).items()}
+        return dict(sorted(pairs.items()))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _parse(code: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def shared_cases(a: CaseSet, b: CaseSet) -> tuple[int, int]:
+    """How many cases both have, and how many have one input but different outputs."""
+    mine = {case.input: case.whole for case in a.cases}
+    same = other = 0
+    for case in _distinct(b.cases):
+        if case.input in mine:
+            same += mine[case.input] == case.whole
+            other += mine[case.input] != case.whole
+    return same, other
+
+
+def _distinct(cases: tuple[CaseHash, ...]) -> Iterator[CaseHash]:
+    seen: set[int] = set()
+    for case in cases:
+        if case.input not in seen:
+            seen.add(case.input)
+            yield case

@@ -1,0 +1,89 @@
+"""A statement as words, so that formatting does not tell two copies of a text apart.
+
+Markup of the public sets (LaTeX, HTML, Markdown, the headings of APPS), letter case, typographic
+signs and white space are taken away. Numbers and operators stay: they tell problems apart.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from hashlib import blake2b
+
+from msgspec import Struct
+
+SHINGLE = 3
+"""Words in a shingle. Three keep the order of words and still overlap in statements of one sentence."""
+
+_SIGNS = str.maketrans({
+    "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "≠": "!=", "×": "*", "⋅": "*", "·": "*", "−": "-", "–": "-",
+    "—": "-", "“": '"', "”": '"', "‘": "'", "’": "'", "$": "", "`": "", "\u200b": "", "\ufeff": "",
+})  # fmt: skip
+_LATEX = {
+    "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=", "ne": "!=",
+    "neq": "!=", "times": "*", "cdot": "*", "ldots": "...", "dots": "...", "cdots": "...", "lt": "<",
+    "gt": ">", "left": "", "right": "", "text": "", "texttt": "", "textbf": "", "textit": "", "mathrm": "",
+    "operatorname": "", "quad": " ", "bf": "", "it": "",
+}  # fmt: skip
+_LATEX_COMMAND = re.compile(r"\\([A-Za-z]+)")
+_LATEX_SPACE = re.compile(r"\\[,;:! ]")
+_BRACED = re.compile(r"([_^])\{(\w+)\}")
+_TAG = re.compile(
+    r"</?(?:a|b|br|code|div|em|h\d|hr|i|img|li|ol|p|pre|span|strong|sub|sup|table|tbody|td|th|tr|tt|ul|var)"
+    r"(?:\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"([-=*#_~])\1{2,}")
+_HEADING = re.compile(r"^[ \t]*#{1,6}[ \t]", re.MULTILINE)
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_TOKEN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[-+*/%<>=!&|^~]+")
+
+
+class Words(Struct, frozen=True):
+    """A statement reduced to what it says.
+
+    ``exact`` is a hash of its characters without markup, case and white space; ``tokens`` its words,
+    numbers and operators in order; ``bag`` a hash of the set of them, numbers counted each time.
+    """
+
+    exact: int
+    tokens: tuple[str, ...]
+    bag: int
+
+
+def read_words(statement: str) -> Words:
+    """Reduce a statement; see the module's text for what is taken away."""
+    plain = plain_text(statement)
+    tokens = tuple(_TOKEN.findall(plain))
+    counted = sorted({t for t in tokens if not t[0].isdigit()}) + sorted(t for t in tokens if t[0].isdigit())
+    return Words(hash64("".join(plain.split())), tokens, hash64(" ".join(counted)))
+
+
+def plain_text(statement: str) -> str:
+    """The text without markup, in folded case."""
+    text = html.unescape(unicodedata.normalize("NFKC", statement)).translate(_SIGNS)
+    text = _LATEX_SPACE.sub(" ", _TAG.sub(" ", text))
+    text = _LATEX_COMMAND.sub(lambda found: _LATEX.get(found[1], found[0]), text)
+    text = _BRACED.sub(r"\1\2", text)
+    text = _HEADING.sub("", _BOLD.sub(r"\1", _RULE.sub(" ", text)))
+    return text.casefold()
+
+
+def shingles(tokens: tuple[str, ...], size: int = SHINGLE) -> set[int]:
+    """Hashes of all runs of ``size`` words; of the whole text where it has fewer."""
+    if not tokens:
+        return set()
+    last = max(len(tokens) - size, 0)
+    return {hash64(" ".join(tokens[at : at + size])) for at in range(last + 1)}
+
+
+def jaccard(a: set[int], b: set[int]) -> float:
+    """Shared elements of all elements, in [0, 1]; 0 for two empty sets."""
+    shared = len(a & b)
+    return shared / (len(a) + len(b) - shared) if shared else 0.0
+
+
+def hash64(text: str) -> int:
+    """64 bits of the text, the same in every process (``hash`` is not)."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
