@@ -47,12 +47,16 @@ Rule = Literal["same_statement", "same_tests", "near_duplicate", "similar_statem
 
 
 class Match(Struct, frozen=True):
-    """Problem ``id`` is the same as ``kept``, which stays (or, for ``similar_statement``, only reads alike)."""
+    """Problem ``id`` is the same as ``kept``, which stays (or, for ``similar_statement``, only reads alike).
+
+    ``similarity`` is that of their statements, estimated for ``similar_statement``; None where only the tests
+    were compared.
+    """
 
     id: str
     kept: str
     rule: Rule
-    similarity: float
+    similarity: float | None
     source: str
 
 
@@ -79,19 +83,8 @@ def find_duplicates(read: Callable[[], Iterable[Problem]], near: float = NEAR) -
     entries, signatures = _read(read())
     ranked = sorted(range(len(entries)), key=lambda position: entries[position].order)
     leaders = _equal(entries, ranked)
-    candidates = _candidates(entries, signatures, ranked, near)
-    wanted = {entries[position].id for pair in candidates for position in pair}
-    texts = {
-        problem.id: array("Q", shingles(read_words(problem.statement).tokens))
-        for problem in (read() if wanted else ())
-        if problem.id in wanted
-    }
-    alike: dict[int, list[tuple[float, int]]] = {}
-    for better, worse in sorted(candidates):
-        likeness = jaccard(set(texts[entries[better].id]), set(texts[entries[worse].id]))
-        if likeness >= near:
-            alike.setdefault(worse, []).append((likeness, better))
-    return _resolve(entries, ranked, leaders, alike)
+    candidates, alike = _candidates(entries, signatures, ranked, near)
+    return _resolve(entries, ranked, leaders, _confirmed(entries, candidates, read, near), alike)
 
 
 def drop_duplicates(matches: Iterable[Match]) -> Callable[[Iterator[Problem]], Iterator[Problem | Decision]]:
@@ -111,10 +104,14 @@ def drop_duplicates(matches: Iterable[Match]) -> Callable[[Iterator[Problem]], I
 
 def _decision(match: Match) -> Decision:
     if match.rule == "similar_statement":
-        detail = f"reads like {match.kept} ({match.similarity:.2f}), but their tests share no case"
+        detail = (
+            f"reads like {match.kept} (about {match.similarity:.2f}), but nothing else says it is the same"
+        )
         return Decision(match.id, STEP, "mark", match.rule, detail, match.source)
-    what = {"same_statement": "same statement as", "same_tests": "same tests as"}.get(match.rule, "near")
-    detail = f"{what} {match.kept}, which is kept; similarity of the statements {match.similarity:.2f}"
+    what = {"same_statement": "the statement of", "same_tests": "the tests of"}.get(match.rule, "near")
+    detail = f"{what} {match.kept}, which is kept"
+    if match.similarity is not None:
+        detail += f"; similarity of the statements {match.similarity:.2f}"
     return Decision(match.id, STEP, "drop", match.rule, detail, match.source)
 
 
@@ -136,7 +133,9 @@ def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
                     problem.id,
                 ),
                 statement=words.exact if len(words.tokens) >= MIN_WORDS else None,
-                tests=CaseSet(tests.fingerprint, tests.cases[:_KEPT_CASES], tests.count, ""),
+                tests=CaseSet(
+                    tests.fingerprint, tests.inputs[:_KEPT_CASES], tests.wholes[:_KEPT_CASES], tests.count, ""
+                ),
                 bag=words.bag,
                 several_answers=problem.checker is not None,
             )
@@ -167,35 +166,72 @@ def _equal(entries: list[_Entry], ranked: list[int]) -> dict[int, tuple[int, Rul
 
 def _candidates(
     entries: list[_Entry], signatures: list[array[int]], ranked: list[int], near: float
-) -> set[tuple[int, int]]:
-    """Pairs (better, worse) that may be near: alike by their signatures.
+) -> tuple[set[tuple[int, int]], dict[int, tuple[float, int]]]:
+    """Pairs (better, worse) with evidence whose statements may be near, by their signatures; and for problems
+    that only read like a better one, the estimated similarity and that one.
 
-    In a bucket, those with common evidence are compared, and every problem with the first few: a template
+    In a bucket, those with common evidence are compared, and every problem with the best: a template
     with thousands of variants costs no thousands of millions of comparisons.
     """
     place = {position: rank for rank, position in enumerate(ranked)}
     pairs: set[tuple[int, int]] = set()
-    refused: set[tuple[int, int]] = set()
+    alike: dict[int, tuple[float, int]] = {}
+    common = _common(entries)
     for bucket in buckets(signatures, near):
-        members = sorted(bucket, key=place.__getitem__)
-        for pair in _within(entries, members):
-            if pair in pairs or pair in refused:
-                continue
+        for pair in _within(entries, sorted(bucket, key=place.__getitem__), common):
             better, worse = pair
-            close = estimate(signatures[better], signatures[worse]) >= near - _MARGIN
-            (pairs if close else refused).add(pair)
-    return pairs
+            if pair in pairs:
+                continue
+            likeness = estimate(signatures[better], signatures[worse])
+            if likeness >= near - _MARGIN and _evidence(entries[better], entries[worse]):
+                pairs.add(pair)
+            elif likeness >= near:
+                alike[worse] = max(alike.get(worse, (0.0, better)), (likeness, better))
+    return pairs, alike
 
 
-def _within(entries: list[_Entry], members: list[int]) -> Iterator[tuple[int, int]]:
+def _confirmed(
+    entries: list[_Entry], pairs: set[tuple[int, int]], read: Callable[[], Iterable[Problem]], near: float
+) -> dict[int, list[tuple[float, int]]]:
+    """For each problem that is near better ones, their exact similarities and them."""
+    wanted = {entries[position].id for pair in pairs for position in pair}
+    texts = {
+        problem.id: array("Q", shingles(read_words(problem.statement).tokens))
+        for problem in (read() if wanted else ())
+        if problem.id in wanted
+    }
+    confirmed: dict[int, list[tuple[float, int]]] = {}
+    for better, worse in sorted(pairs):
+        likeness = jaccard(set(texts[entries[better].id]), set(texts[entries[worse].id]))
+        if likeness >= near:
+            confirmed.setdefault(worse, []).append((likeness, better))
+    return confirmed
+
+
+def _common(entries: list[_Entry]) -> set[int]:
+    """What at least two problems have as evidence: hashes of a test case, or of the words of a statement."""
+    common: set[int] = set()
+    for part in range(16):  # a sixteenth of the hashes at a time: most of them are of one problem
+        seen: set[int] = set()
+        for entry in entries:
+            for key in _evidence_keys(entry):
+                if key % 16 == part:
+                    (common if key in seen else seen).add(key)
+    return common
+
+
+def _evidence_keys(entry: _Entry) -> set[int]:
+    return {entry.bag, *entry.tests.wholes}
+
+
+def _within(entries: list[_Entry], members: list[int], common: set[int]) -> Iterator[tuple[int, int]]:
     groups: dict[int, list[int]] = {}
     for number, position in enumerate(members):
-        entry = entries[position]
         if number:
             yield members[0], position
-        for key in {entry.bag, *(case.whole for case in entry.tests.cases)}:
+        for key in _evidence_keys(entries[position]) & common:
             group = groups.setdefault(key, [])
-            for other in group[:_COMPARED]:
+            for other in group:
                 yield other, position
             if len(group) < _COMPARED:
                 group.append(position)
@@ -205,29 +241,29 @@ def _resolve(
     entries: list[_Entry],
     ranked: list[int],
     leaders: dict[int, tuple[int, Rule]],
-    alike: dict[int, list[tuple[float, int]]],
+    confirmed: dict[int, list[tuple[float, int]]],
+    alike: dict[int, tuple[float, int]],
 ) -> list[Match]:
     """From the best problem down: what equals or is near one that stays goes."""
-    kept: dict[int, int] = {}
+    stays: dict[int, int] = {}
     matches: list[Match] = []
     for position in ranked:
-        kept[position] = position
         entry = entries[position]
+        near = {b: likeness for likeness, b in confirmed.get(position, ()) if stays[b] == b}
+        target, rule, likeness = position, None, None
         if position in leaders:
             leader, rule = leaders[position]
-            kept[position] = kept[leader]
-            likeness = dict((other, s) for s, other in alike.get(position, ())).get(leader)
-            similarity = 1.0 if rule == "same_statement" else likeness or 0.0
-            matches.append(Match(entry.id, entries[kept[leader]].id, rule, similarity, entry.source))
-            continue
-        likely = sorted((-s, better) for s, better in alike.get(position, ()) if kept[better] == better)
-        same = [(s, b) for s, b in likely if _evidence(entry, entries[b])]
-        for rule, found in (("near_duplicate", same), ("similar_statement", likely)):
-            if found:
-                similarity, better = found[0]
-                kept[position] = better if same else position
-                matches.append(Match(entry.id, entries[better].id, rule, -similarity, entry.source))
-                break
+            target = stays[leader]
+            likeness = 1.0 if rule == "same_statement" else near.get(target)
+        elif near:
+            target, likeness = min(near.items(), key=lambda item: (-item[1], entries[item[0]].order))
+            rule = "near_duplicate"
+        stays[position] = target
+        if rule is None and position in alike:
+            likeness, target = alike[position]
+            rule = "similar_statement"
+        if rule is not None:
+            matches.append(Match(entry.id, entries[target].id, rule, likeness, entry.source))
     return matches
 
 

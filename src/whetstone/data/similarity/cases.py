@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from array import array
 from typing import Any, cast
 
 import msgspec
@@ -23,27 +23,25 @@ _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 _ENOUGH_CASES, _ENOUGH_TEXT = 5, 64
 
 
-class CaseHash(Struct, frozen=True):
-    """Hashes of a case's input, and of its input together with its output; ``size`` in characters."""
-
-    input: int
-    whole: int
-    size: int
-
-
 class CaseSet(Struct, frozen=True):
     """What identifies the tests of a problem.
 
     ``fingerprint`` is equal exactly for equal tests, in any order (None where they are so few and short
     that two different problems may share them: less than five cases and less than 64 characters).
-    ``cases`` are those that can be told apart; test code that computes has none. ``count`` is how many tests
-    there are. ``name`` is the function or class that is called, empty for programs.
+    ``inputs`` and ``wholes`` are hashes, side by side, of the cases' inputs, and of their inputs with their
+    outputs; test code that computes has none. ``count`` is how many tests there are. ``name`` is the
+    function or class that is called, empty for programs.
     """
 
     fingerprint: int | None
-    cases: tuple[CaseHash, ...]
+    inputs: array[int]
+    wholes: array[int]
     count: int
     name: str
+
+    def first(self, cases: int) -> CaseSet:
+        """The same with at most so many cases."""
+        return CaseSet(self.fingerprint, self.inputs[:cases], self.wholes[:cases], self.count, self.name)
 
 
 def read_tests(problem: Problem) -> CaseSet:
@@ -67,11 +65,12 @@ def _texts(tests: StdinTests) -> list[tuple[str, str]]:
 
 
 def _print(pairs: list[tuple[str, str]], count: int, name: str, extra: str = "") -> CaseSet:
-    cases = tuple(CaseHash(hash64(i), hash64(f"{i}\0{o}"), len(i) + len(o)) for i, o in pairs)
+    inputs = array("Q", (hash64(given) for given, _ in pairs))
+    wholes = array("Q", (hash64(f"{given}\0{expected}") for given, expected in pairs))
     fingerprint = None
-    if len(cases) >= _ENOUGH_CASES or sum(case.size for case in cases) >= _ENOUGH_TEXT:
-        fingerprint = hash64(f"{sorted({case.whole for case in cases})} {extra}")
-    return CaseSet(fingerprint, cases, count, name)
+    if len(pairs) >= _ENOUGH_CASES or sum(len(i) + len(o) for i, o in pairs) >= _ENOUGH_TEXT:
+        fingerprint = hash64(f"{sorted(set(wholes))} {extra}")
+    return CaseSet(fingerprint, inputs, wholes, count, name)
 
 
 def _asserted(tests: AssertTests) -> CaseSet:
@@ -87,7 +86,7 @@ def _asserted(tests: AssertTests) -> CaseSet:
         return found
     normal = " ".join((ast.unparse(tree) if tree else code).split())
     whole = hash64(normal) if len(normal) >= _ENOUGH_TEXT else None
-    return CaseSet(whole, found.cases, count, name)
+    return CaseSet(whole, found.inputs, found.wholes, count, name)
 
 
 def _asserted_case(node: ast.Assert) -> tuple[str, str] | None:
@@ -167,18 +166,7 @@ def _parse(code: str) -> ast.Module | None:
 
 def shared_cases(a: CaseSet, b: CaseSet) -> tuple[int, int]:
     """How many cases both have, and how many have one input but different outputs."""
-    mine = {case.input: case.whole for case in a.cases}
-    same = other = 0
-    for case in _distinct(b.cases):
-        if case.input in mine:
-            same += mine[case.input] == case.whole
-            other += mine[case.input] != case.whole
-    return same, other
-
-
-def _distinct(cases: tuple[CaseHash, ...]) -> Iterator[CaseHash]:
-    seen: set[int] = set()
-    for case in cases:
-        if case.input not in seen:
-            seen.add(case.input)
-            yield case
+    mine, theirs = dict(zip(a.inputs, a.wholes, strict=True)), dict(zip(b.inputs, b.wholes, strict=True))
+    common = mine.keys() & theirs.keys()
+    same = sum(mine[given] == theirs[given] for given in common)
+    return same, len(common) - same

@@ -40,8 +40,8 @@ def buckets(signatures: Sequence[array[int]], near: float) -> Iterator[list[int]
     """Groups of positions whose sets may be alike: those that share a band of their signatures.
 
     Two sets of similarity s meet in one of 64 / r bands of r values with probability
-    1 - (1 - s^r)^(64 / r): at least 0.999 for s = ``near``, which decides r. Pairs may meet several times, and
-    one band at a time is held in memory.
+    1 - (1 - s^r)^(64 / r): at least 0.999 for s = ``near``, which decides r. Pairs may meet several
+    times; one band at a time is held in memory.
     """
     rows = 4 if near >= 0.78 else 2 if near >= 0.46 else 1
     for start in range(0, SIZE, rows):

@@ -10,7 +10,6 @@ from msgspec import Struct
 from whetstone.data.similarity.words import hash64
 
 
-
 class ProgramPrint(Struct, frozen=True):
     """A hash of the normal form, and its size in syntax nodes: a small program proves nothing by itself."""
 
