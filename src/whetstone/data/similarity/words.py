@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -37,6 +38,9 @@ _TAG = re.compile(
 _RULE = re.compile(r"([-=*#_~])\1{2,}")
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t]", re.MULTILINE)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_CODE_LINE = re.compile(
+    r"assert\s|(?:async\s+)?def\s+\w+\s*\(|class\s+\w+\s*[(:]|from\s+[\w.]+\s+import\s|import\s+[\w.]+(?:\s+as|$)|```|@\w"
+)
 _TOKEN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[-+*/%<>=!&|^~]+")
 
 
@@ -60,6 +64,22 @@ def read_words(statement: str) -> Words:
     return Words(hash64("".join(plain.split())), tokens, hash64(" ".join(counted)))
 
 
+def prose(statement: str) -> str:
+    """The statement without lines of code: definitions, imports, asserts, doctests and what they print."""
+    kept: list[str] = []
+    printed = False
+    for line in statement.replace('"""', "\n").replace("'''", "\n").splitlines():
+        text = line.strip()
+        if text.startswith((">>>", "...")):
+            printed = True
+        elif _CODE_LINE.match(text) or (printed and text):
+            continue
+        else:
+            printed = False
+            kept.append(line)
+    return "\n".join(kept)
+
+
 def plain_text(statement: str) -> str:
     """The text without markup, in folded case."""
     text = html.unescape(unicodedata.normalize("NFKC", statement)).translate(_SIGNS)
@@ -78,7 +98,7 @@ def shingles(tokens: tuple[str, ...], size: int = SHINGLE) -> set[int]:
     return {hash64(" ".join(tokens[at : at + size])) for at in range(last + 1)}
 
 
-def jaccard(a: set[int], b: set[int]) -> float:
+def jaccard(a: AbstractSet[int], b: AbstractSet[int]) -> float:
     """Shared elements of all elements, in [0, 1]; 0 for two empty sets."""
     shared = len(a & b)
     return shared / (len(a) + len(b) - shared) if shared else 0.0
