@@ -147,9 +147,9 @@ def _matches(
         ids = (problem.id, problem.source, other.benchmark, other.id)
         return Match(*ids, rule, measure, threshold, detail)
 
-    if item.statement in index.statements and item.statement is not None:
+    if item.statement is not None and item.statement in index.statements:
         yield match(index.statements[item.statement], "same_statement", 1.0, 1.0, "all of it")
-    if item.tests.fingerprint in index.fingerprints and item.tests.fingerprint is not None:
+    if item.tests.fingerprint is not None and item.tests.fingerprint in index.fingerprints:
         yield match(index.fingerprints[item.tests.fingerprint], "same_tests", 1.0, 1.0, "all of them")
     for other, count in index.by_cases(set(item.tests.wholes)):
         bound = _case_bound(item, other, count)
