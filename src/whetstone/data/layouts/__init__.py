@@ -1,0 +1,1 @@
+"""Problems in the columns that other trainers read."""
