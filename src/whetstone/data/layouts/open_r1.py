@@ -1,8 +1,8 @@
 """open-r1: rows for its ``code_reward``, in the columns of open-r1/verifiable-coding-problems-python.
 
-Read in open-r1 0056faa: a Python program reads each case's ``input`` and its output is held against ``output``
-line by line. Missing and extra lines are not seen there. Functions are never called, so only stdin tests are
-carried. ``prompt`` is text, the default of its ``dataset_prompt_column``.
+Read in open-r1 0056faa: a Python program reads each case's ``input``, and its output is held against
+``output`` line by line. Missing and extra lines are not seen there. Functions are never called, so only
+stdin tests are carried. ``prompt`` is text, the default of its ``dataset_prompt_column``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PrimeIntellect: rows as in verifiable-coding-problems and in the coding tasks of SYNTHETIC-1.
 
-``verification_info`` is text: JSON of ``language`` and ``test_cases``. A case of type ``stdin_stdout`` has texts; one
-of type ``function_call`` has a list of arguments and the answer in a list of one, and its ``fn_name``. Read in
-genesys 5caa8c5 and in ScaleBox 4bcfefd.
+``verification_info`` is text: JSON of ``language`` and ``test_cases``. A case of type ``stdin_stdout`` has
+texts; one of type ``function_call`` has a list of arguments, the answer in a list of one, and its
+``fn_name``. Read in ScaleBox 4bcfefd, whose recipe trains on these rows.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ VERL = Layout(
     title="verl's RLHFDataset, scored by its prime_code",
     schema=_SCHEMA,
     row=_row,
-    carries="Python problems with stdin tests compared as text, and calls of functions with positional arguments",
+    carries="Python problems: stdin tests compared as text, and calls with positional arguments",
     way_out="write them with --layout verl-whole and a reward function that asks whetstone's judge",
 )
 

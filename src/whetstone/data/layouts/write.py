@@ -67,8 +67,8 @@ def _require_all(source: str, layout: Layout) -> None:
     if refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in refused.most_common())
         raise UserError(
-            f"{source}: the layout {layout.name} cannot carry {sum(refused.values())} problems ({reasons}); it "
-            f"carries {layout.carries}. Leave them out with --skip, or {layout.way_out}"
+            f"{source}: the layout {layout.name} cannot carry {sum(refused.values())} problems ({reasons}); "
+            f"it carries {layout.carries}. Leave them out with --skip, or {layout.way_out}"
         )
 
 

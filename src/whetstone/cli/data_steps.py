@@ -1,0 +1,292 @@
+"""``whetstone data dedupe``, ``decontaminate`` and ``select``: a set in, a set and decisions out."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from whetstone.cli.data_show import SET_HELP
+from whetstone.data.benchmark_index import BenchmarkIndex
+from whetstone.data.case_choice import CASE_RULES
+from whetstone.data.contamination import Contamination, Thresholds, drop_contaminated, find_contamination
+from whetstone.data.dataset import open_problems, transform
+from whetstone.data.decisions import Decision
+from whetstone.data.duplicates import NEAR, drop_duplicates, find_duplicates
+from whetstone.data.select import KINDS, ORDERS, Selection, select
+from whetstone.errors import UserError
+from whetstone.problem import Problem
+
+Step = Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
+
+_DECONTAMINATE = """\
+examples:
+  whetstone data decontaminate sets/all --out sets/clean \\
+      --against humaneval=HumanEval.jsonl.gz,mbpp=sanitized-mbpp.json
+  whetstone data decontaminate sets/all --out sets/clean --against mine=held-out.parquet --ngram 13
+
+rules: same statement; same tests; same solution; shared runs of words (--ngram, --overlap); similar statement
+(--similar). Runs of words that many statements have, such as "write a function that takes a list of", do not
+count. What came near a threshold is listed, so that it can be judged by eye.
+"""
+_SELECT = """\
+examples:
+  whetstone data select sets/clean --out sets/rl --min-tests 5 --max-tests 15         (DeepCoder's caps)
+  whetstone data select sets/clean --out sets/rl --max-tests 8 --tests shortest       (Code-R1's)
+  whetstone data select sets/rated --out sets/stage-1 --pass-rate 0.5..0.9 --order difficulty
+"""
+
+
+def add_actions(actions: Any) -> None:
+    """Declare the actions."""
+    _dedupe(actions)
+    _decontaminate(actions)
+    _select(actions)
+
+
+def _dedupe(actions: Any) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "dedupe",
+        help="drop problems that are the same problem, across sources",
+        description="Drop problems with the same statement, with the same tests, or with near statements "
+        "(and a common test case, or the same words) as one that stays: the one with more tests, then with "
+        "a checker, with references, of the earlier source, with the smaller id. Statements that are alike "
+        "and mean something else, such as templates with other numbers, are marked and stay.",
+    )
+    _set_and_out(parser)
+    parser.add_argument(
+        "--near",
+        type=float,
+        default=NEAR,
+        metavar="SHARE",
+        help=f"Jaccard similarity of 3-word shingles from which statements are near (default: {NEAR})",
+    )
+
+
+def _decontaminate(actions: Any) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "decontaminate",
+        help="drop problems that a benchmark holds too",
+        description="Drop problems that occur in the benchmarks that you will measure on, and say in which, "
+        "by which rule and how much.",
+        epilog=_DECONTAMINATE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _set_and_out(parser)
+    parser.add_argument(
+        "--against",
+        required=True,
+        metavar="NAME[=PATH],…",
+        help="benchmarks of `whetstone eval` with their files, or NAME=SET for any problem set",
+    )
+    usual = Thresholds()
+    parser.add_argument(
+        "--ngram", type=int, default=usual.ngram, metavar="N", help=f"words in a run (default: {usual.ngram})"
+    )
+    parser.add_argument(
+        "--overlap",
+        type=float,
+        default=usual.overlap,
+        metavar="SHARE",
+        help=f"of the shorter statement's runs that convicts (default: {usual.overlap})",
+    )
+    parser.add_argument(
+        "--similar",
+        type=float,
+        default=usual.similar,
+        metavar="SHARE",
+        help=f"Jaccard similarity of 3-word shingles that convicts (default: {usual.similar})",
+    )
+    parser.add_argument("--report", metavar="FILE", help="also write all that was found there, as JSON")
+
+
+def _select(actions: Any) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "select",
+        help="filter problems, cap their tests, draw some, put them in order",
+        description="Take the problems that fit, with at most so many tests each, in an order. Everything "
+        "that draws is seeded.",
+        epilog=_SELECT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _set_and_out(parser)
+    tests = parser.add_argument_group("tests")
+    tests.add_argument("--max-tests", type=int, default=0, metavar="N", help="keep at most N (default: all)")
+    tests.add_argument(
+        "--tests", choices=CASE_RULES, default="longest", help="which of them, by input (default: longest)"
+    )
+    tests.add_argument("--min-tests", type=int, default=0, metavar="N", help="drop problems with fewer")
+    which = parser.add_argument_group("problems")
+    which.add_argument("--kinds", type=_names, default=(), metavar="KIND,…", help=f"of {', '.join(KINDS)}")
+    which.add_argument("--languages", type=_names, default=(), metavar="NAME,…", help="such as python,cpp")
+    which.add_argument("--sources", type=_names, default=(), metavar="NAME,…", help="that they came from")
+    which.add_argument(
+        "--pass-rate",
+        type=_bounds,
+        metavar="LO..HI",
+        help="measured by `whetstone data difficulty`, such as 0.1..0.9",
+    )
+    which.add_argument("--max-problems", type=int, default=0, metavar="N", help="draw at most N of them")
+    parser.add_argument(
+        "--order",
+        choices=ORDERS,
+        default="as-is",
+        help="difficulty: solved most often first; length: shortest statement first; source-mix: every "
+        "source spread evenly; shuffle (default: as-is)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all draws (default: 0)")
+
+
+def _set_and_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("set", metavar="SET", help=SET_HELP)
+    parser.add_argument(
+        "--out", required=True, metavar="OUT", help="the new dataset folder, or a problem file by its ending"
+    )
+
+
+def run_dedupe(args: argparse.Namespace) -> int:
+    """Drop duplicates."""
+    with progress() as bar:
+        matches = find_duplicates(lambda: counted(open_problems(args.set), bar, "comparing"), args.near)
+        write_step(args.set, args.out, drop_duplicates(matches), bar)
+    return 0
+
+
+def run_decontaminate(args: argparse.Namespace) -> int:
+    """Drop what benchmarks hold. Raises UserError for benchmarks that cannot be read."""
+    thresholds = Thresholds(ngram=args.ngram, overlap=args.overlap, similar=args.similar)
+    console = Console()
+    with progress() as bar:
+        index = BenchmarkIndex(thresholds.ngram)
+        for name, problems in _benchmarks(args.against):
+            index.add(name, counted(problems, bar, f"reading {name}"))
+        found = find_contamination(
+            lambda: counted(open_problems(args.set), bar, "comparing"), index, thresholds
+        )
+        write_step(args.set, args.out, drop_contaminated(found.found), bar)
+    _print_contamination(found, index, console)
+    if args.report:
+        _write_report(Path(args.report), found, index, thresholds)
+    return 0
+
+
+def run_select(args: argparse.Namespace) -> int:
+    """Select. Raises UserError for options that cannot be."""
+    selection = Selection(
+        max_tests=args.max_tests,
+        tests=args.tests,
+        min_tests=args.min_tests,
+        kinds=args.kinds,
+        languages=args.languages,
+        sources=args.sources,
+        pass_rate=args.pass_rate,
+        max_problems=args.max_problems,
+        order=args.order,
+        seed=args.seed,
+    )
+    with progress() as bar:
+        write_step(args.set, args.out, lambda problems: select(problems, selection), bar)
+    return 0
+
+
+def write_step(source: str, out: str, step: Step, bar: Progress) -> None:
+    """Run a step over a set, write what comes out, and print what happened, by reason."""
+    reasons: Counter[tuple[str, str]] = Counter()
+
+    def counting(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
+        for result in step(counted(problems, bar, "writing")):
+            if isinstance(result, Decision):
+                reasons[result.action, result.reason] += 1
+            yield result
+
+    counts = transform(source, out, counting)
+    bar.console.print(
+        f"{out}: {counts.kept} of {counts.read} problems; {counts.dropped} dropped, {counts.marked} marked",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for (action, reason), number in sorted(reasons.items()):
+        bar.console.print(f"  {action} {reason}: {number}", highlight=False, soft_wrap=True)
+
+
+def progress() -> Progress:
+    """A line that says how many problems went by."""
+    console = Console(stderr=False)
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def counted(problems: Iterable[Problem], bar: Progress, what: str) -> Iterator[Problem]:
+    """The same problems, counted on the line."""
+    task = bar.add_task(what, total=None)
+    for problem in problems:
+        yield problem
+        bar.advance(task)
+    bar.remove_task(task)
+
+
+def _benchmarks(against: str) -> Iterator[tuple[str, Iterable[Problem]]]:
+    from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark
+
+    for part in _names(against):
+        name, _, path = part.partition("=")
+        if name in BENCHMARKS:
+            yield name, load_benchmark(name, path or None).problems
+        else:
+            yield name, open_problems(path or name)
+
+
+def _print_contamination(found: Contamination, index: BenchmarkIndex, console: Console) -> None:
+    sizes = ", ".join(f"{name} ({count})" for name, count in index.sizes.items())
+    console.print(f"held against {sizes}", highlight=False, soft_wrap=True)
+    if not found.near_misses:
+        return
+    table = Table("problem", "benchmark's", "rule", "measure", "drops from", box=None, title="nearest misses")
+    for match in found.near_misses:
+        other = f"{match.benchmark} {match.benchmark_id}"
+        row = (match.problem_id, other, match.rule, f"{match.measure:.2f}", f"{match.threshold:g}")
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _write_report(file: Path, found: Contamination, index: BenchmarkIndex, thresholds: Thresholds) -> None:
+    report = {
+        "benchmarks": dict(index.sizes),
+        "thresholds": thresholds,
+        "checked": found.checked,
+        "contaminated": list(found.found.values()),
+        "near_misses": found.near_misses,
+    }
+    try:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    except OSError as error:
+        raise UserError(f"--report {file}: cannot be written: {error.strerror or error}") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    low, dots, high = text.partition("..")
+    try:
+        if dots:
+            return float(low), float(high)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"expected bounds such as 0.1..0.9; got {text!r}")
