@@ -245,7 +245,7 @@ def _benchmarks(against: str) -> Iterator[tuple[str, Iterable[Problem]]]:
 
     for part in _names(against):
         name, _, path = part.partition("=")
-        if name in BENCHMARKS:
+        if name.split(":")[0] in BENCHMARKS:
             yield name, load_benchmark(name, path or None).problems
         else:
             yield name, open_problems(path or name)
