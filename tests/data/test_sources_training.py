@@ -152,10 +152,14 @@ def test_rows_of_parquet_with_structures_are_the_same_problems(name: str, tmp_pa
 
 
 def test_instructions_around_a_statement_are_taken_off() -> None:
-    for name in ("deepcoder-primeintellect", "primeintellect"):
-        statement = problem_with(name, "Two integers").statement
-        assert statement.startswith("Two integers stand")
-        assert statement.endswith("Their sum.")
+    for name in ("deepcoder-primeintellect", "primeintellect", "verl"):
+        for problem in imported(name)[0]:
+            if "Two integers" in problem.statement:
+                assert problem.statement.startswith("Two integers stand")
+                assert problem.statement.endswith("Their sum.")
+        called = problem_with(name, "doubled")
+        assert called.statement == "Return a list with every number of `numbers` doubled."
+        assert called.starter == "def doubled(numbers):\n\t\n"
     assert problem_with("code-r1", "doubled").statement.endswith("of `numbers` doubled.")
     assert problem_with("code-r1", "doubled").starter == "def doubled(numbers):\n"
     assert problem_with("areal", "Two integers").statement.startswith("Two integers stand")

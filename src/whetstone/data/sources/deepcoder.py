@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from whetstone.data.sources.primeintellect import without_instructions
+from whetstone.data.sources.primeintellect import statement_and_starter
 from whetstone.data.sources.programs import references
 from whetstone.data.sources.published import known
 from whetstone.data.sources.source import Row, Source, dict_of, list_of, text_of, value_of
@@ -30,12 +30,13 @@ _STARTER = {"starter_code": "the code to begin with, as text, empty for a progra
 def _converter(name: str) -> Callable[[Row, str], Iterator[Problem]]:
     def convert(row: Row, fallback: str) -> Iterator[Problem]:
         programs, left_out = references(list_of(row, "solutions", default=[]))
-        starter = text_of(row, "starter_code", default="")
+        statement, offered = statement_and_starter(text_of(row, "problem"))
+        starter = text_of(row, "starter_code", default="") or offered
         function = dict_of(row, "metadata", default={}).get("func_name")
         tests = value_of(row, "tests", object)
         yield Problem(
             id=f"{name}/{fallback}",
-            statement=without_instructions(text_of(row, "problem")),
+            statement=statement,
             tests=read_tests(
                 tests, function=function, starter=starter, programs=[program.source for program in programs]
             ),

@@ -6,6 +6,7 @@ text columns instead, and named the statement ``problem_statement``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,19 +21,33 @@ from whetstone.problem import CallTests, Problem
 
 _ASKS = "Solve the following coding problem using the programming language "
 _TELLS = (
-    "\n\nThe input will be stdin and you should print your solution to stdout",
-    "\n\nNow solve the problem and return the code.",
+    "Now solve the problem and return the code.",
+    "Now solve the problem by providing the code.",
+    "The input will be stdin and you should print your solution to stdout",
+    "The input will be given via stdin and the output should be printed to stdout by your code.",
 )
+_NAMES = re.compile(
+    r"\nYour solution should implemented in the function \"\w+\"\. "
+    r"The inputs will be passed to it and it should return the correct solution\.\Z"
+)
+_OFFERS = "\n\nWrite your solution by modifying this code:\n\n```python\n"
 
 
-def without_instructions(prompt: str) -> str:
-    """The statement in a prompt of these datasets, which put the same words before and behind each."""
+def statement_and_starter(prompt: str) -> tuple[str, str]:
+    """The statement in a prompt of these datasets, which put the same words around each, and its starter.
+
+    Other text is returned as it is, without a starter.
+    """
     if not prompt.startswith(_ASKS):
-        return prompt
-    statement = prompt.partition(":\n\n")[2].rstrip()
-    for words in reversed(_TELLS):
-        statement = statement.removesuffix(words).rstrip()
-    return statement
+        return prompt, ""
+    text = prompt.partition(":\n\n")[2].rstrip()
+    while words := next((words for words in _TELLS if text.endswith(words)), ""):
+        text = text.removesuffix(words).rstrip()
+    text = _NAMES.sub("", text).rstrip()
+    statement, offered, code = text.rpartition(_OFFERS)
+    if offered and code.endswith("```"):
+        return statement, code.removesuffix("```")
+    return text, ""
 
 
 def problem_of(source: str, licence: str, row: Row, fallback: str) -> Problem:
@@ -41,17 +56,19 @@ def problem_of(source: str, licence: str, row: Row, fallback: str) -> Problem:
     language = _language(info.get("language") or PYTHON)
     gold = row.get("gold_standard_solution")
     programs, left_out = references([gold] if gold else [], language)
-    tests = read_tests(info, programs=[program.source for program in programs])
+    asked = text_of(row, "problem_statement" if "problem_statement" in row else "prompt")
+    statement, starter = statement_and_starter(asked)
+    tests = read_tests(info, starter=starter, programs=[program.source for program in programs])
     if isinstance(tests, CallTests) and language != PYTHON:
         raise Skip("unsupported_language", f"calls a function in {language}; the judge calls Python's alone")
     metadata = object_of(row, "metadata") if row.get("metadata") else {}
     number = row.get("problem_id")
-    statement = "problem_statement" if "problem_statement" in row else "prompt"
     return Problem(
         id=f"{source}/{number or fallback}",
-        statement=without_instructions(text_of(row, statement)),
+        statement=statement,
         tests=tests,
         language=language,
+        starter=starter or None,
         limits=limits_of(metadata.get("time_limit"), metadata.get("memory_limit")),
         references=programs,
         source=source,

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from whetstone.data.sources.check_code import script_tests
 from whetstone.data.sources.packed import unpack
+from whetstone.data.sources.primeintellect import statement_and_starter
 from whetstone.data.sources.programs import references, shown_code
 from whetstone.data.sources.published import known
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source
@@ -38,8 +39,7 @@ def problem_of(
     asked = _user_words(row)
     starter = shown_code(asked)
     extra = _object(row, "extra_info") if row.get("extra_info") else {}
-    reference = extra.get("reference")
-    programs, left_out = references([reference] if reference else [])
+    programs, left_out = references(_written_programs(row, extra))
     truth = _object(row, "reward_model").get("ground_truth")
     tests = _tests(truth, starter, [program.source for program in programs])
     return Problem(
@@ -68,6 +68,12 @@ def _user_words(row: Row) -> str:
     if not said or not isinstance(said[-1], str):
         raise ColumnError("prompt", "missing" if prompt is None else f"a {type(prompt).__name__} without any")
     return said[-1]
+
+
+def _written_programs(row: Row, extra: dict[str, Any]) -> list[Any]:
+    """Reference programs, where the layout has places of its own for none: Code-R1's and ScaleBox's."""
+    reference, solutions = extra.get("reference"), row.get("solutions")
+    return [reference] * bool(reference) + (solutions if isinstance(solutions, list) else [])
 
 
 def _object(row: Row, column: str) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _after_program(code: str, programs: list[str]) -> Tests:
 
 
 def _convert(row: Row, fallback: str) -> Iterator[Problem]:
-    yield problem_of("verl", "", row, fallback, str)
+    yield problem_of("verl", "", row, fallback, lambda asked: statement_and_starter(asked)[0])
 
 
 SOURCES = (
