@@ -19,7 +19,7 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 	$(BIN)/whetstone report $(RUN)
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
