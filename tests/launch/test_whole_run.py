@@ -33,4 +33,4 @@ def test_a_run_leaves_everything_that_the_readme_names(tmp_path: Path) -> None:
     arguments = ["--benchmark", "problems", "--data", "micro:heldout", "--limit", "2", "--n", "2", "--k", "1"]
     workflow = ["--recipe", str(out / "recipe.yaml"), "--out", str(tmp_path / "eval")]
     assert main(["eval", "--model", str(checkpoint), *arguments, *workflow]) == 0
-    assert (tmp_path / "eval" / "evaluation.json").exists()
+    assert (tmp_path / "eval" / "problems" / "evaluation.json").exists()

@@ -21,7 +21,7 @@ from whetstone.data.micro import (
 )
 from whetstone.problem import CallTests, Problem
 from whetstone.recipe import WorkflowSection
-from whetstone.workflow.prompt import prompt_text
+from whetstone.workflow.prompt import prompt_of, rendered
 
 # Answers worked out by hand, one for each family, so that statements and references are held together
 # by something other than the generator.
@@ -155,7 +155,7 @@ def test_example_prompts_are_those_the_workflow_makes() -> None:
     class Untemplated:
         chat_template = None
 
-    made = {prompt_text(p, settings, Untemplated()) for p in micro_problems("train")}  # type: ignore[arg-type]
+    made = {rendered(prompt_of(p, settings), Untemplated()) for p in micro_problems("train")}  # type: ignore[arg-type]
     assert {prompt for prompt, _ in micro_examples(len(made), 0, 0.5)} == made
 
 

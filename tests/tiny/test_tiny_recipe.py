@@ -10,7 +10,7 @@ from whetstone.data.micro import MICRO_PREFIX, MICRO_PROMPT, micro_examples, mic
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.recipe import Recipe, load_recipe
 from whetstone.workflow.prompt import prompt_ids
-from whetstone.workflow.single_turn import SingleTurn
+from whetstone.workflow.single_turn import program_of
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +27,9 @@ def test_the_recipe_prompts_as_the_warm_up_did(recipe: Recipe) -> None:
 
 
 def test_the_workflow_makes_the_reference_of_the_right_reply(recipe: Recipe) -> None:
-    tokenizer = build_tokenizer(["x"], 258)
-    workflow = SingleTurn(recipe.workflow, tokenizer)
     for problem in micro_problems("heldout"):
         reply = problem.references[0].source.removeprefix(MICRO_PREFIX).rstrip("\n")
-        program = workflow.program_of(problem, reply)
+        program = program_of(problem, recipe.workflow, reply)
         assert program is not None
         assert program.strip() == problem.references[0].source.strip()
 

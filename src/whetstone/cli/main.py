@@ -54,6 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return 2
+        if error.name == "httpx2":
+            print(
+                "whetstone: --endpoint needs httpx2; install the eval extra: pip install 'whetstone-rl[eval]'",
+                file=sys.stderr,
+            )
+            return 2
         raise
     except BrokenPipeError:
         return 0

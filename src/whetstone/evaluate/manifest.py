@@ -19,12 +19,15 @@ def build_manifest(
     plan: Plan,
     workflow: WorkflowSection,
     *,
-    model: str,
-    dtype: str,
-    device: str,
+    model: dict[str, Any],
+    harness: str,
     isolation: str,
 ) -> dict[str, Any]:
-    """Plain data that says how the figures came about. ``isolation`` is the judge's tier."""
+    """Plain data that says how the figures came about.
+
+    ``model`` is what the writer of the replies says of itself: weights or endpoint, and what they are
+    run with. ``isolation`` is the judge's tier.
+    """
     limits = {msgspec.json.encode(p.limits): msgspec.to_builtins(p.limits) for p in benchmark.problems}
     return {
         "benchmark": {
@@ -35,37 +38,53 @@ def build_manifest(
             "problems": len(benchmark.problems),
             "prompt_shows": benchmark.shows,
         },
-        "model": {"source": model, "dtype": dtype, "device": device},
+        "model": model,
         "sampling": msgspec.to_builtins(plan),
         "workflow": workflow.model_dump(mode="json"),
+        "harness": harness,
         "judge": {"isolation": isolation, "limits": list(limits.values())},
-        "versions": {
-            "whetstone": __version__,
-            "python": platform.python_version(),
-            "torch": _version("torch"),
-            "transformers": _version("transformers"),
-        },
+        "versions": {"whetstone": __version__, "python": platform.python_version()},
     }
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """What makes two evaluations less comparable: the manifest keys, as paths, that are not equal.
+    """What makes two evaluations less comparable: ``key: value there, value here`` for each that differs.
 
     The model is left out, since comparing models is the point.
     """
+    return [text for key, text in _changes(a, b).items() if not key.startswith("model.")]
+
+
+def resumable_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """What keeps the replies of evaluation ``a`` from being those of ``b``, in the same form."""
+    return [text for key, text in _changes(a, b).items() if key not in _ONLY_COUNTED]
+
+
+_ONLY_COUNTED = frozenset({"sampling.k"})
+"""Settings that change how replies are counted, not which they are."""
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, str]:
     flat_a, flat_b = _flat(a), _flat(b)
     keys = sorted(flat_a.keys() | flat_b.keys())
-    return [k for k in keys if not k.startswith("model.") and flat_a.get(k) != flat_b.get(k)]
+    changed = (key for key in keys if flat_a.get(key) != flat_b.get(key))
+    return {key: f"{key} ({_shown(flat_a.get(key))} and {_shown(flat_b.get(key))})" for key in changed}
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(value, dict) and value:
         return {k: v for key, child in value.items() for k, v in _flat(child, f"{prefix}{key}.").items()}
     return {prefix.rstrip("."): value}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

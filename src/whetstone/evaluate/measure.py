@@ -1,108 +1,146 @@
-"""Measure a model by name: load it, join engine, judge and workflow, evaluate, show and save.
-
-The one module of this folder that loads torch; the command line imports it when all else is checked.
-"""
+"""Measure a model on benchmarks: join replies, judge and rules, evaluate, show and save."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
-import msgspec
-import torch
+from msgspec import Struct
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 
-from whetstone.engine.loading import LoadedModel, load_model
-from whetstone.engine.memory import keep_freed_memory
-from whetstone.engine.torch_engine import TorchEngine
 from whetstone.evaluate.benchmarks import Benchmark
+from whetstone.evaluate.folder import EvaluationFolder
+from whetstone.evaluate.harness import Harness, OurRules
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.progress import ProgressView
+from whetstone.evaluate.replies.base import ReplyWriter
 from whetstone.evaluate.results import Evaluation
-from whetstone.evaluate.run import Progress, evaluate
+from whetstone.evaluate.run import evaluate
 from whetstone.evaluate.tables import print_evaluation
 from whetstone.judge import AsyncJudge
 from whetstone.recipe import WorkflowSection
-from whetstone.workflow.single_turn import SingleTurn
 
 TierName = Literal["root", "userns", "restricted"]
 
 
+class Model(Protocol):
+    """Whose replies are judged: an ``EmbeddedModel`` or an ``Endpoint``."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What it says of itself: weights or address, and what they are run with."""
+        ...
+
+    def writer(self, plan: Plan, settings: WorkflowSection) -> ReplyWriter:
+        """Who writes the replies of one evaluation."""
+        ...
+
+    async def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+class Task(Struct, frozen=True):
+    """A benchmark, how its problems are asked, and the name that the result goes by."""
+
+    name: str
+    benchmark: Benchmark
+    settings: WorkflowSection
+
+
 def measure(
-    benchmark: Benchmark,
+    tasks: Sequence[Task],
     plan: Plan,
-    workflow: WorkflowSection,
+    model: Model,
     *,
-    model: str,
-    revision: str | None = None,
-    dtype: str = "bfloat16",
-    device: str = "auto",
-    threads: int = 0,
     workers: int = 0,
     minimum_tier: TierName = "restricted",
-    out: str | None = None,
-) -> Evaluation:
-    """Evaluate the model, print progress and result, and save to ``out`` if given.
+    out: str | Path | None = None,
+    restart: bool = False,
+    console: Console | None = None,
+) -> dict[str, Evaluation]:
+    """Evaluate the model on one benchmark after the other, and print progress and results.
 
-    ``threads`` of torch and ``workers`` of the judge are one per core when 0. Raises UserError for
-    a model that cannot be loaded or asked, and SandboxUnavailable below ``minimum_tier``.
+    With ``out``, each result goes to the folder ``out/NAME`` as it comes; a run that was interrupted goes
+    on there, unless ``restart``. ``workers`` of the judge are one for each core when 0. The model is
+    closed at the end. Raises UserError for a model that cannot be asked or a folder that holds
+    something else, and SandboxUnavailable below ``minimum_tier``.
     """
-    keep_freed_memory()
-    torch.set_num_threads(threads or os.cpu_count() or 1)
-    console = Console()
-    loaded = load_model(model, revision=revision, dtype=dtype, device=device)
-    judge = AsyncJudge(workers=workers, minimum_tier=minimum_tier)
-    bar = ProgressBar(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-        disable=not console.is_terminal,
+    return asyncio.run(
+        _measure(
+            tasks,
+            plan,
+            model,
+            AsyncJudge(workers=workers, minimum_tier=minimum_tier),
+            None if out is None else Path(out),
+            restart,
+            console or Console(),
+        )
     )
-    with bar:
-        task = bar.add_task(benchmark.name, total=len(benchmark.problems) * plan.n, note="")
-
-        def show(progress: Progress) -> None:
-            share = progress.accepted / progress.samples
-            bar.update(task, completed=progress.samples, note=f"accepted {share * 100:.1f}%")
-
-        evaluation = asyncio.run(_run(benchmark, plan, workflow, loaded, judge, show))
-    manifest = build_manifest(
-        benchmark,
-        plan,
-        workflow,
-        model=loaded.source,
-        dtype=dtype,
-        device=str(loaded.model.device),
-        isolation=judge.isolation,
-    )
-    evaluation = msgspec.structs.replace(evaluation, manifest=manifest)
-    if out:
-        evaluation.save(out)
-    print_evaluation(evaluation, console)
-    if out:
-        console.print(f"saved: {out}", highlight=False, soft_wrap=True)
-    return evaluation
 
 
-async def _run(
-    benchmark: Benchmark,
+async def _measure(
+    tasks: Sequence[Task],
     plan: Plan,
-    settings: WorkflowSection,
-    loaded: LoadedModel,
+    model: Model,
     judge: AsyncJudge,
-    show: Callable[[Progress], None],
-) -> Evaluation:
-    engine = TorchEngine(loaded.model, loaded.tokenizer)
-    workflow = SingleTurn(settings, loaded.tokenizer)
+    out: Path | None,
+    restart: bool,
+    console: Console,
+) -> dict[str, Evaluation]:
+    results: dict[str, Evaluation] = {}
     try:
         async with judge:
-            return await evaluate(benchmark.problems, engine, judge, workflow, plan, on_progress=show)
+            for task in tasks:
+                rules = OurRules(judge, task.settings)
+                manifest = build_manifest(
+                    task.benchmark,
+                    plan,
+                    task.settings,
+                    model=model.manifest,
+                    harness=rules.name,
+                    isolation=judge.isolation,
+                )
+                folder = EvaluationFolder(out / task.name, manifest, restart=restart) if out else None
+                results[task.name] = await _one(task, plan, model, rules, manifest, folder, console)
     finally:
-        await engine.close()
+        await model.close()
+    return results
+
+
+async def _one(
+    task: Task,
+    plan: Plan,
+    model: Model,
+    rules: Harness,
+    manifest: dict[str, Any],
+    folder: EvaluationFolder | None,
+    console: Console,
+) -> Evaluation:
+    """One benchmark."""
+    problems = task.benchmark.problems
+    total = len(problems) * plan.n
+    writer = model.writer(plan, task.settings)
+    with folder or nullcontext(), ProgressView(task.name, total, console) as view:
+        evaluation = await evaluate(
+            problems,
+            writer,
+            rules,
+            task.settings,
+            plan,
+            known=folder.finished() if folder else (),
+            record=folder.add if folder else None,
+            total=total,
+            on_progress=view.show,
+            manifest=manifest,
+        )
+        if folder:
+            folder.finish(evaluation)
+    print_evaluation(task.name, evaluation, console)
+    if folder:
+        console.print(f"saved: {folder.path}", highlight=False, soft_wrap=True)
+    return evaluation

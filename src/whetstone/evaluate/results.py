@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,81 +10,117 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.errors import UserError
-from whetstone.evaluate.passk import Estimate, mean_with_interval, pass_at_k
+from whetstone.evaluate.files import replace_file
+from whetstone.evaluate.passk import Estimate, pass_at_k
 from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.replies.base import END_THINK, THINK, ReplyEnd
 from whetstone.verdict import Judgement, Verdict
 
 EVALUATION_FILE = "evaluation.json"
-SAMPLES_FILE = "samples.jsonl"
 
 
 class SampleResult(Struct, frozen=True):
-    """One reply: the program as it was judged, and the judgement (None for an aborted reply)."""
+    """One reply: the program as it was judged, and the judgement.
+
+    ``judgement`` is None exactly for a reply that ``failed``, and ``error`` then says why. ``tokens`` and
+    ``thinking_tokens`` are as whoever wrote the reply counts them.
+    """
 
     problem_id: str
     index: int
     text: str
     program: str | None
     judgement: Judgement | None
-    finish_reason: str
+    finish_reason: ReplyEnd
     tokens: int
+    thinking_tokens: int | None = None
+    error: str = ""
 
     @property
-    def unjudged(self) -> bool:
-        """True when nothing can be said of this reply: it leaves the counts instead of failing."""
-        return self.judgement is None or self.judgement.verdict is Verdict.JUDGE_ERROR
+    def accepted(self) -> bool:
+        """Whether the program is right: only then does the reply count for the model."""
+        return self.judgement is not None and self.judgement.accepted
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict on the model: the reply exists, and the judge did not fail."""
+        return self.judgement is not None and self.judgement.verdict is not Verdict.JUDGE_ERROR
+
+    @property
+    def thinking(self) -> str:
+        """The thinking in the reply, without its tags."""
+        before, ended, after = self.text.rpartition(END_THINK)
+        return (before if ended else after if THINK in after else "").replace(THINK, "", 1)
+
+    @property
+    def thinking_unfinished(self) -> bool:
+        """Whether the reply ends inside its thinking."""
+        return THINK in self.text.rpartition(END_THINK)[2]
 
 
 class ProblemResult(Struct, frozen=True):
-    """Of one problem: judged replies ``n``, right ones ``correct``, and ``unjudged`` ones.
+    """Of one problem: replies asked for, ``n``, and the right ones among them.
 
-    ``error`` says why the problem could not be put to the model; its replies count as failed.
+    ``judge_errors`` and ``failed`` count replies that nobody could judge, and that could not be had; they
+    are among the n that are not right. ``error`` is what the first failed one says. ``labels`` are
+    what tables are made by: difficulty, concept, kind, platform, month.
     """
 
     id: str
     n: int
     correct: int
-    unjudged: int
-    difficulty: str = ""
-    concept: str = ""
+    judge_errors: int = 0
+    failed: int = 0
     error: str = ""
+    labels: dict[str, str] = {}
 
 
 class Shares(Struct, frozen=True):
-    """Counts over all replies, and what share of them each is."""
+    """Counts over all replies asked for, and what share of them each is.
+
+    ``truncated`` replies were cut at the token limit, ``no_code`` ones hold no program, of ``judge_error``
+    ones the judge failed, ``failed`` ones could not be had: all of them count as not right.
+    ``mean_tokens`` is over the replies that there are. ``thinking`` is the share of these that think,
+    and ``unfinished_thinking`` the share that end inside their thinking; ``mean_thinking_tokens``
+    (None where the endpoint does not count them) and ``mean_thinking_characters`` are over
+    those that think.
+    """
 
     samples: int
     verdicts: dict[str, int]
     truncated: float
     no_code: float
     judge_error: float
+    failed: float
     mean_tokens: float
+    thinking: float = 0.0
+    unfinished_thinking: float = 0.0
+    mean_thinking_tokens: float | None = None
+    mean_thinking_characters: float = 0.0
 
 
 class TableRow(Struct, frozen=True):
-    """pass@1 of the problems that share a difficulty or a concept."""
+    """pass@1 of the problems that share a label."""
 
     name: str
     pass_1: Estimate
 
 
 class Evaluation(Struct, frozen=True):
-    """The result. ``pass_at`` maps k to its estimate; a problem with fewer than k judged replies is
-    not in it, and a problem with none is counted in ``unjudged_problems``. pass@1 is what others
-    call avg@n."""
+    """The result. ``pass_at`` maps k to its estimate over all problems; pass@1 is what others call avg@n.
+
+    ``tables`` maps a label's name, such as difficulty, to its rows in order of first appearance.
+    """
 
     plan: Plan
     problems: list[ProblemResult]
     pass_at: dict[int, Estimate]
     shares: Shares
-    by_difficulty: list[TableRow]
-    by_concept: list[TableRow]
-    unjudged_problems: list[str]
-    samples: list[SampleResult]
+    tables: dict[str, list[TableRow]]
     manifest: dict[str, Any] = {}
 
     def values(self, k: int) -> dict[str, float]:
-        """pass@k of each problem that has at least k judged replies."""
+        """pass@k of each problem, by its id."""
         return pass_values(self.problems, k)
 
     def metrics(self, set_name: str) -> dict[str, float]:
@@ -97,108 +131,31 @@ class Evaluation(Struct, frozen=True):
             numbers[f"{at}/pass@{k}"] = estimate.value
             numbers[f"{at}/pass@{k}_low"] = estimate.low
             numbers[f"{at}/pass@{k}_high"] = estimate.high
-        numbers[f"{at}/problems"] = len(self.problems) - len(self.unjudged_problems)
-        numbers[f"{at}/unjudged"] = len(self.unjudged_problems)
+        numbers[f"{at}/problems"] = len(self.problems)
         numbers[f"{at}/truncated"] = self.shares.truncated
         numbers[f"{at}/no_code"] = self.shares.no_code
         numbers[f"{at}/judge_error"] = self.shares.judge_error
+        numbers[f"{at}/failed"] = self.shares.failed
         numbers[f"{at}/length"] = self.shares.mean_tokens
         return numbers
 
     def save(self, folder: str | Path) -> None:
-        """Write evaluation.json (without the replies) and samples.jsonl, each in one rename.
-
-        Raises UserError when the folder cannot be written.
-        """
-        target = Path(folder)
-        summary = msgspec.structs.replace(self, samples=[])
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            lines = (msgspec.json.encode(sample) + b"\n" for sample in self.samples)
-            _replace(target / SAMPLES_FILE, lines)
-            text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
-            _replace(target / EVALUATION_FILE, [text + b"\n"])
-        except OSError as error:
-            raise UserError(f"{target}: {error.strerror}; name another folder with --out") from None
+        """Write evaluation.json in one rename. Raises UserError when the folder cannot be written."""
+        text = msgspec.json.format(msgspec.json.encode(self), indent=1)
+        replace_file(Path(folder) / EVALUATION_FILE, [text + b"\n"])
 
 
-def load_evaluation(folder: str | Path, *, with_samples: bool = True) -> Evaluation:
-    """Read what :meth:`Evaluation.save` wrote, its replies too unless told otherwise.
+def pass_values(problems: Iterable[ProblemResult], k: int) -> dict[str, float]:
+    """pass@k of each problem, by problem id. Raises ValueError for k above a problem's n."""
+    return {p.id: pass_at_k(p.n, p.correct, k) for p in problems}
 
-    Raises UserError naming the file that is not so.
-    """
-    target = Path(folder)
-    place = target / EVALUATION_FILE
+
+def load_evaluation(folder: str | Path) -> Evaluation:
+    """Read what :meth:`Evaluation.save` wrote. Raises UserError naming the file that is not so."""
+    place = Path(folder) / EVALUATION_FILE
     try:
-        evaluation = msgspec.json.decode(place.read_bytes(), type=Evaluation)
-        if not with_samples:
-            return evaluation
-        place = target / SAMPLES_FILE
-        samples = [msgspec.json.decode(line, type=SampleResult) for line in place.read_bytes().splitlines()]
+        return msgspec.json.decode(place.read_bytes(), type=Evaluation)
     except OSError as error:
         raise UserError(f"{place}: {error.strerror}; give the --out folder of `whetstone eval`") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(f"{place}: not written by `whetstone eval`: {error}") from None
-    return msgspec.structs.replace(evaluation, samples=samples)
-
-
-def summarize(
-    plan: Plan, problems: list[ProblemResult], samples: list[SampleResult], manifest: dict[str, Any]
-) -> Evaluation:
-    """Estimates, shares and tables of the given results. Raises UserError when nothing was judged."""
-    judged = [problem for problem in problems if problem.n]
-    if not judged:
-        raise UserError("no reply could be judged; `whetstone doctor` says what keeps the judge from working")
-    pass_at: dict[int, Estimate] = {}
-    for k in sorted({1, *plan.k}):
-        values = list(pass_values(problems, k).values())
-        if values:
-            pass_at[k] = mean_with_interval(values, seed=plan.seed)
-    return Evaluation(
-        plan=plan,
-        problems=problems,
-        pass_at=pass_at,
-        shares=_shares(samples),
-        by_difficulty=_table(judged, [p.difficulty for p in judged], plan.seed),
-        by_concept=_table(judged, [p.concept for p in judged], plan.seed),
-        unjudged_problems=[problem.id for problem in problems if not problem.n],
-        samples=samples,
-        manifest=manifest,
-    )
-
-
-def pass_values(problems: Iterable[ProblemResult], k: int) -> dict[str, float]:
-    """pass@k of each problem that has at least k judged replies, by problem id."""
-    return {p.id: pass_at_k(p.n, p.correct, k) for p in problems if p.n >= k}
-
-
-def _shares(samples: Sequence[SampleResult]) -> Shares:
-    verdicts = Counter((s.judgement.verdict if s.judgement else Verdict.JUDGE_ERROR).value for s in samples)
-    count = len(samples)
-    whole = max(count, 1)
-    return Shares(
-        samples=count,
-        verdicts={v.value: verdicts[v.value] for v in Verdict if verdicts[v.value]},
-        truncated=sum(s.finish_reason == "length" for s in samples) / whole,
-        no_code=verdicts[Verdict.NO_CODE.value] / whole,
-        judge_error=verdicts[Verdict.JUDGE_ERROR.value] / whole,
-        mean_tokens=sum(s.tokens for s in samples) / whole,
-    )
-
-
-def _table(problems: Sequence[ProblemResult], names: Sequence[str], seed: int) -> list[TableRow]:
-    """One row for each name in order of first appearance; problems without a name have none."""
-    groups: dict[str, list[float]] = {}
-    for problem, name in zip(problems, names, strict=True):
-        if name:
-            groups.setdefault(name, []).append(pass_at_k(problem.n, problem.correct, 1))
-    return [TableRow(name, mean_with_interval(values, seed=seed)) for name, values in groups.items()]
-
-
-def _replace(target: Path, chunks: Iterable[bytes]) -> None:
-    temporary = target.with_name(target.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.writelines(chunks)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(target)

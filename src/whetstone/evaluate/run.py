@@ -1,141 +1,153 @@
 """Put problems to a model, judge every reply, and say how good it is.
 
-All problems are handed to the engine at once, in order, and it keeps its batch full from them; a
-reply is judged as soon as it ends. So judging overlaps generation, and no verdict's timing decides
-what is generated next: the same engine, plan and problems give the same replies.
+Replies come from a ReplyWriter in any order, and each is judged while others are still being written. No
+verdict and no timing decides what is written next, and the result is made of sums over the replies: so
+the same replies give the same result, in whatever order and in however many runs they came.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
-from msgspec import Struct
-
-from whetstone.engine.base import Engine
 from whetstone.errors import UserError
-from whetstone.evaluate.assemble import AssemblingJudge, assemble
+from whetstone.evaluate.harness import Harness
 from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.results import Evaluation, ProblemResult, SampleResult, summarize
+from whetstone.evaluate.replies.base import Question, Reply, ReplyWriter
+from whetstone.evaluate.results import Evaluation, SampleResult
+from whetstone.evaluate.tally import Tally
 from whetstone.problem import Problem, Program
-from whetstone.sample import Group
+from whetstone.recipe import WorkflowSection
 from whetstone.verdict import Judgement
-from whetstone.workflow.single_turn import ProgramJudge, SingleTurn
+from whetstone.workflow.prompt import prompt_of
 
-
-class Progress(Struct, frozen=True):
-    """How far an evaluation is. ``samples`` counts judged replies, of ``total_samples``."""
-
-    samples: int
-    total_samples: int
-    accepted: int
+_JUDGED_PER_CORE = 4
+"""Replies at the judge at once: enough to keep it busy; each holds its problem's tests in memory."""
 
 
 async def evaluate(
-    problems: Sequence[Problem],
-    engine: Engine,
-    judge: ProgramJudge,
-    workflow: SingleTurn,
+    problems: Iterable[Problem],
+    writer: ReplyWriter,
+    harness: Harness,
+    settings: WorkflowSection,
     plan: Plan,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
+    known: Iterable[SampleResult] = (),
+    record: Callable[[SampleResult], None] | None = None,
+    total: int = 0,
+    on_progress: Callable[[Tally], None] | None = None,
     manifest: dict[str, Any] | None = None,
 ) -> Evaluation:
-    """Evaluate ``plan.n`` replies to each problem.
+    """Evaluate ``plan.n`` replies to each problem, asked as ``settings`` say.
 
-    A problem that cannot be put to the model (its prompt is too long) counts as failed and says
-    why. A reply without a verdict, because the judge or the engine failed, leaves the counts and is
-    reported. Raises UserError when no problem could be asked, or no reply judged.
+    ``known`` replies are counted and not asked for again; ``record`` is called with each of the others
+    once it is judged. Problems are read as they are needed; ``total`` is the number of replies to
+    all, for those who watch.
+
+    Every reply counts: one that could not be had, or whose judge failed, is not right, and is counted
+    apart besides. Raises UserError when there is no verdict on any reply, or the writer cannot work at all.
     """
-    if not problems:
-        raise UserError("no problems to evaluate on")
-    counting = _CountingJudge(AssemblingJudge(judge), len(problems) * plan.n, on_progress)
-    async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(_ask(problem, engine, counting, workflow, plan)) for problem in problems]
-    answers = [task.result() for task in asked]
-    refusals = [answer for answer in answers if isinstance(answer, UserError)]
-    if len(refusals) == len(problems):
-        raise refusals[0]
-    results: list[ProblemResult] = []
-    samples: list[SampleResult] = []
-    for problem, answer in zip(problems, answers, strict=True):
-        drawn = [] if isinstance(answer, UserError) else _samples(problem, answer)
-        samples.extend(drawn)
-        results.append(_result(problem, drawn, plan.n, answer if isinstance(answer, UserError) else None))
-    return summarize(plan, results, samples, manifest or {})
+    run = _Run(writer, harness, settings, plan, Tally(plan, total), record, on_progress)
+    return await run.go(problems, known, manifest or {})
 
 
-class _CountingJudge:
-    """Reports every judgement as progress."""
+class _Run:
+    """One evaluation on its way."""
 
     def __init__(
-        self, judge: ProgramJudge, total: int, on_progress: Callable[[Progress], None] | None
+        self,
+        writer: ReplyWriter,
+        harness: Harness,
+        settings: WorkflowSection,
+        plan: Plan,
+        tally: Tally,
+        record: Callable[[SampleResult], None] | None,
+        on_progress: Callable[[Tally], None] | None,
     ) -> None:
-        self._judge = judge
-        self._total = total
+        self._writer = writer
+        self._harness = harness
+        self._settings = settings
+        self._plan = plan
+        self._tally = tally
+        self._record = record
         self._on_progress = on_progress
-        self._samples = 0
-        self._accepted = 0
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
-        judgement = await self._judge.judge(problem, program)
-        self._samples += 1
-        self._accepted += judgement.accepted
-        if self._on_progress:
-            self._on_progress(Progress(self._samples, self._total, self._accepted))
-        return judgement
+    async def go(
+        self, problems: Iterable[Problem], known: Iterable[SampleResult], manifest: dict[str, Any]
+    ) -> Evaluation:
+        """Ask, judge and count everything."""
+        there: defaultdict[str, set[int]] = defaultdict(set)
+        for sample in known:
+            there[sample.problem_id].add(sample.index)
+            self._count(sample)
+        questions = self._questions(problems, there)
+        try:
+            await self._ask_and_judge(questions)
+        except BaseExceptionGroup as group:
+            raise _users_error(group) or group from None
+        for _ in questions:  # what a writer left unread is missed by the tally, not passed over
+            pass
+        return self._tally.evaluation(manifest)
 
+    def _questions(self, problems: Iterable[Problem], there: Mapping[str, set[int]]) -> Iterator[Question]:
+        """What to ask, problem by problem; the replies that are ``there`` are not wanted."""
+        everything = frozenset(range(self._plan.n))
+        for problem in problems:
+            self._tally.expect(problem)
+            yield Question(
+                problem=problem,
+                prompt=prompt_of(problem, self._settings),
+                n=self._plan.n,
+                seed=self._plan.seed_of(problem.id),
+                wanted=everything - there.get(problem.id, set()),
+            )
 
-async def _ask(
-    problem: Problem, engine: Engine, judge: ProgramJudge, workflow: SingleTurn, plan: Plan
-) -> Group | UserError:
-    try:
-        return await workflow.run(
-            problem, engine, judge, params=plan.params(), n=plan.n, seed=plan.seed_of(problem.id)
-        )
-    except UserError as error:
-        return error
-    except BaseExceptionGroup as group:
-        _, others = group.split(UserError)
-        if others is not None:
-            raise
-        return _first(group)
+    async def _ask_and_judge(self, questions: Iterator[Question]) -> None:
+        at_the_judge = asyncio.Semaphore(_JUDGED_PER_CORE * len(os.sched_getaffinity(0)))
+        async with asyncio.TaskGroup() as tasks, aclosing(self._writer.write(questions)) as replies:
+            async for question, reply in replies:
+                await at_the_judge.acquire()
+                task = tasks.create_task(self._finish(question.problem, reply))
+                task.add_done_callback(lambda _: at_the_judge.release())
 
-
-def _first(group: BaseExceptionGroup[Any]) -> UserError:
-    inner = group.exceptions[0]
-    if isinstance(inner, BaseExceptionGroup):
-        return _first(inner)
-    assert isinstance(inner, UserError)
-    return inner
-
-
-def _samples(problem: Problem, group: Group) -> list[SampleResult]:
-    return [
-        SampleResult(
+    async def _finish(self, problem: Problem, reply: Reply) -> None:
+        """Judge a reply, count it and write it down."""
+        program: str | None = None
+        judgement: Judgement | None = None
+        if reply.finish_reason != "failed":
+            program = self._harness.program_of(problem, reply.text)
+            judgement = await self._harness.judge(problem, Program(problem.language, program or ""))
+        sample = SampleResult(
             problem_id=problem.id,
-            index=index,
-            text=sample.text,
-            program=None if sample.program is None else assemble(problem, sample.program),
-            judgement=sample.judgement,
-            finish_reason=sample.finish_reason,
-            tokens=len(sample.response_ids),
+            index=reply.index,
+            text=reply.text,
+            program=program,
+            judgement=judgement,
+            finish_reason=reply.finish_reason,
+            tokens=reply.tokens,
+            thinking_tokens=reply.thinking_tokens,
+            error=reply.error,
         )
-        for index, sample in enumerate(group.samples)
-    ]
+        if self._record:
+            self._record(sample)
+        self._count(sample)
+
+    def _count(self, sample: SampleResult) -> None:
+        self._tally.add(sample)
+        if self._on_progress:
+            self._on_progress(self._tally)
 
 
-def _result(
-    problem: Problem, samples: Sequence[SampleResult], n: int, refusal: UserError | None
-) -> ProblemResult:
-    unjudged = sum(sample.unjudged for sample in samples)
-    return ProblemResult(
-        id=problem.id,
-        n=n if refusal else len(samples) - unjudged,
-        correct=sum(s.judgement is not None and s.judgement.accepted for s in samples),
-        unjudged=unjudged,
-        difficulty=str(problem.meta.get("difficulty", "")),
-        concept=str(problem.meta.get("concept", "")),
-        error=str(refusal) if refusal else "",
-    )
+def _users_error(group: BaseExceptionGroup[Any]) -> UserError | None:
+    """The first of a group that holds nothing but errors of the user."""
+    users, others = group.split(UserError)
+    if users is None or others is not None:
+        return None
+    inner: Any = users
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner

@@ -24,9 +24,13 @@ from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.errors import UserError
+from whetstone.evaluate.folder import EvaluationFolder
+from whetstone.evaluate.harness import OurRules
 from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import Evaluation
-from whetstone.evaluate.run import Progress, evaluate
+from whetstone.evaluate.run import evaluate
+from whetstone.evaluate.tally import Tally
 from whetstone.flow.base import FlowBatch
 from whetstone.flow.local import LocalFlow
 from whetstone.flow.source import PromptSource
@@ -257,10 +261,26 @@ class _Run:
         for name, problems in self.sets.items():
             chosen = subset(problems, settings.train_problems if name == "train" else 0, recipe.seed)
             self.display.begin(f"evaluating {name} at step {step}", len(chosen) * plan.n)
-            evaluation = await evaluate(
-                chosen, self.engine, self.judge, self.workflow, plan, on_progress=self._progress
-            )
-            evaluation.save(self.folder / "evaluations" / f"step-{step}-{name}")
+            folder = self.folder / "evaluations" / f"step-{step}-{name}"
+            # What a run that was killed here had written is made anew, for its step is, too.
+            with EvaluationFolder(folder, {}, restart=True) as files:
+                evaluation = await evaluate(
+                    chosen,
+                    EngineWriter(
+                        self.engine,
+                        self.tokenizer,
+                        plan.params(),
+                        max_prompt_tokens=recipe.workflow.max_prompt_tokens,
+                        wave_replies=len(chosen) * plan.n,
+                    ),
+                    OurRules(self.judge, recipe.workflow),
+                    recipe.workflow,
+                    plan,
+                    record=files.add,
+                    total=len(chosen) * plan.n,
+                    on_progress=self._progress,
+                )
+                files.finish(evaluation)
             evaluations[name] = evaluation
             self.display.end(f"pass@1 {evaluation.pass_at[1].value:.3f}")
         record = eval_record(step, evaluations, time.perf_counter() - start)
@@ -268,9 +288,8 @@ class _Run:
         self._evaluated = record
         return record
 
-    def _progress(self, progress: Progress) -> None:
-        share = progress.accepted / max(progress.samples, 1)
-        self.display.advance(progress.samples, f"accepted {share:.3f}")
+    def _progress(self, tally: Tally) -> None:
+        self.display.advance(tally.samples, f"accepted {tally.accepted / max(tally.samples, 1):.3f}")
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids))

@@ -139,7 +139,7 @@ def _changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, int], Diffe
         folders = [root / "evaluations" / f"step-{step}-{name}" for step in (first, last)]
         if not all((folder / "evaluation.json").is_file() for folder in folders):
             continue
-        before, after = (load_evaluation(folder, with_samples=False) for folder in folders)
+        before, after = (load_evaluation(folder) for folder in folders)
         for k in eval_ks(evals, name):
             a, b = before.values(k), after.values(k)
             if a.keys() & b.keys():

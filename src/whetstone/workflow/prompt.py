@@ -1,9 +1,11 @@
-"""From a problem to prompt tokens: template, chat form, and the start of the reply."""
+"""From a problem to a prompt, in text, and from there to tokens: template, chat form, the reply's start."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from whetstone.errors import UserError
 from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem
@@ -13,6 +15,24 @@ THINK_ANSWER = (
     "Think first, inside <think> and </think>. Then give the program in a fenced Python block "
     "inside <answer> and </answer>."
 )
+
+
+class Prompt(Struct, frozen=True):
+    """A problem as it is put to a model, in text.
+
+    ``user`` is the whole text that the model continues or, with ``chat``, the user's turn after
+    ``system``. The reply is given ``prefix`` to start with.
+    """
+
+    user: str
+    prefix: str
+    chat: bool
+    system: str | None = None
+
+    def messages(self) -> list[dict[str, str]]:
+        """The turns of a chat; the reply's prefix is not among them."""
+        turns = [{"role": "system", "content": self.system}] if self.system else []
+        return [*turns, {"role": "user", "content": self.user}]
 
 
 class Tokenizer(Protocol):
@@ -69,12 +89,8 @@ def reply_prefix(problem: Problem, settings: WorkflowSection) -> str:
     return settings.prefix.replace("{starter}", (problem.starter or "").rstrip())
 
 
-def prompt_text(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> str:
-    """The whole text the model continues, the reply's given prefix included.
-
-    Raises UserError for a template with an unknown placeholder, or a chat recipe on a model
-    whose tokenizer has no chat template.
-    """
+def prompt_of(problem: Problem, settings: WorkflowSection) -> Prompt:
+    """The problem in the form that the settings ask for. Raises UserError for an unknown placeholder."""
     try:
         user = settings.prompt.format(
             statement=problem.statement, starter=problem.starter or "", instruction=instruction(problem)
@@ -84,27 +100,45 @@ def prompt_text(problem: Problem, settings: WorkflowSection, tokenizer: Tokenize
             f"`workflow.prompt`: cannot fill in {error}; the placeholders are "
             "{statement}, {starter} and {instruction}, and a literal brace is doubled"
         ) from None
+    prefix = reply_prefix(problem, settings)
     if not settings.chat:
-        return user + reply_prefix(problem, settings)
-    if not tokenizer.chat_template:
-        raise UserError("this model has no chat template; set `workflow.chat: false`")
+        return Prompt(user, prefix, chat=False)
     system = settings.system
     if settings.answer_format == "think_answer":
         system = f"{system}\n\n{THINK_ANSWER}" if system else THINK_ANSWER
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": user})
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return str(text) + reply_prefix(problem, settings)
+    return Prompt(user, prefix, chat=True, system=system)
+
+
+def rendered(prompt: Prompt, tokenizer: Tokenizer) -> str:
+    """The whole text the model continues, the reply's given prefix included.
+
+    Raises UserError for a chat on a model whose tokenizer has no chat template.
+    """
+    if not prompt.chat:
+        return prompt.user + prompt.prefix
+    if not tokenizer.chat_template:
+        raise UserError("this model has no chat template; set `workflow.chat: false` (--no-chat)")
+    text = tokenizer.apply_chat_template(prompt.messages(), tokenize=False, add_generation_prompt=True)
+    return str(text) + prompt.prefix
+
+
+def encoded(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
+    """The prompt as token ids."""
+    # A chat template already holds the special tokens; a plain text gets the tokenizer's own.
+    return tokenizer.encode(rendered(prompt, tokenizer), add_special_tokens=not prompt.chat)
 
 
 def prompt_ids(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> list[int]:
     """The prompt as token ids. Raises UserError when it is longer than ``max_prompt_tokens``."""
-    text = prompt_text(problem, settings, tokenizer)
-    # A chat template already holds the special tokens; a plain text gets the tokenizer's own.
-    ids = tokenizer.encode(text, add_special_tokens=not settings.chat)
-    if len(ids) > settings.max_prompt_tokens:
+    ids = encoded(prompt_of(problem, settings), tokenizer)
+    check_length(problem, ids, settings.max_prompt_tokens)
+    return ids
+
+
+def check_length(problem: Problem, ids: Sequence[int], most: int) -> None:
+    """Raise UserError when a problem's prompt has more tokens than ``most``."""
+    if len(ids) > most:
         raise UserError(
             f"problem {problem.id!r}: the prompt has {len(ids)} tokens, more than "
-            f"`workflow.max_prompt_tokens` = {settings.max_prompt_tokens}"
+            f"`workflow.max_prompt_tokens` = {most}"
         )
-    return ids

@@ -25,6 +25,17 @@ class ProgramJudge(Protocol):
         ...
 
 
+def program_of(problem: Problem, settings: WorkflowSection, reply: str) -> str | None:
+    """The program in a reply (prefix excluded), or None when its form is broken or it has none."""
+    text: str | None = reply_prefix(problem, settings) + reply
+    if settings.answer_format == "think_answer":
+        found = _THINK_ANSWER.fullmatch(text)
+        text = found["answer"] if found else None
+    else:
+        text = strip_thinking(text)
+    return None if text is None else extract_program(text, settings.extraction)
+
+
 class SingleTurn:
     """Prompts a model once per problem and rewards each reply by its judgement."""
 
@@ -35,16 +46,6 @@ class SingleTurn:
     def prompt_ids(self, problem: Problem) -> list[int]:
         """The problem's prompt as token ids; see ``workflow.prompt``."""
         return prompt_ids(problem, self._settings, self._tokenizer)
-
-    def program_of(self, problem: Problem, reply: str) -> str | None:
-        """The program in a reply (prefix excluded), or None when its form is broken or it has none."""
-        text: str | None = reply_prefix(problem, self._settings) + reply
-        if self._settings.answer_format == "think_answer":
-            found = _THINK_ANSWER.fullmatch(text or "")
-            text = found["answer"] if found else None
-        else:
-            text = strip_thinking(text or "")
-        return None if text is None else extract_program(text, self._settings.extraction)
 
     async def run(
         self,
@@ -72,7 +73,7 @@ class SingleTurn:
 
     async def _finish(self, problem: Problem, completion: Completion, judge: ProgramJudge) -> Sample:
         text = self._tokenizer.decode(completion.token_ids, skip_special_tokens=True)
-        program = self.program_of(problem, text)
+        program = program_of(problem, self._settings, text)
         judgement = None
         if completion.finish_reason != "abort":
             judgement = await judge.judge(problem, Program(problem.language, program or ""))

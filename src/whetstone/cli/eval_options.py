@@ -1,0 +1,191 @@
+"""The options of ``whetstone eval``, and what their words mean."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from whetstone.errors import UserError
+
+if TYPE_CHECKING:
+    from whetstone.evaluate.plan import Plan
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a measurement."""
+    _what(parser)
+    _sampling(parser)
+    _asking(parser)
+    _endpoint(parser)
+    _machine(parser)
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The sampling plan: a recipe's length and stop texts, and what the command line says on top."""
+    from whetstone.evaluate.plan import Plan
+    from whetstone.recipe import load_recipe
+
+    sampling = load_recipe(args.recipe).sampling if args.recipe else None
+    max_tokens = sampling.max_tokens if sampling else 512
+    stop = tuple(unescaped(text) or "" for text in args.stop or ())
+    if "" in stop:
+        raise UserError("--stop needs a text")
+    return Plan(
+        n=args.n,
+        k=args.k or tuple(sorted({1, max(args.n, 1)})),
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        max_tokens=max_tokens if args.max_tokens is None else args.max_tokens,
+        stop=stop or (sampling.stop if sampling else ()),
+        seed=args.seed,
+    )
+
+
+def benchmark_files(args: argparse.Namespace) -> dict[str, str | None]:
+    """Each benchmark asked for, with the data given for it: ``NAME=PATH``, or ``PATH`` for the only one."""
+    names = [name.strip() for name in args.benchmark.split(",") if name.strip()]
+    files: dict[str, str | None] = dict.fromkeys(names)
+    if len(files) < len(names):
+        raise UserError("--benchmark names one benchmark twice")
+    for text in args.data or ():
+        name, equals, path = text.partition("=")
+        if equals and name in files:
+            files[name] = path
+        elif len(files) == 1:
+            files[names[0]] = text
+        else:
+            raise UserError(f"--data {text}: with several benchmarks, say which: NAME={text.rpartition('=')[2]}")
+    return files
+
+
+def unescaped(text: str | None) -> str | None:
+    r"""The text with line breaks where it says ``\n``."""
+    return None if text is None else text.replace("\\n", "\n")
+
+
+def _what(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to measure")
+    group.add_argument(
+        "--model", help="a model folder, a .gguf file or a hub id; with --endpoint, the name it serves"
+    )
+    group.add_argument("--revision", help="branch, tag or commit of a hub id")
+    group.add_argument("--benchmark", metavar="NAMES", help="humaneval, mbpp, problems; with commas between")
+    group.add_argument(
+        "--data",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="HumanEval.jsonl(.gz), sanitized-mbpp.json, or a problem file or set such as builtin:heldout; "
+        "NAME= says which benchmark's, if there are several",
+    )
+    group.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N problems")
+    group.add_argument(
+        "--out", metavar="DIR", help="a folder DIR/BENCHMARK each: manifest, samples.jsonl, evaluation.json"
+    )
+    group.add_argument("--restart", action="store_true", help="drop what is in --out instead of going on")
+
+
+def _sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--n", type=int, default=8, help="replies per problem (default: 8)")
+    group.add_argument("--k", type=_numbers, help="the k of pass@k, such as 1,8 (default: 1 and n)")
+    group.add_argument("--temperature", type=float, default=0.8, help="0 is greedy (default: 0.8)")
+    group.add_argument("--top-p", type=float, default=1.0, help="default: 1")
+    group.add_argument("--top-k", type=int, default=0, help="default: 0, all tokens")
+    group.add_argument(
+        "--max-tokens",
+        type=int,
+        help="longest reply, in tokens, thinking included (default: the recipe's, or 512)",
+    )
+    group.add_argument(
+        "--stop",
+        action="append",
+        metavar="TEXT",
+        help=r"end a reply at this text; repeatable; \n is a line break",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of replies and intervals (default: 0)")
+
+
+def _asking(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how problems are put to the model")
+    group.add_argument(
+        "--recipe", metavar="FILE", help="take the workflow, stop texts and length of a recipe"
+    )
+    group.add_argument(
+        "--no-chat", action="store_true", help="plain text, for models without a chat template"
+    )
+    group.add_argument(
+        "--prompt", help=r"template with {statement}, {starter} or {instruction}; \n is a line break"
+    )
+    group.add_argument("--prefix", help=r"text that every reply starts with; \n is a line break")
+    group.add_argument("--system", help="system message")
+    group.add_argument(
+        "--extraction",
+        choices=["last_fence", "first_fence", "all_fences", "whole"],
+        help="where the program stands in the reply (default: last_fence; first_fence for humaneval, mbpp)",
+    )
+    group.add_argument(
+        "--max-prompt-tokens", type=int, metavar="N", help="longer prompts count as failed (default: 2048)"
+    )
+
+
+def _endpoint(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("an endpoint instead of a model in this process")
+    group.add_argument(
+        "--endpoint", metavar="URL", help="an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
+    )
+    group.add_argument("--concurrency", type=int, metavar="N", help="requests at once (default: 32)")
+    group.add_argument(
+        "--request-timeout", type=float, metavar="S", help="longest wait for one reply (default: 1800)"
+    )
+    group.add_argument(
+        "--patience",
+        type=float,
+        metavar="S",
+        help="give up what a server that answers nothing for so long is asked (default: 300)",
+    )
+    group.add_argument(
+        "--body",
+        type=_json_object,
+        metavar="JSON",
+        help='more fields of every request, such as \'{"chat_template_kwargs": {"enable_thinking": false}}\'',
+    )
+    group.add_argument(
+        "--thinking",
+        action="store_true",
+        help="replies begin inside their thinking (the chat template opens it and no parser takes it out)",
+    )
+
+
+def _machine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("machine")
+    group.add_argument("--dtype", help="bfloat16 (default), float16 or float32")
+    group.add_argument("--device", help="auto (default), cpu, cuda, cuda:N")
+    group.add_argument("--threads", type=int, metavar="N", help="of torch (default: one per core)")
+    group.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
+    )
+    group.add_argument(
+        "--minimum-tier",
+        choices=["root", "userns", "restricted"],
+        default="restricted",
+        help="weakest isolation to run with (default: restricted)",
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected whole numbers such as 1,8; got {text!r}") from None
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object; got {text}")
+    return value

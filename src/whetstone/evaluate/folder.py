@@ -1,0 +1,159 @@
+"""An evaluation's folder: the manifest from the start, each reply as soon as it is judged, the result at the end.
+
+``samples.jsonl`` only grows while an evaluation runs, one line a reply, so that a kill loses no more than
+the replies in flight; when all are there it is put in the order of the problems. The next evaluation
+with the same manifest finds what is finished; a failed reply, or one whose judge failed, is not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import msgspec
+
+from whetstone.errors import UserError
+from whetstone.evaluate.files import replace_file, unwritable
+from whetstone.evaluate.manifest import resumable_differences
+from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, SampleResult
+
+SAMPLES_FILE = "samples.jsonl"
+MANIFEST_FILE = "manifest.json"
+
+_DECODER = msgspec.json.Decoder(SampleResult)
+
+
+class EvaluationFolder:
+    """A folder that one evaluation at a time writes to. A context manager.
+
+    On entry it drops what is not finished; ``restart`` drops everything. Raises UserError when the
+    folder cannot be written, is in use, or holds an evaluation with another manifest.
+    """
+
+    def __init__(self, path: str | Path, manifest: dict[str, Any], *, restart: bool = False) -> None:
+        self.path = Path(path)
+        self._manifest = msgspec.to_builtins(manifest, str_keys=True)
+        self._restart = restart
+        self._lock = -1
+        self._samples: BinaryIO | None = None
+
+    def __enter__(self) -> EvaluationFolder:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._restart:
+                for name in (EVALUATION_FILE, MANIFEST_FILE, SAMPLES_FILE):
+                    (self.path / name).unlink(missing_ok=True)
+            else:
+                self._check_manifest()
+            manifest = msgspec.json.format(msgspec.json.encode(self._manifest), indent=1)
+            replace_file(self.path / MANIFEST_FILE, [manifest + b"\n"])
+            replace_file(self.path / SAMPLES_FILE, self._finished_lines())
+            self._samples = (self.path / SAMPLES_FILE).open("ab", buffering=0)
+        except BaseException as error:
+            self._close()
+            if isinstance(error, BlockingIOError):
+                raise UserError(f"{self.path}: another `whetstone eval` is writing there") from None
+            if isinstance(error, OSError):
+                raise unwritable(self.path, error) from None
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def finished(self) -> Iterator[SampleResult]:
+        """The replies that an earlier run has finished."""
+        return read_samples(self.path)
+
+    def add(self, sample: SampleResult) -> None:
+        """Append a reply. What was added before the process is killed stays."""
+        assert self._samples is not None
+        try:
+            self._samples.write(msgspec.json.encode(sample) + b"\n")
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    def finish(self, evaluation: Evaluation) -> None:
+        """Put the replies in the order of the problems and write evaluation.json."""
+        replace_file(self.path / SAMPLES_FILE, self._ordered_lines([p.id for p in evaluation.problems]))
+        evaluation.save(self.path)
+
+    def _close(self) -> None:
+        if self._samples is not None:
+            self._samples.close()
+        if self._lock >= 0:
+            os.close(self._lock)  # which gives up the lock
+        self._samples, self._lock = None, -1
+
+    def _check_manifest(self) -> None:
+        place = self.path / MANIFEST_FILE
+        if not place.exists():
+            if (self.path / SAMPLES_FILE).exists() or (self.path / EVALUATION_FILE).exists():
+                raise UserError(f"{self.path}: holds an evaluation without a manifest; {_WAY_OUT}")
+            return
+        try:
+            earlier = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise UserError(f"{place}: not written by `whetstone eval` ({error}); {_WAY_OUT}") from None
+        changed = resumable_differences(earlier, self._manifest)
+        if changed:
+            raise UserError(f"{self.path}: holds another evaluation: {'; '.join(changed)}. {_WAY_OUT}")
+
+    def _finished_lines(self) -> Iterator[bytes]:
+        """The lines of finished replies, each (problem, index) once; a torn line is none."""
+        seen: set[tuple[str, int]] = set()
+        for line in _lines(self.path / SAMPLES_FILE):
+            try:
+                sample = _DECODER.decode(line)
+            except msgspec.MsgspecError:
+                continue
+            if sample.judged and (sample.problem_id, sample.index) not in seen:
+                seen.add((sample.problem_id, sample.index))
+                yield line
+
+    def _ordered_lines(self, order: Sequence[str]) -> Iterator[bytes]:
+        ranks = {name: rank for rank, name in enumerate(order)}
+        places: list[tuple[int, int, int]] = []
+        with (self.path / SAMPLES_FILE).open("rb") as file:
+            offset = 0
+            for line in file:
+                sample = _DECODER.decode(line)
+                places.append((ranks[sample.problem_id], sample.index, offset))
+                offset += len(line)
+            for _, _, offset in sorted(places):
+                file.seek(offset)
+                yield file.readline()
+
+
+_WAY_OUT = "give --restart to begin it anew, or another folder with --out"
+
+
+def read_samples(folder: str | Path) -> Iterator[SampleResult]:
+    """The replies in a folder, one by one. Raises UserError naming the line that is none."""
+    place = Path(folder) / SAMPLES_FILE
+    if not place.exists():
+        raise UserError(f"{place}: No such file; give the --out folder of `whetstone eval`")
+    for number, line in enumerate(_lines(place), 1):
+        try:
+            yield _DECODER.decode(line)
+        except msgspec.MsgspecError as error:
+            raise UserError(f"{place}, line {number}: not written by `whetstone eval`: {error}") from None
+
+
+def _lines(place: Path) -> Iterator[bytes]:
+    """The file's lines that end; none where there is no file."""
+    try:
+        with place.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise unwritable(place, error) from None

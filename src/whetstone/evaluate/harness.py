@@ -1,0 +1,50 @@
+"""The rules an evaluation goes by: which part of a reply is the program, and whether it is right."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from whetstone.evaluate.assemble import assemble
+from whetstone.problem import Problem, Program
+from whetstone.recipe import WorkflowSection
+from whetstone.verdict import Judgement
+from whetstone.workflow.single_turn import ProgramJudge, program_of
+
+
+class Harness(Protocol):
+    """Rules by a name that stands in the manifest."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+    def program_of(self, problem: Problem, reply: str) -> str | None:
+        """The program to judge for a reply (prefix excluded, thinking included); None when it has none."""
+        ...
+
+    async def judge(self, problem: Problem, program: Program) -> Judgement:
+        """The verdict on that program; NO_CODE for a blank one."""
+        ...
+
+
+class OurRules:
+    """The rules that training goes by too: the workflow's extraction, and the judge as it is.
+
+    A reply that continues the beginning of a program is completed first; see ``evaluate.assemble``.
+    """
+
+    name = "ours"
+
+    def __init__(self, judge: ProgramJudge, settings: WorkflowSection) -> None:
+        self._judge = judge
+        self._settings = settings
+
+    def program_of(self, problem: Problem, reply: str) -> str | None:
+        """See Harness."""
+        code = program_of(problem, self._settings, reply)
+        return None if code is None else assemble(problem, code)
+
+    async def judge(self, problem: Problem, program: Program) -> Judgement:
+        """See Harness."""
+        return await self._judge.judge(problem, program)

@@ -1,0 +1,66 @@
+"""How far an evaluation is, and what it looks like so far."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from whetstone.evaluate.tables import percent
+from whetstone.evaluate.tally import Tally
+
+_BAR_EVERY_S = 0.2
+_LINE_EVERY_S = 60.0
+
+
+class ProgressView:
+    """A bar with the running estimate on a terminal, else a line every minute. A context manager."""
+
+    def __init__(self, name: str, total: int, console: Console) -> None:
+        self._name = name
+        self._console = console
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(escape(name), total=total, note="")
+        self._every_s = _BAR_EVERY_S if console.is_terminal else _LINE_EVERY_S
+        self._shown = time.monotonic()
+
+    def __enter__(self) -> ProgressView:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, tally: Tally) -> None:
+        """Show the counts, unless that was done a moment ago. Called for every reply."""
+        now, last = time.monotonic(), tally.samples == tally.total
+        if now - self._shown < self._every_s and not (last and self._console.is_terminal):
+            return
+        self._shown = now
+        note = _note(tally)
+        self._bar.update(self._task, completed=tally.samples, note=note)
+        if not self._console.is_terminal:
+            line = f"{self._name}: {tally.samples} of {tally.total} replies, {note}"
+            self._console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _note(tally: Tally) -> str:
+    found = tally.so_far()
+    if found is None:
+        return ""
+    note = f"pass@1 {percent(found.value)} ({percent(found.low)} to {percent(found.high)})"
+    without = tally.failed + tally.judge_errors
+    return f"{note}, {without} without a verdict" if without else note

@@ -1,0 +1,1 @@
+"""Who writes the replies of an evaluation: the embedded engine, or an OpenAI-compatible endpoint."""

@@ -1,0 +1,75 @@
+"""What an evaluation needs of whoever writes its replies: prompts in text in, replies in text out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from whetstone.problem import Problem
+from whetstone.workflow.prompt import Prompt
+
+ReplyEnd = Literal["stop", "length", "failed"]
+"""Why a reply ended: by itself or at a stop text, at the token limit, or there is none at all."""
+
+THINK, END_THINK = "<think>", "</think>"
+
+
+class Question(Struct, frozen=True):
+    """A problem to be put to a model ``n`` times; ``wanted`` are the indices of replies still missing.
+
+    ``seed`` fixes the random streams of the n replies, one for each index.
+    """
+
+    problem: Problem
+    prompt: Prompt
+    n: int
+    seed: int
+    wanted: frozenset[int]
+
+
+class Reply(Struct, frozen=True):
+    """One reply, without the prefix that it was given.
+
+    ``text`` holds the thinking too, in ``<think>`` tags whatever way the model or the server marks it;
+    thinking that never ended has no closing tag. ``tokens`` counts all of it, 0 where nobody says.
+    ``thinking_tokens`` is None where nobody counts them apart. ``error`` says why a ``failed`` one failed.
+    """
+
+    index: int
+    text: str
+    finish_reason: ReplyEnd
+    tokens: int = 0
+    thinking_tokens: int | None = None
+    error: str = ""
+
+
+class ReplyWriter(Protocol):
+    """Writes the wanted replies to a stream of questions."""
+
+    def write(self, questions: Iterable[Question]) -> AsyncGenerator[tuple[Question, Reply], None]:
+        """Yield each wanted reply as it ends, in any order, reading only a little ahead.
+
+        What keeps a single reply from being written is a reply that ``failed``; UserError is for
+        what would keep all of them.
+        """
+        ...
+
+
+def failed(index: int, error: str) -> Reply:
+    """The reply that could not be had."""
+    return Reply(index, "", "failed", error=error)
+
+
+class Weights(Struct, frozen=True):
+    """A model for the embedded engine: ``source`` is a folder, a .gguf file or a hub id.
+
+    ``device`` is auto, cpu, cuda or cuda:N; ``threads`` of torch are one for each core when 0.
+    """
+
+    source: str
+    revision: str | None = None
+    dtype: str = "bfloat16"
+    device: str = "auto"
+    threads: int = 0

@@ -1,0 +1,120 @@
+"""An OpenAI-compatible endpoint: where it is, and what it says about itself before anything is asked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from msgspec import Struct
+
+from whetstone.errors import UserError, did_you_mean
+
+KEY_VARIABLES = ("WHETSTONE_API_KEY", "OPENAI_API_KEY")
+CONTINUES_REPLIES = frozenset({"vllm", "sglang"})
+"""Servers, by what they call the owner of their models, that continue a reply which the request begins,
+and that take sampling settings beyond the standard ones."""
+
+_FIRST_LOOK_S = 30.0
+
+
+class Server(Struct, frozen=True):
+    """An endpoint that answers. ``url`` ends in ``/v1`` or what stands for it; ``model`` is the name to ask for.
+
+    ``owner``, ``root`` (the weights), ``context`` (tokens) and ``version`` are as reported, None where
+    the endpoint does not say.
+    """
+
+    url: str
+    model: str
+    owner: str | None = None
+    root: str | None = None
+    context: int | None = None
+    version: str | None = None
+
+    @property
+    def continues_replies(self) -> bool:
+        """Whether a reply can be given a start, and takes vLLM's sampling settings."""
+        return self.owner in CONTINUES_REPLIES
+
+
+def base_url(url: str) -> str:
+    """The address that requests go beneath; ``/v1`` is added to an address without a path.
+
+    Raises UserError for what is no http(s) address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UserError(f"--endpoint {url}: expected an address such as http://127.0.0.1:8000/v1")
+    return url.rstrip("/") + ("/v1" if parts.path in {"", "/"} else "")
+
+
+def headers() -> dict[str, str]:
+    """The authorization from the environment (``KEY_VARIABLES``, in that order), if there is one."""
+    key = next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def look_up(url: str, model: str | None) -> Server:
+    """Ask the endpoint for its models and version.
+
+    Without ``model`` it must serve exactly one. Raises UserError when it cannot be reached, refuses
+    the key, or the model is not clear.
+    """
+    base = base_url(url)
+    with httpx2.Client(headers=headers(), timeout=_FIRST_LOOK_S, follow_redirects=True) as client:
+        listed = {str(entry.get("id")): entry for entry in _models(client, base)}
+        if model is None and len(listed) != 1:
+            known = f" (it serves {', '.join(sorted(listed)[:20])})" if listed else ""
+            raise UserError(f"--model is missing: the name of the model to ask {base} for{known}")
+        name = model or next(iter(listed))
+        if listed and name not in listed:
+            known = ", ".join(sorted(listed)[:20])
+            raise UserError(f"{base} does not serve `{name}`{did_you_mean(name, listed)} (it serves {known})")
+        entry = listed.get(name, {})
+        return Server(
+            url=base,
+            model=name,
+            owner=_text(entry.get("owned_by")),
+            root=_text(entry.get("root")),
+            context=entry["max_model_len"] if isinstance(entry.get("max_model_len"), int) else None,
+            version=_version(client, base),
+        )
+
+
+def _models(client: httpx2.Client, base: str) -> list[dict[str, Any]]:
+    """The entries of ``GET /models``; none where the endpoint has no such list."""
+    try:
+        answer = client.get(f"{base}/models")
+    except httpx2.HTTPError as error:
+        raise UserError(f"{base} cannot be reached ({_said(error)}); is the server running?") from None
+    if answer.status_code in {401, 403}:
+        raise UserError(f"{base} refuses the key ({answer.status_code}); set {' or '.join(KEY_VARIABLES)}")
+    body = _json(answer)
+    entries = body.get("data") if isinstance(body, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _version(client: httpx2.Client, base: str) -> str | None:
+    """What vLLM says at ``/version``, beside ``/v1``; None where nothing does."""
+    try:
+        body = _json(client.get(f"{base.removesuffix('/v1')}/version"))
+    except httpx2.HTTPError:
+        return None
+    return _text(body.get("version")) if isinstance(body, dict) else None
+
+
+def _json(answer: httpx2.Response) -> Any:
+    try:
+        return answer.json() if answer.is_success else None
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
