@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
+from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
 
 
@@ -43,17 +44,37 @@ def test_measures_saves_repeats_and_compares(
     assert main(arguments(model, tmp_path / "a")) == 0
     assert "pass@1 (avg@2)" in capsys.readouterr().out
     assert main(arguments(model, tmp_path / "b")) == 0
-    assert (tmp_path / "a" / "samples.jsonl").read_text().count("\n") == 6
-    first, second = (load_evaluation(tmp_path / name) for name in "ab")
-    assert [s.text for s in first.samples] == [s.text for s in second.samples]
+    assert (tmp_path / "a" / "problems" / "samples.jsonl").read_text().count("\n") == 6
+    folders = [tmp_path / name / "problems" for name in "ab"]
+    texts = [[sample.text for sample in read_samples(folder)] for folder in folders]
+    assert texts[0] == texts[1]
+    first, second = (load_evaluation(folder) for folder in folders)
     assert first.manifest["benchmark"]["problems"] == 3
     assert first.manifest["workflow"]["prefix"] == "def f(xs):\n    return "
     assert first.manifest["judge"]["isolation"] in {"root", "userns", "restricted"}
-    assert first.manifest == second.manifest
+    assert first.manifest["harness"] == "ours"
+    assert first == second
+    capsys.readouterr()
     assert main(["eval", "compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = capsys.readouterr().out
     assert "3 problems in both" in out
-    assert "also different" not in out
+    assert "not measured alike" not in out
+
+
+def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(model, tmp_path)) == 0
+    before = (tmp_path / "problems" / "samples.jsonl").read_bytes()
+    assert main(arguments(model, tmp_path, seed=2)) == 2
+    said = capsys.readouterr().err
+    assert "sampling.seed (1 and 2)" in said
+    assert "--restart" in said
+    assert (tmp_path / "problems" / "samples.jsonl").read_bytes() == before
+    assert main([*arguments(model, tmp_path, seed=2), "--restart"]) == 0
+    assert load_evaluation(tmp_path / "problems").plan.seed == 2
+    assert main([*arguments(model, tmp_path, seed=2), "--k", "1"]) == 0  # counts what is there anew
+    assert list(load_evaluation(tmp_path / "problems").pass_at) == [1]
 
 
 @pytest.mark.parametrize(
@@ -64,14 +85,22 @@ def test_measures_saves_repeats_and_compares(
         ("--model m --benchmark mbbp --data x", "did you mean `mbpp`"),
         ("--model m --benchmark problems", "needs --data"),
         ("--model m --benchmark humaneval --data absent.jsonl", "absent.jsonl: no such file"),
-        ("--model m --benchmark problems --data builtin:heldout --n 4", "pass@8 needs at least n = 8"),
+        ("--model m --benchmark problems --data builtin:heldout --n 4 --k 8", "pass@8 needs at least n = 8"),
+        ("--model m --benchmark humaneval,mbpp --data x.json", "with several benchmarks, say which"),
+        ("--model m --benchmark problems --data builtin:heldout --patience 3", "are for --endpoint"),
+        ("--endpoint http://127.0.0.1:9 --benchmark problems --data builtin:heldout", "cannot be reached"),
+        ("--endpoint localhost:9 --benchmark problems --data builtin:heldout", "expected an address such as"),
+        (
+            "--endpoint http://127.0.0.1:9 --dtype float32 --benchmark problems --data builtin:heldout",
+            "the server decides",
+        ),
         ("--model m --benchmark problems --data builtin:heldout --limit -1", "--limit"),
         (
             "--model m --benchmark problems --data builtin:heldout --max-prompt-tokens 0",
             "--max-prompt-tokens",
         ),
         ("--model ./absent --benchmark problems --data builtin:heldout", "absent: no such file or folder"),
-        ("compare absent other", "absent/evaluation.json: No such file"),
+        ("compare absent other", "absent: holds no evaluation.json"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_the_way_out(

@@ -1,4 +1,4 @@
-"""An evaluation from scripted replies through the real workflow and the real judge."""
+"""An evaluation of scripted replies: the real engine writer, workflow and judge, and what is counted."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from rich.console import Console
 
 from whetstone.engine.base import Completion, GenerationRequest
 from whetstone.errors import UserError
+from whetstone.evaluate.compare import print_comparison
+from whetstone.evaluate.folder import EvaluationFolder, read_samples
+from whetstone.evaluate.harness import OurRules
 from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.results import Evaluation, load_evaluation
-from whetstone.evaluate.run import Progress, evaluate
-from whetstone.evaluate.tables import print_comparison, print_evaluation
+from whetstone.evaluate.replies.engine import EngineWriter
+from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
+from whetstone.evaluate.run import evaluate
+from whetstone.evaluate.tables import print_evaluation
+from whetstone.evaluate.tally import Tally
 from whetstone.judge import AsyncJudge
 from whetstone.problem import AssertTests, CallCase, CallTests, Limits, Problem, Program
 from whetstone.recipe import WorkflowSection
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.workflow.single_turn import ProgramJudge, SingleTurn
+from whetstone.workflow.single_turn import ProgramJudge
 
 
 class CharacterTokenizer:
@@ -96,17 +101,38 @@ SETTINGS = WorkflowSection(chat=False, prompt="{statement}", max_prompt_tokens=4
 
 
 def run(
-    problems: list[Problem], engine: ScriptedEngine, judge: ProgramJudge | None = None, **more: Any
+    problems: Iterable[Problem],
+    engine: ScriptedEngine,
+    judge: ProgramJudge | None = None,
+    *,
+    settings: WorkflowSection = SETTINGS,
+    plan: Plan = PLAN,
+    wave_replies: int = 256,
+    samples: list[SampleResult] | None = None,
+    **more: Any,
 ) -> Evaluation:
-    async def go() -> Evaluation:
-        workflow = SingleTurn(more.pop("settings", SETTINGS), CharacterTokenizer())
-        plan = more.pop("plan", PLAN)
-        if judge is not None:
-            return await evaluate(problems, engine, judge, workflow, plan, **more)
-        async with AsyncJudge(workers=1) as real:
-            return await evaluate(problems, engine, real, workflow, plan, **more)
+    """``samples`` takes the replies in the order of problems and indices."""
+    recorded: list[SampleResult] = []
 
-    return asyncio.run(go())
+    async def go() -> Evaluation:
+        writer = EngineWriter(
+            engine,
+            CharacterTokenizer(),
+            plan.params(),
+            max_prompt_tokens=settings.max_prompt_tokens,
+            wave_replies=wave_replies,
+        )
+        more.setdefault("record", recorded.append)
+        if judge is not None:
+            return await evaluate(problems, writer, OurRules(judge, settings), settings, plan, **more)
+        async with AsyncJudge(workers=1) as real:
+            return await evaluate(problems, writer, OurRules(real, settings), settings, plan, **more)
+
+    evaluation = asyncio.run(go())
+    if samples is not None:
+        order = [problem.id for problem in evaluation.problems]
+        samples += sorted(recorded, key=lambda s: (order.index(s.problem_id), s.index))
+    return evaluation
 
 
 def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
@@ -117,8 +143,13 @@ def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
     ]
     long = "I think " * 40
     engine = ScriptedEngine({"all": [GOOD], "half": [GOOD, BAD], "none": ["no code here", long]})
-    seen: list[Progress] = []
-    result = run(problems, engine, on_progress=seen.append)
+    seen: list[tuple[int, int, int]] = []
+
+    def watch(tally: Tally) -> None:
+        seen.append((tally.samples, tally.total, tally.accepted))
+
+    samples: list[SampleResult] = []
+    result = run(problems, engine, samples=samples, on_progress=watch, total=12)
     assert [(p.id, p.n, p.correct) for p in result.problems] == [
         ("all", 4, 4),
         ("half", 4, 2),
@@ -129,15 +160,16 @@ def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
     assert result.shares.verdicts == {"accepted": 6, "wrong_answer": 2, "no_code": 4}
     assert result.shares.truncated == pytest.approx(2 / 12)
     assert result.shares.no_code == pytest.approx(4 / 12)
-    assert [(r.name, r.pass_1.value, r.pass_1.problems) for r in result.by_difficulty] == [
+    assert [(r.name, r.pass_1.value, r.pass_1.problems) for r in result.tables["difficulty"]] == [
         ("easy", 0.75, 2),
         ("hard", 0.0, 1),
     ]
-    assert [(r.name, r.pass_1.value) for r in result.by_concept] == [("sums", 1.0), ("loops", 0.25)]
-    assert (seen[-1].samples, seen[-1].total_samples, seen[-1].accepted) == (12, 12, 6)
-    assert [s.index for s in result.samples] == [0, 1, 2, 3] * 3
-    assert result.samples[4].judgement is not None
-    assert result.samples[4].judgement.cases[0].verdict is Verdict.ACCEPTED
+    assert [(r.name, r.pass_1.value) for r in result.tables["concept"]] == [("sums", 1.0), ("loops", 0.25)]
+    assert "kind" not in result.tables  # all are of one
+    assert seen[-1] == (12, 12, 6)
+    assert [s.index for s in samples] == [0, 1, 2, 3] * 3
+    assert samples[4].judgement is not None
+    assert samples[4].judgement.cases[0].verdict is Verdict.ACCEPTED
 
 
 def test_a_prompt_to_be_completed_is_judged_as_a_whole_program() -> None:
@@ -146,32 +178,30 @@ def test_a_prompt_to_be_completed_is_judged_as_a_whole_program() -> None:
     body = Problem(id="b", statement="b", starter=starter, tests=tests, meta={"completes_starter": True})
     settings = SETTINGS.model_copy(update={"extraction": "whole"})
     engine = ScriptedEngine({"b": ["    return math.floor(x) + 1", "    return x"]})
-    result = run([body], engine, settings=settings)
+    samples: list[SampleResult] = []
+    result = run([body], engine, settings=settings, samples=samples)
     assert result.problems[0].correct == 2
-    assert result.samples[0].program == starter + "    return math.floor(x) + 1"
+    assert samples[0].program == starter + "    return math.floor(x) + 1"
 
 
-def test_replies_without_a_verdict_leave_the_counts_and_are_reported() -> None:
-    problems = [problem("some"), problem("gone"), problem("aborted")]
+def test_replies_without_a_verdict_stay_in_the_denominator_and_are_reported() -> None:
+    problems = [problem("some"), problem("gone"), problem("aborted"), problem("x" * 50)]
     failing = "```python\nfail = 1\n```"
     engine = ScriptedEngine(
         {"some": [GOOD, failing], "gone": [failing], "aborted": [GOOD]}, aborted="aborted"
     )
     result = run(problems, engine, FailingJudge())
-    assert [(p.n, p.correct, p.unjudged) for p in result.problems] == [(2, 2, 2), (0, 0, 4), (0, 0, 4)]
-    assert result.unjudged_problems == ["gone", "aborted"]
-    assert result.pass_at[1].value == 1.0
-    assert result.pass_at[1].problems == 1
-    assert 4 not in result.pass_at
-    assert result.shares.judge_error == pytest.approx(10 / 12)
-
-
-def test_a_problem_that_cannot_be_asked_counts_as_failed() -> None:
-    problems = [problem("x" * 50), problem("fine")]
-    result = run(problems, ScriptedEngine({"fine": [GOOD]}), FailingJudge())
-    assert [(p.n, p.correct) for p in result.problems] == [(4, 0), (4, 4)]
-    assert "50 tokens" in result.problems[0].error
-    assert result.pass_at[1].value == 0.5
+    found = [(p.n, p.correct, p.judge_errors, p.failed) for p in result.problems]
+    assert found == [(4, 2, 2, 0), (4, 0, 4, 0), (4, 0, 0, 4), (4, 0, 0, 4)]
+    assert (result.pass_at[1].value, result.pass_at[1].problems) == (2 / 16, 4)
+    assert result.pass_at[4].problems == 4
+    assert (result.shares.judge_error, result.shares.failed) == (6 / 16, 8 / 16)
+    assert "50 tokens" in result.problems[3].error
+    console = Console(record=True, width=160, file=io.StringIO())
+    print_evaluation("set", result, console)
+    text = console.export_text()
+    assert "50.0% of the replies could not be had and count as not right, such as one to aborted" in text
+    assert "37.5% of the replies could not be judged and count as not right" in text
 
 
 def test_nothing_asked_or_nothing_judged_is_an_error_not_a_zero() -> None:
@@ -189,6 +219,17 @@ def test_a_defect_of_the_engine_is_not_taken_for_a_failed_problem() -> None:
     assert caught.group_contains(KeyError)
 
 
+def test_what_the_judge_cannot_do_at_all_is_said_plainly() -> None:
+    other = msgspec.structs.replace(problem("a"), language="cobol")
+    with pytest.raises(UserError, match="cobol"):
+        run([other], ScriptedEngine({"a": [GOOD]}))
+
+
+def test_two_problems_with_one_id_are_refused() -> None:
+    with pytest.raises(UserError, match="'a' occurs twice"):
+        run([problem("a"), problem("a")], ScriptedEngine({"a": [GOOD]}), FailingJudge())
+
+
 def test_a_problems_random_streams_do_not_depend_on_its_neighbours() -> None:
     replies = {"a": [GOOD], "b": [GOOD]}
     both, alone = ScriptedEngine(replies), ScriptedEngine(replies)
@@ -201,17 +242,18 @@ def test_a_problems_random_streams_do_not_depend_on_its_neighbours() -> None:
 
 def test_saved_evaluations_load_equal_and_metrics_name_their_set(tmp_path: Path) -> None:
     engine = ScriptedEngine({"a": [GOOD, BAD]})
-    result = run([problem("a")], engine, FailingJudge(), manifest={"model": {"source": "m"}})
-    result.save(tmp_path)
+    with EvaluationFolder(tmp_path, {"seed": 1}) as folder:
+        result = run([problem("a")], engine, FailingJudge(), manifest={"seed": 1}, record=folder.add)
+        folder.finish(result)
     assert load_evaluation(tmp_path) == result
-    without = load_evaluation(tmp_path, with_samples=False)
-    assert without == msgspec.structs.replace(result, samples=[])
+    assert [(s.index, s.accepted) for s in read_samples(tmp_path)] == [(i, True) for i in range(4)]
     numbers = result.metrics("heldout")
     assert numbers["eval/heldout/pass@1"] == 1.0
     assert {
         "eval/heldout/pass@4_low",
         "eval/heldout/pass@4_high",
         "eval/heldout/judge_error",
+        "eval/heldout/failed",
     } <= numbers.keys()
     (tmp_path / "evaluation.json").write_text(json.dumps({"plan": 3}))
     with pytest.raises(UserError, match=r"evaluation.json: not written by"):
@@ -235,16 +277,23 @@ def test_comparison_shows_the_paired_difference_and_what_else_changed(tmp_path: 
     )
     new = run(
         problems,
-        ScriptedEngine({"a": [GOOD], "b": [GOOD]}),
+        ScriptedEngine({"a": [GOOD, BAD], "b": [GOOD]}),
         manifest={"sampling": {"n": 9}, "model": {"source": "o"}},
     )
-    old.save(tmp_path / "old")
-    new.save(tmp_path / "new")
+    for run_name, result in (("old", old), ("new", new)):
+        for benchmark in ("first", "second"):
+            result.save(tmp_path / run_name / benchmark)
     console = Console(record=True, width=160, file=io.StringIO())
-    print_comparison(str(tmp_path / "old"), str(tmp_path / "new"), console)
+    print_comparison(str(tmp_path / "old"), str(tmp_path / "new"), console, list_problems=True)
     text = console.export_text()
-    assert "+50.0" in text
+    assert text.count("+25.0") == 2  # of each benchmark
     assert "2 problems in both" in text
-    assert "also different: sampling.n\n" in text
-    print_evaluation(new, console)
+    assert "gained  b  0 of 4, then 4 of 4" in text
+    assert "lost  a  4 of 4, then 2 of 4" in text
+    assert "  sampling.n (4 and 9)\n" in text
+    assert "model.source" not in text
+    new.save(tmp_path / "other" / "third")
+    with pytest.raises(UserError, match="no benchmark is in both"):
+        print_comparison(str(tmp_path / "old"), str(tmp_path / "other"), console)
+    print_evaluation("first", new, console)
     assert "pass@1 (avg@4)" in console.export_text()

@@ -15,7 +15,7 @@ from synthetic_run import write_run
 
 from whetstone.errors import UserError
 from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.results import ProblemResult, summarize
+from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
 from whetstone.report.metrics import encode_record
 from whetstone.report.page import render, script_json, write_page
 from whetstone.report.run_data import read_run
@@ -127,8 +127,8 @@ def test_rollouts_shown_are_bounded_spread_over_steps_and_counted(tmp_path: Path
 def test_the_change_is_paired_when_both_evaluations_are_kept(tmp_path: Path) -> None:
     write_run(tmp_path, steps=4)
     for step, correct in ((0, 1), (4, 3)):
-        problems = [ProblemResult(f"p{i}", 4, min(4, correct + i % 2), 0) for i in range(30)]
-        evaluation = summarize(Plan(n=4, k=(1,)), problems, [], {})
+        problems = [ProblemResult(f"p{i}", 4, min(4, correct + i % 2)) for i in range(30)]
+        evaluation = Evaluation(Plan(n=4), problems, {}, Shares(120, {}, 0, 0, 0, 0, 1), {})
         evaluation.save(tmp_path / "evaluations" / f"step-{step}-heldout")
     run = read_run(tmp_path)
     assert run.changes["heldout", 1].value == pytest.approx(0.5)

@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "eval",
-        help="measure a model or an endpoint on HumanEval, MBPP or any problem file; compare two measurements",
+        help="measure a model or an endpoint on benchmarks or any problem file; compare two measurements",
         description="Draw n replies to every problem, judge each in the sandbox, and report pass@k with 95% "
         "intervals. `whetstone eval compare A B` compares two output folders problem by problem.",
         epilog=EXAMPLES,
@@ -64,7 +64,7 @@ def _measure(args: argparse.Namespace) -> int:
 
     if not (args.model or args.endpoint):
         raise UserError(
-            "--model is missing: a model folder, a .gguf file or a hub id; or --endpoint: the address of a server"
+            "--model is missing: a model folder, a .gguf file or a hub id; or --endpoint: a server's address"
         )
     if not args.benchmark:
         raise UserError("--benchmark is missing: humaneval, mbpp, or problems; several with commas between")

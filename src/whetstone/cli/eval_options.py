@@ -56,7 +56,9 @@ def benchmark_files(args: argparse.Namespace) -> dict[str, str | None]:
         elif len(files) == 1:
             files[names[0]] = text
         else:
-            raise UserError(f"--data {text}: with several benchmarks, say which: NAME={text.rpartition('=')[2]}")
+            raise UserError(
+                f"--data {text}: with several benchmarks, say which: NAME={text.rpartition('=')[2]}"
+            )
     return files
 
 

@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         if error.name == "httpx2":
             print(
-                "whetstone: --endpoint needs httpx2; install the eval extra: pip install 'whetstone-rl[eval]'",
+                "whetstone: --endpoint needs httpx2; install the eval extra: "
+                "pip install 'whetstone-rl[eval]'",
                 file=sys.stderr,
             )
             return 2

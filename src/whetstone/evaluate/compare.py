@@ -18,8 +18,8 @@ from whetstone.evaluate.tables import percent
 def print_comparison(a: str, b: str, console: Console | None = None, *, list_problems: bool = False) -> None:
     """The paired difference b - a for every benchmark and k that both folders have, and what else differs.
 
-    ``list_problems`` names the problems that b gets right more often than a, and less often. Raises UserError when a folder
-    holds no evaluation, or the two share no benchmark or no problem.
+    ``list_problems`` names the problems that b gets right more often than a, and less often.
+    Raises UserError when a folder holds no evaluation, or the two share no benchmark or no problem.
     """
     console = console or Console()
     first, second = evaluations_in(a), evaluations_in(b)

@@ -1,4 +1,4 @@
-"""An evaluation's folder: the manifest from the start, each reply as soon as it is judged, the result at the end.
+"""An evaluation's folder: the manifest from the start, each reply once it is judged, the result at the end.
 
 ``samples.jsonl`` only grows while an evaluation runs, one line a reply, so that a kill loses no more than
 the replies in flight; when all are there it is put in the order of the problems. The next evaluation
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -30,13 +30,13 @@ _DECODER = msgspec.json.Decoder(SampleResult)
 class EvaluationFolder:
     """A folder that one evaluation at a time writes to. A context manager.
 
-    On entry it drops what is not finished; ``restart`` drops everything. Raises UserError when the
+    ``manifest`` is plain JSON values. On entry what is not finished is dropped, with ``restart`` everything. Raises UserError when the
     folder cannot be written, is in use, or holds an evaluation with another manifest.
     """
 
     def __init__(self, path: str | Path, manifest: dict[str, Any], *, restart: bool = False) -> None:
         self.path = Path(path)
-        self._manifest = msgspec.to_builtins(manifest, str_keys=True)
+        self._manifest = manifest
         self._restart = restart
         self._lock = -1
         self._samples: BinaryIO | None = None

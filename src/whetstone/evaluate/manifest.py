@@ -23,13 +23,13 @@ def build_manifest(
     harness: str,
     isolation: str,
 ) -> dict[str, Any]:
-    """Plain data that says how the figures came about.
+    """Plain JSON values that say how the figures came about.
 
     ``model`` is what the writer of the replies says of itself: weights or endpoint, and what they are
     run with. ``isolation`` is the judge's tier.
     """
     limits = {msgspec.json.encode(p.limits): msgspec.to_builtins(p.limits) for p in benchmark.problems}
-    return {
+    manifest = {
         "benchmark": {
             "name": benchmark.name,
             "source": benchmark.source,
@@ -45,6 +45,7 @@ def build_manifest(
         "judge": {"isolation": isolation, "limits": list(limits.values())},
         "versions": {"whetstone": __version__, "python": platform.python_version()},
     }
+    return msgspec.json.decode(msgspec.json.encode(manifest))  # as it will be read: no tuples
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

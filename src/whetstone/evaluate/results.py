@@ -120,7 +120,7 @@ class Evaluation(Struct, frozen=True):
     manifest: dict[str, Any] = {}
 
     def values(self, k: int) -> dict[str, float]:
-        """pass@k of each problem, by its id."""
+        """pass@k of each problem that has k replies, by its id."""
         return pass_values(self.problems, k)
 
     def metrics(self, set_name: str) -> dict[str, float]:
@@ -146,8 +146,8 @@ class Evaluation(Struct, frozen=True):
 
 
 def pass_values(problems: Iterable[ProblemResult], k: int) -> dict[str, float]:
-    """pass@k of each problem, by problem id. Raises ValueError for k above a problem's n."""
-    return {p.id: pass_at_k(p.n, p.correct, k) for p in problems}
+    """pass@k of each problem that has k replies, by problem id."""
+    return {p.id: pass_at_k(p.n, p.correct, k) for p in problems if p.n >= k}
 
 
 def load_evaluation(folder: str | Path) -> Evaluation:

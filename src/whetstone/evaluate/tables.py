@@ -58,8 +58,8 @@ def _notes(shares: Shares) -> list[str]:
         tokens = shares.mean_thinking_tokens
         length = f"{tokens:.0f} tokens, " if tokens is not None else ""
         notes.append(
-            f"{percent(shares.thinking)} think, for {length}{shares.mean_thinking_characters:.0f} characters on "
-            f"average; {percent(shares.unfinished_thinking)} of all end inside their thinking"
+            f"{percent(shares.thinking)} think, for {length}{shares.mean_thinking_characters:.0f} characters "
+            f"on average; {percent(shares.unfinished_thinking)} of all end inside their thinking"
         )
     return notes
 
@@ -70,14 +70,14 @@ def _warnings(evaluation: Evaluation) -> list[str]:
     if shares.failed:
         first = next(problem for problem in evaluation.problems if problem.failed)
         warnings.append(
-            f"{percent(shares.failed)} of the replies could not be had and count as not right, such as one to "
-            f"{first.id}: {first.error}"
+            f"{percent(shares.failed)} of the replies could not be had and count as not right, such as one "
+            f"to {first.id}: {first.error}"
         )
     if shares.judge_error:
         first = next(problem for problem in evaluation.problems if problem.judge_errors)
         warnings.append(
-            f"{percent(shares.judge_error)} of the replies could not be judged and count as not right, such as "
-            f"one to {first.id}; `whetstone doctor` says what keeps the judge from working"
+            f"{percent(shares.judge_error)} of the replies could not be judged and count as not right, such "
+            f"as one to {first.id}; `whetstone doctor` says what keeps the judge from working"
         )
     if warnings:
         warnings.append("the same command with the same --out tries these replies again, and only these")

@@ -49,7 +49,9 @@ class Tally:
         Raises UserError for a second problem with the same id.
         """
         if problem.id in self._labels:
-            raise UserError(f"problem {problem.id!r} occurs twice; ids tell the problems of a benchmark apart")
+            raise UserError(
+                f"problem {problem.id!r} occurs twice; ids tell the problems of a benchmark apart"
+            )
         self._labels[problem.id] = labels_of(problem)
 
     def add(self, sample: SampleResult) -> None:

@@ -74,7 +74,7 @@ class Endpoint:
         """Who writes the replies of one evaluation. Raises UserError for a prefix that cannot be given."""
         if settings.chat and settings.prefix and not self._server.continues_replies:
             raise UserError(
-                f"{self._server.url} is not known to continue a reply that a chat begins, as vLLM and SGLang do; "
+                f"{self._server.url} is not known to continue a reply begun in a chat, as vLLM and SGLang; "
                 "give --no-chat with a --prompt that holds all of it, or leave --prefix out"
             )
         return EndpointWriter(self._server, plan, self._settings)
@@ -131,7 +131,9 @@ class EndpointWriter:
                     return question, reply
                 said, asked_s = _refusal(answer), _retry_after(answer)
                 if answer.status_code in _OF_ALL:
-                    raise UserError(f"{self._server.url}: {said}; check --endpoint, --model and {KEY_VARIABLES[0]}")
+                    raise UserError(
+                        f"{self._server.url}: {said}; check --endpoint, --model and {KEY_VARIABLES[0]}"
+                    )
                 if answer.status_code not in _PASSING:
                     return question, failed(index, said)
             except (httpx2.TransportError, TimeoutError) as error:

@@ -20,7 +20,7 @@ from whetstone.evaluate.replies.base import END_THINK, THINK, Question, Reply, f
 from whetstone.workflow.prompt import Tokenizer, check_length, encoded, rendered
 
 WAVE_REPLIES = 256
-"""Replies in a wave. The engine's batch runs empty at a wave's end, which costs the more the fewer they are."""
+"""Replies in a wave. At its end the engine's batch runs empty: the fewer replies, the more that costs."""
 
 _Answers = asyncio.Queue[tuple[Question, Reply] | Exception | None]
 

@@ -20,7 +20,7 @@ _FIRST_LOOK_S = 30.0
 
 
 class Server(Struct, frozen=True):
-    """An endpoint that answers. ``url`` ends in ``/v1`` or what stands for it; ``model`` is the name to ask for.
+    """An endpoint that answers. ``url`` ends in ``/v1`` or the like; ``model`` is the name to ask for.
 
     ``owner``, ``root`` (the weights), ``context`` (tokens) and ``version`` are as reported, None where
     the endpoint does not say.
