@@ -19,6 +19,11 @@ VERBS = ("judge", "doctor", "data", "model", "train", "eval", "report")
 
 INTERRUPTED = 130
 
+_EXTRAS = dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "numpy"), "train") | {
+    "httpx2": "eval"
+}
+"""Packages beyond the base install, and the extra that brings them."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Importing a verb's module never imports torch; running it may."""
@@ -47,17 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"whetstone: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        if error.name in {"torch", "transformers", "safetensors", "gguf", "numpy"}:
+        extra = _EXTRAS.get(error.name or "")
+        if extra is not None:
             print(
-                f"whetstone: `whetstone {args.verb}` needs {error.name}; install the training extra: "
-                "pip install 'whetstone-rl[train]'",
-                file=sys.stderr,
-            )
-            return 2
-        if error.name == "httpx2":
-            print(
-                "whetstone: --endpoint needs httpx2; install the eval extra: "
-                "pip install 'whetstone-rl[eval]'",
+                f"whetstone: `whetstone {args.verb}` needs {error.name} for this; install the {extra} extra: "
+                f"pip install 'whetstone-rl[{extra}]'",
                 file=sys.stderr,
             )
             return 2

@@ -30,8 +30,9 @@ _DECODER = msgspec.json.Decoder(SampleResult)
 class EvaluationFolder:
     """A folder that one evaluation at a time writes to. A context manager.
 
-    ``manifest`` is plain JSON values. On entry what is not finished is dropped, with ``restart`` everything. Raises UserError when the
-    folder cannot be written, is in use, or holds an evaluation with another manifest.
+    ``manifest`` is plain JSON values. On entry what is not finished is dropped, with ``restart`` everything.
+    Raises UserError when the folder cannot be written, is in use, or holds an evaluation with another
+    manifest.
     """
 
     def __init__(self, path: str | Path, manifest: dict[str, Any], *, restart: bool = False) -> None:
