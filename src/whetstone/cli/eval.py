@@ -74,7 +74,7 @@ def _measure(args: argparse.Namespace) -> int:
     tasks: list[Task] = []
     for name, data in benchmark_files(args).items():
         benchmark = load_benchmark(name, data, limit=args.limit)
-        tasks.append(Task(name, benchmark, _workflow(args, benchmark)))
+        tasks.append(Task(name.replace(":", "-"), benchmark, _workflow(args, benchmark)))
     measure(
         tasks,
         plan,

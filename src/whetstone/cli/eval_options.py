@@ -44,21 +44,23 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 
 def benchmark_files(args: argparse.Namespace) -> dict[str, str | None]:
-    """Each benchmark asked for, with the data given for it: ``NAME=PATH``, or ``PATH`` for the only one."""
+    """Each benchmark asked for, with the data given for it, if any.
+
+    ``NAME=PATH`` is for the benchmark NAME, or for all parts of it (``NAME:PART``); ``PATH`` for the only one.
+    """
     names = [name.strip() for name in args.benchmark.split(",") if name.strip()]
     files: dict[str, str | None] = dict.fromkeys(names)
     if len(files) < len(names):
         raise UserError("--benchmark names one benchmark twice")
     for text in args.data or ():
         name, equals, path = text.partition("=")
-        if equals and name in files:
-            files[name] = path
+        meant = [known for known in names if equals and name in {known, known.partition(":")[0]}]
+        if meant:
+            files.update(dict.fromkeys(meant, path))
         elif len(files) == 1:
             files[names[0]] = text
         else:
-            raise UserError(
-                f"--data {text}: with several benchmarks, say which: NAME={text.rpartition('=')[2]}"
-            )
+            raise UserError(f"--data {text}: with several benchmarks, say which: NAME=PATH")
     return files
 
 

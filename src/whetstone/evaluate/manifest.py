@@ -32,10 +32,12 @@ def build_manifest(
     manifest = {
         "benchmark": {
             "name": benchmark.name,
+            "part": benchmark.part,
             "source": benchmark.source,
             "file_sha256": benchmark.file_sha256,
             "problems_sha256": benchmark.problems_sha256,
             "problems": len(benchmark.problems),
+            "left_out": benchmark.left_out,
             "prompt_shows": benchmark.shows,
         },
         "model": model,
