@@ -46,7 +46,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
 def benchmark_files(args: argparse.Namespace) -> dict[str, str | None]:
     """Each benchmark asked for, with the data given for it, if any.
 
-    ``NAME=PATH`` is for the benchmark NAME, or for all parts of it (``NAME:PART``); ``PATH`` for the only one.
+    ``NAME=PATH`` is for benchmark NAME, or for all parts of it (``NAME:PART``); ``PATH`` for the only one.
     """
     names = [name.strip() for name in args.benchmark.split(",") if name.strip()]
     files: dict[str, str | None] = dict.fromkeys(names)
