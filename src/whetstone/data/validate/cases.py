@@ -18,6 +18,7 @@ from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem,
 
 _MB = 1 << 20
 _SHOWN = 8  # cases that a detail names
+_SHORTEST_CUT = 200  # characters; shorter text is shown whole
 _LOOPED = 1000  # tests that a loop in test code stands for: nobody can say how many they are
 
 
@@ -52,6 +53,7 @@ def cases_of(problem: Problem) -> Iterator[Case]:
 def case_flags(problem: Problem, policy: Policy) -> Iterator[Flag]:
     """The defects that the tests show without a program."""
     yield from _sizes(problem, policy)
+    yield from _cut_off(problem)
     yield from _repetitions(problem)
     yield from _evidence(problem, policy)
 
@@ -69,6 +71,23 @@ def _sizes(problem: Problem, policy: Policy) -> Iterator[Flag]:
     ):
         if size > most * _MB:
             yield Flag(name, f"{size / _MB:.1f} MB; the bound is {most:g} MB")
+
+
+def _cut_off(problem: Problem) -> Iterator[Flag]:
+    """Text that ends in ``...`` where a page that shows only the beginning puts it."""
+    if isinstance(problem.tests, StdinTests):
+        cut = [
+            number
+            for number, case in enumerate(cases_of(problem))
+            if any(_is_cut_off(text) for text in (case.given, case.expected))
+        ]
+        if cut:
+            yield Flag("truncated_tests", f'{named(cut)} with text that ends in "..."')
+
+
+def _is_cut_off(text: str) -> bool:
+    text = text.rstrip()
+    return len(text) >= _SHORTEST_CUT and text.endswith("...") and (text[-4].isalnum() or text[-4].isspace())
 
 
 def _repetitions(problem: Problem) -> Iterator[Flag]:

@@ -28,7 +28,7 @@ class Policy(BaseModel):
     """What is done about a defect, where it is not what ``reasons`` says: drop, mark or ignore."""
 
     # Statements.
-    shortest_statement: int = Field(default=12, ge=0)
+    shortest_statement: int = Field(default=5, ge=0)
     """Letters and digits that a statement has at least."""
     shortest_beside_image: int = Field(default=80, ge=0)
     """Letters and digits beside an image without which there is no statement."""

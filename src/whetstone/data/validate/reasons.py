@@ -39,6 +39,7 @@ REASONS: Mapping[str, Reason] = {
     "input_too_large": Reason("drop", "a test's input is larger than the policy's bound"),
     "output_too_large": Reason("drop", "a test's expected output is larger than the policy's bound"),
     "tests_too_large": Reason("drop", "all tests together are larger than the policy's bound"),
+    "truncated_tests": Reason("drop", "a test's text was cut off, as web pages do with long ones"),
     "contradictory_tests": Reason("drop", "two tests give the same input and expect different outputs"),
     "shared_tests": Reason("drop", "the same tests stand in many other problems"),
     "mixed_kinds": Reason("drop", "functions and standard input are mixed up in the tests"),

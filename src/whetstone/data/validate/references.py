@@ -109,7 +109,10 @@ def _try(
             judgements.append(runs.run(generous, program, stop_at_first_failure=True))
     elif first.verdict is not Verdict.JUDGE_ERROR and first.verdict not in _HOPELESS:
         # Which cases does it fail, and does it fail again? The problem's own limits bound the cost.
-        judgements.append(runs.run(problem, program, stop_at_first_failure=False, confirm_time_limit=False))
+        for _ in range(policy.repeats):
+            judgements.append(
+                runs.run(problem, program, stop_at_first_failure=False, confirm_time_limit=False)
+            )
     return Tried(number, program, judgements, _standing(judgements))
 
 

@@ -14,7 +14,7 @@ from whetstone.data.validate.references import with_limits
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.trivial import trivial_programs
 from whetstone.judge import Judgement, Verdict
-from whetstone.problem import Problem, Program
+from whetstone.problem import InteractiveTests, Problem, Program
 
 _SLOWER = 10
 """A mutant that needs so many times what the reference needed is taken to be refused for its time ..."""
@@ -33,7 +33,13 @@ class Strength(Struct, frozen=True):
 def mutant_strength(
     problem: Problem, reference: Program, cost: Cost, runs: Runs, policy: Policy
 ) -> Strength | None:
-    """Try mutants of an accepted Python reference. None where none was judged."""
+    """Try mutants of an accepted Python reference. None where none was judged.
+
+    None are tried in a conversation: half of them would listen to an interactor that listens to them, each
+    holding a worker until the wall clock limit.
+    """
+    if isinstance(problem.tests, InteractiveTests):
+        return None
     tried = killed = 0
     survivors: list[str] = []
     hurried = _hurried(problem, cost)
