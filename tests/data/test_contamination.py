@@ -1,0 +1,184 @@
+"""``contamination``: what a benchmark holds is found by each rule, what only sounds like it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from whetstone.data.benchmark_index import BenchmarkIndex
+from whetstone.data.contamination import (
+    Contamination,
+    Match,
+    Thresholds,
+    drop_contaminated,
+    find_contamination,
+)
+from whetstone.data.dataset import open_problems, transform
+from whetstone.data.decisions import Decision, read_decisions
+from whetstone.data.files import write_problems
+from whetstone.errors import UserError
+from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program, StdinCase, StdinTests, Tests
+
+DOCSTRING = (
+    "Given a list of the heights of the towers of a harbour town, count how many towers see the morning sun "
+    "first, which are those that are strictly taller than every tower that stands to the east of them."
+)
+SOLUTION = (
+    "def sunny_towers(heights):\n    seen = 0\n    tallest = float('-inf')\n    for h in reversed(heights):\n"
+    "        if h > tallest:\n            tallest = h\n            seen += 1\n    return seen\n"
+)
+OTHER_TESTS = StdinTests([StdinCase("1", "1")])
+TARGET = Problem(
+    "Towers/0",
+    f'def sunny_towers(heights):\n    """ {DOCSTRING}\n    >>> sunny_towers([3, 1, 2])\n    2\n    """\n',
+    AssertTests(
+        check="def check(candidate):\n    assert candidate([3, 1, 2]) == 2\n    assert candidate([]) == 0\n"
+        "    assert candidate([5, 5, 5]) == 1\n    assert candidate([4, 3, 2, 1]) == 4\n",
+        entry_point="sunny_towers",
+    ),
+    references=[Program("python", SOLUTION)],
+)
+BOILERPLATE = "Write a function that takes a list of integers and returns the {} of the list."
+BENCHMARK = [
+    TARGET,
+    *(
+        Problem(f"Common/{n}", BOILERPLATE.format(word), CallTests([CallCase(n, [[n, n + 1]])], f"common_{n}"))
+        for n, word in enumerate(["sum", "product", "mean", "median", "mode", "range", "maximum"])
+    ),
+]
+
+
+def held(
+    *problems: Problem, thresholds: Thresholds | None = None, benchmark: Sequence[Problem] = BENCHMARK
+) -> Contamination:
+    limits = thresholds or Thresholds()
+    index = BenchmarkIndex(limits.ngram)
+    index.add("bench", benchmark)
+    return find_contamination(lambda: problems, index, limits)
+
+
+def only(found: Contamination) -> Match:
+    [match] = found.found.values()
+    assert match.benchmark == "bench"
+    return match
+
+
+def task(statement: str, tests: Tests = OTHER_TESTS, *references: str) -> Problem:
+    programs = [Program("python", source) for source in references]
+    return Problem("set/1", statement, tests, references=programs, source="set")
+
+
+def test_the_statement_itself() -> None:
+    match = only(held(task(TARGET.statement.replace("\n", "\r\n").replace("    ", "\t"))))
+    assert (match.benchmark_id, match.rule) == ("Towers/0", "same_statement")
+
+
+def test_the_statement_within_another_text() -> None:
+    text = f"Solve this task in Python.\n\n{DOCSTRING}\n\nRead the heights from standard input, print the count."
+    match = only(held(task(text)))
+    assert (match.benchmark_id, match.rule) == ("Towers/0", "ngrams")
+    assert "runs of 8 words" in match.detail
+
+
+def test_the_statement_with_some_words_changed() -> None:
+    words = DOCSTRING.split()
+    changed = " ".join("other" if n % 12 == 5 else word for n, word in enumerate(words))
+    assert only(held(task(changed))).rule in ("ngrams", "similar_statement")
+
+
+def test_the_same_function_with_the_same_asserts_under_another_statement() -> None:
+    asserts = ["assert sunny_towers([3,1,2]) == 2", "assert sunny_towers([5, 5, 5]) == 1"]
+    match = only(held(task("Wie viele Tuerme sehen die Sonne?", AssertTests(asserts=asserts))))
+    assert (match.benchmark_id, match.rule, match.detail) == ("Towers/0", "same_tests", "2 of 4 cases")
+
+
+def test_cases_of_another_function_are_no_evidence_when_they_are_few() -> None:
+    asserts = ["assert longest_ramp([3,1,2]) == 2", "assert longest_ramp([5, 5, 5]) == 1"]
+    assert held(task("Return the longest ramp.", AssertTests(asserts=asserts))).found == {}
+
+
+def test_the_same_solution_under_other_names() -> None:
+    copied = SOLUTION.replace("sunny_towers", "solve").replace("heights", "a").replace("tallest", "m")
+    match = only(held(task("Something else.", OTHER_TESTS, "print(0)", f"# mine\nimport sys\n{copied}")))
+    assert (match.benchmark_id, match.rule) == ("Towers/0", "same_solution")
+
+
+def test_a_solution_that_anybody_would_write_is_no_evidence() -> None:
+    short = Problem("B/0", "Add.", OTHER_TESTS, references=[Program("python", "def add(a, b):\n return a + b")])
+    mine = task("Sum of two.", CallTests([CallCase(3, [1, 2])], "f"), "def f(x, y):\n    return x + y\n")
+    assert held(mine, benchmark=[short]).found == {}
+
+
+def test_words_that_many_statements_share_convict_nobody() -> None:
+    found = held(task(BOILERPLATE.format("variance") + " Use the unbiased estimate, and raise no error."))
+    assert found.found == {}
+
+
+def test_words_that_are_everywhere_in_the_set_convict_nobody() -> None:
+    opening = "You are a careful engineer and will be paid by the number of tests that your program passes. "
+    bench = Problem("B/1", opening + "Turn the matrix by ninety degrees.", OTHER_TESTS)
+    tests = [StdinTests([StdinCase(str(n), str(n))]) for n in range(60)]
+    problems = [
+        Problem(f"set/{n}", f"{opening} Print item {n} of {'xyzuvw'[n % 6] * (n + 1)}.", tests[n])
+        for n in range(60)
+    ]
+    assert held(*problems, benchmark=[bench]).found == {}
+    assert [m.rule for m in held(problems[0], benchmark=[bench]).found.values()] == ["ngrams"]
+
+
+def test_longer_runs_of_words_convict_less() -> None:
+    words = DOCSTRING.split()
+    changed = task(" ".join("other" if n % 12 == 5 else word for n, word in enumerate(words)))
+    usual, strict = Thresholds(similar=1.0), Thresholds(ngram=13, similar=1.0)
+    assert [m.rule for m in held(changed, thresholds=usual).found.values()] == ["ngrams"]
+    assert held(changed, thresholds=strict).found == {}
+
+
+def test_near_misses_are_reported_the_nearest_first() -> None:
+    words = DOCSTRING.split()
+    half = " ".join(words[: len(words) // 2]) + " and then something of its own follows, in other words."
+    third = " ".join(words[: len(words) // 3]) + " and then something of its own follows, in other words."
+    problems = [Problem(f"set/{n}", text, OTHER_TESTS) for n, text in enumerate((third, half, "Unrelated."))]
+    found = held(*problems, thresholds=Thresholds(overlap=0.9))
+    assert found.found == {}
+    assert [m.problem_id for m in found.near_misses] == ["set/1", "set/0"]
+    assert all(m.measure < m.threshold for m in found.near_misses)
+
+
+def test_the_step_says_which_problem_which_rule_and_how_much(tmp_path: Path) -> None:
+    source = tmp_path / "set.jsonl"
+    write_problems(source, [task(DOCSTRING), Problem("set/2", "Unrelated.", OTHER_TESTS)])
+    found = held(*open_problems(source))
+    counts = transform(source, tmp_path / "out.jsonl", drop_contaminated(found.found))
+    assert (counts.kept, counts.dropped) == (1, 1)
+    assert list(read_decisions(tmp_path / "out.decisions.jsonl")) == [
+        Decision(
+            "set/1",
+            "decontaminate",
+            "drop",
+            "contaminated",
+            "bench Towers/0, ngrams: 32 of 32 runs of 8 words (1.00)",
+            "set",
+        )
+    ]
+
+
+def test_a_clean_set_loses_nothing() -> None:
+    index = BenchmarkIndex(8)
+    index.add("bench", BENCHMARK)
+    found = find_contamination(lambda: open_problems("builtin:all"), index, Thresholds())
+    assert found.found == {}
+    assert found.checked > 600
+
+
+@pytest.mark.parametrize("options", [{"ngram": 3}, {"overlap": 0.0}, {"similar": 1.2}])
+def test_thresholds_that_are_none_are_refused(options: dict) -> None:
+    with pytest.raises(UserError, match=f"--{next(iter(options))}"):
+        Thresholds(**options)
+
+
+def test_a_benchmark_without_problems_is_refused() -> None:
+    with pytest.raises(UserError, match="--against empty: holds no problems"):
+        BenchmarkIndex(8).add("empty", [])
