@@ -44,7 +44,9 @@ BOILERPLATE = "Write a function that takes a list of integers and returns the {}
 BENCHMARK = [
     TARGET,
     *(
-        Problem(f"Common/{n}", BOILERPLATE.format(word), CallTests([CallCase(n, [[n, n + 1]])], f"common_{n}"))
+        Problem(
+            f"Common/{n}", BOILERPLATE.format(word), CallTests([CallCase(n, [[n, n + 1]])], f"common_{n}")
+        )
         for n, word in enumerate(["sum", "product", "mean", "median", "mode", "range", "maximum"])
     ),
 ]
@@ -76,7 +78,9 @@ def test_the_statement_itself() -> None:
 
 
 def test_the_statement_within_another_text() -> None:
-    text = f"Solve this task in Python.\n\n{DOCSTRING}\n\nRead the heights from standard input, print the count."
+    text = (
+        f"Solve this task in Python.\n\n{DOCSTRING}\n\nRead the heights from standard input, print the count."
+    )
     match = only(held(task(text)))
     assert (match.benchmark_id, match.rule) == ("Towers/0", "ngrams")
     assert "runs of 8 words" in match.detail
@@ -106,7 +110,9 @@ def test_the_same_solution_under_other_names() -> None:
 
 
 def test_a_solution_that_anybody_would_write_is_no_evidence() -> None:
-    short = Problem("B/0", "Add.", OTHER_TESTS, references=[Program("python", "def add(a, b):\n return a + b")])
+    short = Problem(
+        "B/0", "Add.", OTHER_TESTS, references=[Program("python", "def add(a, b):\n return a + b")]
+    )
     mine = task("Sum of two.", CallTests([CallCase(3, [1, 2])], "f"), "def f(x, y):\n    return x + y\n")
     assert held(mine, benchmark=[short]).found == {}
 

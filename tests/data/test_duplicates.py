@@ -103,7 +103,10 @@ def test_a_template_with_something_else_in_it_is_marked_and_stays(one: Problem, 
 
 def test_a_common_input_with_two_answers_says_that_problems_differ_unless_a_checker_decides() -> None:
     cases = [("1\n7\n", "7\n"), ("3\n1 1 2\n", "4\n")]
-    one, other = story("a/1", "sum", cases=cases), story("b/1", "product", cases=[cases[0], (cases[1][0], "2")])
+    one, other = (
+        story("a/1", "sum", cases=cases),
+        story("b/1", "product", cases=[cases[0], (cases[1][0], "2")]),
+    )
     assert [m.rule for m in found(one, other)] == ["similar_statement"]
     several = stdin_problem("b/1", other.statement, [cases[0], (cases[1][0], "2")], checker=True)
     assert [m.rule for m in found(one, several)] == ["near_duplicate"]
