@@ -71,6 +71,12 @@ class Match(Struct, frozen=True):
     detail: str
 
     @property
+    def where(self) -> str:
+        """The benchmark and its problem; ids of sources begin with the source's name already."""
+        known = self.benchmark_id.startswith(f"{self.benchmark}/")
+        return self.benchmark_id if known else f"{self.benchmark} {self.benchmark_id}"
+
+    @property
     def contaminated(self) -> bool:
         """Whether the rule's threshold is reached."""
         return self.measure >= self.threshold
@@ -118,7 +124,7 @@ def drop_contaminated(
             if match is None:
                 yield problem
                 continue
-            detail = f"{match.benchmark} {match.benchmark_id}, {match.rule}: {match.detail}"
+            detail = f"{match.where}, {match.rule}: {match.detail}"
             yield Decision(problem.id, STEP, "drop", REASON, detail, problem.source)
 
     return step
