@@ -98,7 +98,7 @@ def test_a_set_contaminated_with_humaneval_loses_just_that(
     dropped = [d for d in read_decisions(tmp_path / "out" / "decisions.jsonl") if d.action == "drop"]
     assert len(hidden) >= 7
     assert [d.problem_id for d in dropped] == [problem.id for problem in hidden]
-    assert all(d.reason == "contaminated" and d.detail.startswith("humaneval/HumanEval/") for d in dropped)
+    assert all(d.reason == "contaminated" and d.detail.startswith("humaneval/") for d in dropped)
     assert "held against humaneval (164)" in capsys.readouterr().out
 
 
