@@ -34,7 +34,7 @@ CONTENT: dict[str, tuple[dict[str, int], int, dict[str, int]]] = {
     "primeintellect": (
         {"stdin": 2, "call": 1},
         3,
-        {"unsupported_language": 1, "broken_tests": 1, "no_tests": 1},
+        {"unsupported_language": 1, "broken_tests": 1, "malformed_tests": 1, "no_tests": 1},
     ),
     "primeintellect-python": ({"stdin": 1, "call": 2}, 3, {"unknown_test_type": 1}),
     "synthetic-1": ({"stdin": 1, "call": 1}, 2, {"duplicate_id": 1, "not_code": 1}),
@@ -179,6 +179,7 @@ def test_limits_of_a_site_widen_ours_and_never_narrow_them() -> None:
     )
     assert (wide.cpu_s, wide.memory_mb) == (9.0, 2048.0)
     assert (narrow.cpu_s, narrow.memory_mb) == (6.0, 1024.0)
+    assert problem_with("deepcoder-codeforces", "smaller").limits.cpu_s == 12.0
 
 
 def test_references_that_cannot_be_judged_are_counted() -> None:
@@ -195,6 +196,7 @@ def test_what_is_known_of_a_problem_is_kept() -> None:
     assert meta["tags"] == ["Mathematics"]
     assert meta["skills"] == ["Greedy algorithms"]
     assert problem_with("taco", "doubled").meta["pictures"] == 1
+    assert problem_with("deepcoder-codeforces", "smaller").meta["tags"] == ["math", "*800"]
     assert [problem.id for problem in imported("taco-verified")[0]] == [
         f"taco-verified/{n}" for n in range(3)
     ]

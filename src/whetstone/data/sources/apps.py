@@ -11,13 +11,11 @@ from whetstone.data.sources.test_fields import read_tests
 from whetstone.problem import Problem
 
 
-def _convert(row: Row, fallback: str) -> Iterator[Problem]:
-    # The files say `id`; the dataset's own loader renames it to `problem_id`.
-    number = row.get("problem_id", row.get("id"))
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     starter = text_of(row, "starter_code", default="")
     programs, left_out = references(json_of(row, "solutions", empty=[]))
     yield Problem(
-        id=f"apps/{fallback if number is None else number}",
+        id=f"apps/{own_id}",
         statement=text_of(row, "question"),
         tests=read_tests(
             text_of(row, "input_output"), starter=starter, programs=[program.source for program in programs]

@@ -12,8 +12,8 @@ _NAME = "archer"
 _LICENCE = "MIT"
 
 
-def _convert(row: Row, fallback: str) -> Iterator[Problem]:
-    yield problem_of(_NAME, _LICENCE, row, fallback, str)
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    yield problem_of(_NAME, _LICENCE, row, own_id, str)
 
 
 SOURCES = (

@@ -29,7 +29,7 @@ _MARKS = (
 )
 
 
-def _convert(row: Row, fallback: str) -> Iterator[Problem]:
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     task = text_of(row, "task", default="code")
     if task != "code":
         raise Skip("not_code", f"a task of the kind {task}")
@@ -43,9 +43,8 @@ def _convert(row: Row, fallback: str) -> Iterator[Problem]:
         starter=starter,
         programs=[program.source for program in programs],
     )
-    number = row.get("query_id")
     yield Problem(
-        id=f"{_NAME}/{fallback if number is None else number}",
+        id=f"{_NAME}/{own_id}",
         statement=statement,
         tests=tests,
         starter=starter if isinstance(tests, CallTests) and starter else None,
@@ -81,6 +80,7 @@ SOURCES = (
         },
         licence=_LICENCE,
         convert=_convert,
+        id_columns=("query_id",),
         example="whetstone data prepare areal --split train --out sets/areal",
     ),
 )

@@ -26,8 +26,8 @@ def _statement(asked: str) -> str:
     return _OFFERS.sub("", asked[found.end() :] if (found := _ASKS.match(asked)) else asked)
 
 
-def _convert(row: Row, fallback: str) -> Iterator[Problem]:
-    yield problem_of(_NAME, _LICENCE, row, fallback, _statement)
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    yield problem_of(_NAME, _LICENCE, row, own_id, _statement)
 
 
 SOURCES = (

@@ -7,14 +7,15 @@ in text; the files of DeepCoder's own repository hold them as they are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from whetstone.data.sources.primeintellect import statement_and_starter
 from whetstone.data.sources.programs import references
-from whetstone.data.sources.published import known
+from whetstone.data.sources.published import known, limits_of, names_in
 from whetstone.data.sources.source import Row, Source, dict_of, list_of, text_of, value_of
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import Problem
+from whetstone.problem import Limits, Problem
 
 _HUB_ID = "agentica-org/DeepCoder-Preview-Dataset"
 _REVISION = "177913a7bd43791646ef6a43645caa3c871ab3db"
@@ -25,25 +26,32 @@ _COLUMNS = {
 }
 _SOLUTIONS = {"solutions": "a list of programs"}
 _STARTER = {"starter_code": "the code to begin with, as text, empty for a program that reads its input"}
+# What CodeElo's statements end with.
+_TAGS = re.compile(r"\n\nTags:\n(\[[^\n]*\])\n")
+_LIMITS = re.compile(r"\nTime Limit: (\S+ ms)\nMemory Limit: (\S+ MB)\s*\Z")
 
 
 def _converter(name: str) -> Callable[[Row, str], Iterator[Problem]]:
-    def convert(row: Row, fallback: str) -> Iterator[Problem]:
+    def convert(row: Row, own_id: str) -> Iterator[Problem]:
         programs, left_out = references(list_of(row, "solutions", default=[]))
         statement, offered = statement_and_starter(text_of(row, "problem"))
         starter = text_of(row, "starter_code", default="") or offered
+        tags, limits = _TAGS.search(statement), _LIMITS.search(statement)
         function = dict_of(row, "metadata", default={}).get("func_name")
         tests = value_of(row, "tests", object)
         yield Problem(
-            id=f"{name}/{fallback}",
+            id=f"{name}/{own_id}",
             statement=statement,
             tests=read_tests(
                 tests, function=function, starter=starter, programs=[program.source for program in programs]
             ),
             starter=starter or None,
+            limits=limits_of(*limits.groups()) if limits else Limits(),
             references=programs,
             source=name,
-            meta=known(licence=_LICENCE, references_left_out=left_out),
+            meta=known(
+                licence=_LICENCE, tags=names_in(tags[1]) if tags else [], references_left_out=left_out
+            ),
         )
 
     return convert

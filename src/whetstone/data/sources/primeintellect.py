@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.programs import references
@@ -50,7 +50,7 @@ def statement_and_starter(prompt: str) -> tuple[str, str]:
     return text, ""
 
 
-def problem_of(source: str, licence: str, row: Row, fallback: str) -> Problem:
+def problem_of(source: str, licence: str, row: Row, own_id: str) -> Problem:
     """The problem of a row with ``verification_info``. Raises Skip for a row that holds none."""
     info = object_of(row, "verification_info")
     language = _language(info.get("language") or PYTHON)
@@ -61,10 +61,9 @@ def problem_of(source: str, licence: str, row: Row, fallback: str) -> Problem:
     tests = read_tests(info, starter=starter, programs=[program.source for program in programs])
     if isinstance(tests, CallTests) and language != PYTHON:
         raise Skip("unsupported_language", f"calls a function in {language}; the judge calls Python's alone")
-    metadata = object_of(row, "metadata") if row.get("metadata") else {}
-    number = row.get("problem_id")
+    metadata = facts_of(row, "metadata")
     return Problem(
-        id=f"{source}/{number or fallback}",
+        id=f"{source}/{own_id}",
         statement=statement,
         tests=tests,
         language=language,
@@ -86,15 +85,27 @@ def problem_of(source: str, licence: str, row: Row, fallback: str) -> Problem:
 
 
 def object_of(row: Row, column: str) -> dict[str, Any]:
-    """The object in a column, which may be packed into text. Raises ColumnError for another value."""
+    """The object in a column, which may be packed into text.
+
+    Raises ColumnError for a value of another type, Skip for a row whose text holds no object.
+    """
     value = row.get(column)
     if value is None:
         raise Skip("no_tests", f"`{column}` is empty")
+    unpacked = unpack(value, column) if isinstance(value, str) else value
+    if isinstance(unpacked, dict):
+        return cast(dict[str, Any], unpacked)
     if isinstance(value, str):
-        value = unpack(value, column)
-    if not isinstance(value, dict):
-        raise ColumnError(column, f"a {type(value).__name__}")
-    return value
+        raise Skip("malformed_tests", f"`{column}` holds a {type(unpacked).__name__}, no object")
+    raise ColumnError(column, f"a {type(value).__name__}")
+
+
+def facts_of(row: Row, column: str) -> dict[str, Any]:
+    """The object in a column that a problem can do without; empty where there is none."""
+    try:
+        return object_of(row, column)
+    except Skip:
+        return {}
 
 
 def _language(name: str) -> str:
@@ -111,8 +122,8 @@ _GOLD = "a program, in a Markdown fence"
 def _source(name: str, title: str, hub_id: str, revision: str, statement: str) -> Source:
     licence = "as of each problem's site; none given for the collection"
 
-    def convert(row: Row, fallback: str) -> Iterator[Problem]:
-        yield problem_of(name, licence, row, fallback)
+    def convert(row: Row, own_id: str) -> Iterator[Problem]:
+        yield problem_of(name, licence, row, own_id)
 
     return Source(
         name=name,
@@ -128,6 +139,7 @@ def _source(name: str, title: str, hub_id: str, revision: str, statement: str) -
         },
         licence=licence,
         convert=convert,
+        id_columns=("problem_id",),
         example=f"whetstone data prepare {name} --out sets/{name}",
     )
 

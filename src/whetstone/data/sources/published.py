@@ -1,10 +1,12 @@
-"""What a problem's page says of its limits, and what is known of a problem beside its tests."""
+"""What is known of a problem beside its tests: the limits and tags that its page says."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
+from whetstone.data.sources.packed import unpack
+from whetstone.data.sources.source import Skip
 from whetstone.problem import Limits
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -41,3 +43,15 @@ def _amount(value: Any, units: dict[str, float]) -> float:
 def known(**facts: Any) -> dict[str, Any]:
     """The facts that are known: without those that are None or empty."""
     return {name: fact for name, fact in facts.items() if fact not in (None, "", [], {})}
+
+
+def names_in(value: Any) -> list[str]:
+    """Tags: a list of names, or one packed into text. Other values hold none."""
+    if isinstance(value, str) and value.strip():
+        try:
+            value = unpack(value, "tags")
+        except Skip:
+            return []
+    return (
+        [name for name in cast(list[Any], value) if isinstance(name, str)] if isinstance(value, list) else []
+    )

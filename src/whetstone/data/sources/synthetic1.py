@@ -15,11 +15,11 @@ from whetstone.problem import Problem
 _LICENCE = "Apache-2.0"
 
 
-def _convert(row: Row, fallback: str) -> Iterator[Problem]:
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     task = text_of(row, "task_type")
     if task != "verifiable_code":
         raise Skip("not_code", f"a task of the type {task}")
-    yield problem_of("synthetic-1", _LICENCE, row, fallback)
+    yield problem_of("synthetic-1", _LICENCE, row, own_id)
 
 
 SOURCES = (
@@ -38,6 +38,7 @@ SOURCES = (
         },
         licence=_LICENCE,
         convert=_convert,
+        id_columns=("problem_id",),
         example="whetstone data prepare synthetic-1 --out sets/synthetic-1",
     ),
 )

@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
-from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.programs import references
-from whetstone.data.sources.published import known, limits_of
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source, json_of, text_of
+from whetstone.data.sources.published import known, limits_of, names_in
+from whetstone.data.sources.source import ColumnError, Row, Source, json_of, text_of
 from whetstone.data.sources.test_fields import read_tests
 from whetstone.problem import Problem
 
 
 def _converter(name: str, licence: str) -> Callable[[Row, str], Iterator[Problem]]:
-    def convert(row: Row, fallback: str) -> Iterator[Problem]:
+    def convert(row: Row, own_id: str) -> Iterator[Problem]:
         starter = text_of(row, "starter_code", default="")
         programs, left_out = references(_solutions(row))
-        number = row.get("id")
         yield Problem(
-            id=f"{name}/{fallback if number is None else number}",
+            id=f"{name}/{own_id}",
             statement=text_of(row, "question"),
             tests=read_tests(
                 text_of(row, "input_output"),
@@ -55,23 +53,13 @@ def _facts(row: Row, licence: str) -> dict[str, Any]:
         difficulty=row.get("difficulty"),
         url=row.get("url"),
         origin=row.get("source"),
-        tags=_list(row.get("tags")),
-        skills=_list(row.get("skill_types")),
+        tags=names_in(row.get("tags")),
+        skills=names_in(row.get("skill_types")),
         contest_date=_day(row.get("date")),
         pictures=int(pictures) if isinstance(pictures, str | int) and str(pictures).isdecimal() else 0,
         time_limit=row.get("time_limit"),
         memory_limit=row.get("memory_limit"),
     )
-
-
-def _list(value: Any) -> list[str]:
-    """Names, which are a list or the ``repr`` of one in text."""
-    if isinstance(value, str) and value.strip():
-        try:
-            value = unpack(value, "tags")
-        except Skip:
-            return []
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def _day(value: Any) -> str | None:
@@ -96,6 +84,7 @@ def _source(name: str, title: str, hub_id: str, revision: str, files: dict[str, 
         },
         licence=licence,
         convert=_converter(name, licence),
+        id_columns=("id",),  # TACO itself has none
         example=f"whetstone data prepare {name} --out sets/{name}",
     )
 

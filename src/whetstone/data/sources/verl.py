@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from whetstone.data.sources.check_code import script_tests
 from whetstone.data.sources.packed import unpack
-from whetstone.data.sources.primeintellect import statement_and_starter
+from whetstone.data.sources.primeintellect import facts_of, object_of, statement_and_starter
 from whetstone.data.sources.programs import references, shown_code
 from whetstone.data.sources.published import known
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source
@@ -26,9 +26,7 @@ COLUMNS = {
 _LINKED = ("ListNode", "TreeNode", "list_node(", "tree_node(")
 
 
-def problem_of(
-    source: str, licence: str, row: Row, fallback: str, statement: Callable[[str], str]
-) -> Problem:
+def problem_of(source: str, licence: str, row: Row, own_id: str, statement: Callable[[str], str]) -> Problem:
     """The problem of a row; ``statement`` takes the instructions off what the user says in the prompt.
 
     Raises Skip for a row that holds none, such as one of mathematics.
@@ -38,12 +36,12 @@ def problem_of(
         raise Skip("not_code", f"a row of the ability {ability}")
     asked = _user_words(row)
     starter = shown_code(asked)
-    extra = _object(row, "extra_info") if row.get("extra_info") else {}
+    extra = facts_of(row, "extra_info")
     programs, left_out = references(_written_programs(row, extra))
-    truth = _object(row, "reward_model").get("ground_truth")
+    truth = object_of(row, "reward_model").get("ground_truth")
     tests = _tests(truth, starter, [program.source for program in programs])
     return Problem(
-        id=f"{source}/{fallback}",
+        id=f"{source}/{own_id}",
         statement=statement(asked),
         tests=tests,
         starter=starter if starter and not isinstance(tests, StdinTests) else None,
@@ -76,15 +74,6 @@ def _written_programs(row: Row, extra: dict[str, Any]) -> list[Any]:
     return [reference] * bool(reference) + (solutions if isinstance(solutions, list) else [])
 
 
-def _object(row: Row, column: str) -> dict[str, Any]:
-    value = row.get(column)
-    if isinstance(value, str):
-        value = unpack(value, column)
-    if not isinstance(value, dict):
-        raise ColumnError(column, "missing" if column not in row else f"a {type(value).__name__}")
-    return value
-
-
 def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:
     if truth is None:
         raise Skip("no_tests", "there is no ground truth")
@@ -110,8 +99,8 @@ def _after_program(code: str, programs: list[str]) -> Tests:
     return tests
 
 
-def _convert(row: Row, fallback: str) -> Iterator[Problem]:
-    yield problem_of("verl", "", row, fallback, lambda asked: statement_and_starter(asked)[0])
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    yield problem_of("verl", "", row, own_id, lambda asked: statement_and_starter(asked)[0])
 
 
 SOURCES = (
