@@ -105,8 +105,9 @@ class EndpointWriter:
                         running.add(asyncio.create_task(self._ask(client, *job)))
                     if not running:
                         return
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
+                        running.discard(task)
                         yield task.result()
             finally:
                 for task in running:
