@@ -15,13 +15,14 @@ COMMIT = hashlib.sha1(b"the only commit").hexdigest()
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves ``files`` as dataset ``me/set`` at ``main``; ``me/gated`` needs a token that nobody has."""
+    """Serves ``files`` as dataset ``repo`` at ``main``; ``me/gated`` needs a token that nobody has."""
 
     daemon_threads = True
 
-    def __init__(self, files: dict[str, bytes]) -> None:
+    def __init__(self, files: dict[str, bytes], repo: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files = files
+        self.repo = repo
         self.break_after: dict[str, list[int]] = {}
         """Name -> after how many bytes the connection breaks, one entry for each download."""
         self.ranges: list[tuple[str, str | None]] = []
@@ -36,8 +37,8 @@ class HubServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(files: dict[str, bytes]) -> Iterator[HubServer]:
-    server = HubServer(files)
+def serving(files: dict[str, bytes], repo: str = "me/set") -> Iterator[HubServer]:
+    server = HubServer(files, repo)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -77,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _refused(self, repo: str, revision: str) -> bool:
         if repo == "me/gated":
             return self._refuse(403, "GatedRepo")
-        if repo != "me/set":
+        if repo != self.server.repo:
             return self._refuse(404, "RepoNotFound")
         if revision not in ("main", COMMIT):
             return self._refuse(404, "RevisionNotFound")

@@ -6,9 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from whetstone.cli import data_convert, data_show, data_steps, data_validate
+from whetstone.cli import data_convert, data_prepare, data_show, data_steps, data_validate
 
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "sources": data_prepare.run_sources,
+    "prepare": data_prepare.run_prepare,
     "schema": data_show.run_schema,
     "show": data_show.run_show,
     "validate": data_validate.run,
@@ -23,12 +25,13 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "data",
-        help="problem sets: validate, dedupe, decontaminate, select, convert, show",
-        description="Turn problem sets into ones whose tests are right, and look at them. Every step reads a "
-        "set and writes a new one, with a decision and its reason for everything that it drops.",
+        help="problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
+        description="Turn public datasets into problems whose tests are right, and look at them. Every step "
+        "reads a set and writes a new one, with a decision and its reason for everything that it drops.",
         epilog="example: whetstone data validate builtin:train",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    data_prepare.add_actions(actions)
     data_show.add_actions(actions)
     data_validate.add_action(actions)
     data_steps.add_actions(actions)

@@ -93,6 +93,15 @@ def transform(
     return ledger.counts()
 
 
+def check_destination(folder: Path) -> Path:
+    """Where a dataset named ``folder`` is written. Raises UserError where it would replace anything else:
+    a folder with a file that is not ours is never removed."""
+    target = Path(os.path.realpath(folder))
+    if target.exists() and not (target.is_dir() and {file.name for file in target.iterdir()} <= _FILES):
+        raise UserError(f"{folder}: holds more than a dataset; give --out another name")
+    return target
+
+
 class DatasetWriter:
     """Writes a dataset folder problem by problem. Use it as a context manager: leaving it renames the folder
     into place, leaving it by an exception (Ctrl-C) leaves what was there before.
@@ -103,9 +112,7 @@ class DatasetWriter:
     """
 
     def __init__(self, folder: Path, *, earlier: Path | None = None) -> None:
-        self.folder = Path(os.path.realpath(folder))
-        if self.folder.exists() and not (self.folder.is_dir() and _replaceable(self.folder)):
-            raise UserError(f"{folder}: holds more than a dataset; give --out another name")
+        self.folder = check_destination(folder)
         self._seen: set[str] = set()
         self._census = Census()
         self._sources: list[SourceRecord] = []
@@ -267,11 +274,6 @@ def _names_a_file(out: Path) -> bool:
     except UserError:
         return False
     return not out.is_dir()
-
-
-def _replaceable(folder: Path) -> bool:
-    """A dataset and nothing else: a folder with a file that is not ours is never removed."""
-    return {file.name for file in folder.iterdir()} <= _FILES
 
 
 def _part_folder(folder: Path) -> Path:

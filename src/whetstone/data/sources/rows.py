@@ -6,13 +6,16 @@ A row is a plain mapping of column names to Python values, and comes with its pl
 
 from __future__ import annotations
 
+import codecs
 import csv
 import fnmatch
 import gzip
+import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -21,6 +24,9 @@ import msgspec
 from whetstone.errors import UserError
 
 Row = dict[str, Any]
+_Rows = Iterator[tuple[int, Row]]
+"""Rows of one file, each with the bytes of the file that were read so far, about."""
+
 _BATCH = 16
 """Rows made into Python values at a time: one row reaches tens of megabytes."""
 _CHUNK = 2**20
@@ -29,13 +35,24 @@ _NO_ROWS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "sta
 """Files that stand beside the rows in copies of hub datasets and in what ``save_to_disk`` writes."""
 
 
-def read_rows(paths: Iterable[Path]) -> Iterator[tuple[str, Row]]:
-    """Yield (place, row) of files in the order given. Raises UserError for what cannot be read."""
+def read_rows(
+    paths: Iterable[Path], on_bytes: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, Row]]:
+    """Yield (place, row) of files in the order given. Raises UserError for what cannot be read.
+
+    ``on_bytes`` hears now and then how many bytes of all files were read.
+    """
+    before = 0
     for path in paths:
-        unit, rows = _reader(path)
+        reader = _reader(path)
         try:
-            for number, row in enumerate(rows(path), 1):
-                yield f"{path}, {unit} {number}", row
+            for number, (at, row) in enumerate(reader(path), 1):
+                if on_bytes is not None and number % _BATCH == 0:
+                    on_bytes(before + at)
+                yield f"{path}, row {number}", row
+            before += path.stat().st_size
+            if on_bytes is not None:
+                on_bytes(before)
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot be read: {error}; is the file complete?") from None
 
@@ -62,79 +79,87 @@ def _holds_rows(root: Path, file: Path) -> bool:
     return not hidden and file.name not in _NO_ROWS and file.name.lower().endswith(tuple(_READERS))
 
 
-def _reader(path: Path) -> tuple[str, Callable[[Path], Iterator[Row]]]:
+def _reader(path: Path) -> Callable[[Path], _Rows]:
     for ending, reader in _READERS.items():
         if path.name.lower().endswith(ending):
             return reader
     raise UserError(f"{path}: unknown kind of file; names of files with rows end in {', '.join(_READERS)}")
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path) -> _Rows:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    size = path.stat().st_size
     try:
         with pq.ParquetFile(path) as table:
+            done = 0
             for batch in table.iter_batches(batch_size=_BATCH):
-                yield from cast(list[Row], batch.to_pylist())
+                done += batch.num_rows
+                for row in cast(list[Row], batch.to_pylist()):
+                    yield size * done // table.metadata.num_rows, row
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}; is the file complete?") from None
 
 
-def _arrow(path: Path) -> Iterator[Row]:
+def _arrow(path: Path) -> _Rows:
     import pyarrow as pa
 
     try:
         with pa.memory_map(str(path)) as mapped:
-            for batch in _arrow_batches(pa, mapped):
+            for at, batch in _arrow_batches(pa, mapped):
                 for start in range(0, batch.num_rows, _BATCH):
-                    yield from cast(list[Row], batch.slice(start, _BATCH).to_pylist())
+                    for row in cast(list[Row], batch.slice(start, _BATCH).to_pylist()):
+                        yield at, row
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: cannot be read as Arrow: {error}; is the file complete?") from None
 
 
-def _arrow_batches(pa: Any, mapped: Any) -> Iterator[Any]:
-    """Batches of either form: ``datasets`` writes the stream, Feather is the file."""
+def _arrow_batches(pa: Any, mapped: Any) -> Iterator[tuple[int, Any]]:
+    """Batches of either form, and where they end: ``datasets`` writes the stream, Feather is the file."""
     try:
         file = pa.ipc.open_file(mapped)
     except pa.ArrowInvalid:
         mapped.seek(0)
-        yield from pa.ipc.open_stream(mapped)
+        for batch in pa.ipc.open_stream(mapped):
+            yield mapped.tell(), batch
         return
     for number in range(file.num_record_batches):
-        yield file.get_batch(number)
+        yield mapped.size() * (number + 1) // file.num_record_batches, file.get_batch(number)
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _csv(path: Path) -> _Rows:
     csv.field_size_limit(sys.maxsize)
-    with path.open(encoding="utf-8-sig", newline="") as text:
+    with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
         try:
-            yield from cast(Iterator[Row], csv.DictReader(text))
+            for row in cast(Iterator[Row], csv.DictReader(text)):
+                yield raw.tell(), row
         except csv.Error as error:
             raise UserError(f"{path}: cannot be read as CSV: {error}") from None
 
 
-def _json_lines(path: Path) -> Iterator[Row]:
-    with _opened(path) as lines:
+def _json_lines(path: Path) -> _Rows:
+    with _opened(path) as (raw, lines):
         for number, line in enumerate(lines, 1):
             text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if text.strip():
-                yield _row(_decode(text, f"{path}, line {number}"), f"{path}, line {number}")
+                place = f"{path}, line {number}"
+                yield raw.tell(), _row(_decode(text, place), place)
 
 
-def _json(path: Path) -> Iterator[Row]:
+def _json(path: Path) -> _Rows:
     """A JSON array, or JSON Lines under the name of one, which is common."""
-    with _opened(path) as content:
+    with _opened(path) as (_, content):
         head = content.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"["):
         return _json_array(path)
     return _json_lines(path)
 
 
-def _json_array(path: Path) -> Iterator[Row]:
+def _json_array(path: Path) -> _Rows:
     """The elements one by one. An element is decoded as soon as all of it has been read."""
     decoder = json.JSONDecoder()
-    with _opened(path) as content:
+    with _opened(path) as (raw, content):
         text = _Text(content, path)
         text.skip("[")
         count = 0
@@ -142,15 +167,14 @@ def _json_array(path: Path) -> Iterator[Row]:
             if count:
                 text.skip(",")
             count += 1
-            yield _row(text.value(decoder, f"{path}, row {count}"), f"{path}, row {count}")
+            place = f"{path}, row {count}"
+            yield raw.tell(), _row(text.value(decoder, place), place)
 
 
 class _Text:
     """Characters of a file from the current place on, as many as are needed."""
 
     def __init__(self, content: IO[bytes], path: Path) -> None:
-        import codecs
-
         self._content = content
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._path = path
@@ -192,8 +216,15 @@ class _Text:
         return bool(data)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb"))
+@contextmanager
+def _opened(path: Path) -> Generator[tuple[IO[bytes], IO[bytes]]]:
+    """The file as it lies there, and its content: they differ where it is compressed."""
+    with path.open("rb") as raw:
+        if not path.name.lower().endswith(".gz"):
+            yield raw, raw
+            return
+        with gzip.GzipFile(fileobj=raw) as content:
+            yield raw, cast(IO[bytes], content)
 
 
 def _decode(line: bytes, place: str) -> Any:
@@ -213,13 +244,13 @@ def _row(value: Any, place: str) -> Row:
     return cast(Row, value)
 
 
-_READERS: dict[str, tuple[str, Callable[[Path], Iterator[Row]]]] = {
-    ".parquet": ("row", _parquet),
-    ".arrow": ("row", _arrow),
-    ".jsonl": ("row", _json_lines),
-    ".jsonl.gz": ("row", _json_lines),
-    ".json": ("row", _json),
-    ".json.gz": ("row", _json),
-    ".csv": ("row", _csv),
+_READERS: dict[str, Callable[[Path], _Rows]] = {
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".jsonl": _json_lines,
+    ".jsonl.gz": _json_lines,
+    ".json": _json,
+    ".json.gz": _json,
+    ".csv": _csv,
 }
-"""Ending of a file's name -> what its rows are called, and their reader."""
+"""Ending of a file's name -> its reader."""

@@ -77,13 +77,16 @@ class Source(Struct, frozen=True):
     """(file or folder) -> (place, row), where the source is no table of rows that ``rows`` reads."""
 
 
-def import_rows(source: Source, rows: Iterable[tuple[str, Row]]) -> Iterator[Problem | Decision]:
+def import_rows(
+    source: Source, rows: Iterable[tuple[str, Row]], *, split: str = "", seen: set[str] | None = None
+) -> Iterator[Problem | Decision]:
     """Yield the problems of ``rows``, which are pairs (place, row), and a Decision for each row that is none.
 
-    Every problem is valid in the published schema and has an id of its own. Raises SchemaError, naming the
-    place, for rows in another schema.
+    Every problem is valid in the published schema and has an id of its own: ``seen`` holds those given
+    before, for rows that come in several parts. ``split`` is noted in ``meta``. Raises SchemaError, naming
+    the place, for rows in another schema.
     """
-    seen: set[str] = set()
+    seen = set() if seen is None else seen
     checked_columns = False
     for place, row in rows:
         if not checked_columns:
@@ -94,6 +97,8 @@ def import_rows(source: Source, rows: Iterable[tuple[str, Row]]) -> Iterator[Pro
         try:
             for problem in source.convert(row, own_id):
                 found += 1
+                if split:
+                    problem.meta.setdefault("split", split)
                 yield _admit(source, problem, seen)
             if not found:
                 raise Skip("no_problem", "the row holds no problem")
@@ -137,9 +142,12 @@ def _check_problem(problem: Problem) -> None:
         raise Skip("not_plain_data", str(error)) from None
     except msgspec.ValidationError as error:
         raise Skip("invalid_problem", explain(error)) from None
+    except RecursionError:
+        raise Skip("nested_too_deep", "a value is nested more deeply than can be read back") from None
 
 
 def _drop(source: Source, problem_id: str, skip: Skip, place: str) -> Decision:
+    place = place.rpartition("/")[2]  # the folder it lay in says nothing about the problem
     detail = f"{place}: {skip.detail}" if place and skip.detail else skip.detail or place
     return Decision(problem_id, "import", "drop", skip.reason, detail[:500], source.name)
 

@@ -1,0 +1,232 @@
+"""``prepare``: sources into one dataset that does not depend on interruptions or on its other sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, serving
+
+from whetstone.cli.main import main
+from whetstone.data.card import SourceRecord, read_card
+from whetstone.data.dataset import open_problems
+from whetstone.data.decisions import read_decisions
+from whetstone.data.prepare import Plan, Wanted, prepare, split_of
+from whetstone.data.sources.source import Skip, Source
+from whetstone.errors import UserError
+from whetstone.problem import Problem, StdinCase, StdinTests
+
+FIXTURE = Path(__file__).parent / "fixtures" / "apps.jsonl"
+
+
+def numbers(name: str) -> Source:
+    """Rows {"n": 3}: a problem to print 3; every seventh is none."""
+
+    def convert(row: dict[str, int], row_id: str) -> list[Problem]:
+        if row["n"] % 7 == 0:
+            raise Skip("seventh", f"{row['n']} <script>")
+        return [
+            Problem(f"{name}/{row_id}", f"Print {row['n']}.", StdinTests([StdinCase("", f"{row['n']}\n")]))
+        ]
+
+    return Source(
+        name=name,
+        title="Numbers",
+        hub_id=None,
+        revision=None,
+        files={"train": "train*.jsonl", "test": "test*.jsonl"},
+        columns={"n": "a number"},
+        licence="MIT",
+        convert=convert,
+        id_columns=("n",),
+    )
+
+
+class Quiet:
+    """A watcher that notes which sources were read, and may kill this process in the middle of one."""
+
+    def __init__(self, kill: str = "", at: int = 0) -> None:
+        self.read: list[str] = []
+        self.sizes: list[int] = []
+        self.kill, self.at = kill, at
+
+    def begin(self, source: str, size: int) -> None:
+        self.read.append(source)
+
+    def advance(self, size_read: int, rows: int, problems: int) -> None:
+        self.sizes.append(size_read)
+        if self.read[-1] == self.kill and rows == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def finish(self, record: SourceRecord, *, earlier: bool) -> None:
+        pass
+
+    def gather(self, problems: int) -> None:
+        if self.kill == "gather":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def files_of(tmp_path: Path, name: str, count: int = 300) -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    for part in range(2):
+        lines = (json.dumps({"n": n}) + "\n" for n in range(part * count // 2, (part + 1) * count // 2))
+        (folder / f"train-{part}.jsonl").write_text("".join(lines))
+    (folder / "test.jsonl").write_text(json.dumps({"n": 10_001}) + "\n")
+    return folder
+
+
+def plan_for(tmp_path: Path, names: str = "ab", **options: float) -> Plan:
+    wanted = [Wanted(numbers(name), tmp_path / name) for name in names]
+    return Plan(wanted, validation=options.pop("validation", 0.3), **options)  # type: ignore[arg-type]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Path) -> None:
+    for name in "ab":
+        files_of(tmp_path, name)
+    watcher = Quiet()
+    records = prepare(plan_for(tmp_path), tmp_path / "out", watcher)
+    assert [(r.rows, r.problems, r.commit) for r in records] == [(300, 257, None)] * 2
+    assert len(list(open_problems(tmp_path / "out"))) == 2 * 257
+    decisions = list(read_decisions(tmp_path / "out" / "decisions.jsonl"))
+    assert {(d.step, d.action, d.reason) for d in decisions} == {("import", "drop", "seventh")}
+    assert decisions[0].detail == "train-0.jsonl, row 1: 0 <script>"
+    card = read_card(tmp_path / "out")
+    assert card is not None
+    assert [(s.read, s.dropped, s.kept) for s in card.funnel] == [(600, 86, 514)]
+    assert card.sources == records
+    page = (tmp_path / "out" / "card.html").read_text()
+    assert "0 &lt;script&gt;" in page
+    assert "<script" not in page
+    assert str(tmp_path) not in "".join(
+        text.decode(errors="replace") for text in content(tmp_path / "out").values()
+    )
+    assert watcher.sizes == sorted(watcher.sizes[:300]) * 2
+
+
+@pytest.mark.parametrize(("kill", "at", "left"), [("b", 200, ["b"]), ("gather", 0, [])])
+def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same(
+    kill: str, at: int, left: list[str], tmp_path: Path
+) -> None:
+    for name in "ab":
+        files_of(tmp_path, name)
+    prepare(plan_for(tmp_path), tmp_path / "whole", Quiet())
+    code = "import sys; from test_prepare import *; prepare(plan_for(Path(sys.argv[1])), "
+    code += "Path(sys.argv[1]) / 'out', Quiet(sys.argv[2], int(sys.argv[3])))"
+    command = [sys.executable, "-c", code, str(tmp_path), kill, str(at)]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "out").exists()
+    watcher = Quiet()
+    prepare(plan_for(tmp_path), tmp_path / "out", watcher)
+    assert watcher.read == left
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out", "whole"]
+
+
+def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
+    folder = files_of(tmp_path, "a")
+    bad = Wanted(numbers("b"), files_of(tmp_path, "b"))
+    (tmp_path / "b" / "train-0.jsonl").write_text('{"m": 1}\n')
+    for _ in range(2):
+        watcher = Quiet()
+        with pytest.raises(UserError, match="column `n` is missing"):
+            prepare(Plan([Wanted(numbers("a"), folder), bad]), tmp_path / "out", watcher)
+    assert watcher.read == ["b"]
+    (folder / "train-1.jsonl").write_text('{"n": 1}\n')
+    prepare(Plan([Wanted(numbers("a"), folder)]), tmp_path / "out", watcher)
+    assert watcher.read == ["b", "a"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out"]
+
+
+def test_a_problem_keeps_its_split_when_sources_are_added(tmp_path: Path) -> None:
+    for name in "ab":
+        files_of(tmp_path, name)
+    prepare(plan_for(tmp_path, "a"), tmp_path / "one", Quiet())
+    prepare(plan_for(tmp_path, "ba"), tmp_path / "two", Quiet())
+    one, two = ({p.id for p in open_problems(f"{tmp_path / name}:validation")} for name in ("one", "two"))
+    assert one == {name for name in two if name.startswith("a/")}
+    assert 0.2 < len(two) / 514 < 0.4
+    prepare(plan_for(tmp_path, "a", seed=1), tmp_path / "three", Quiet())
+    assert {p.id for p in open_problems(f"{tmp_path / 'three'}:validation")} != one
+    assert {split_of(f"x/{n}", 0.0, 0) for n in range(100)} == {"train"}
+
+
+def test_splits_and_a_first_part_of_a_source_can_be_asked_for(tmp_path: Path) -> None:
+    folder = files_of(tmp_path, "a")
+    wanted = [Wanted(numbers("a"), folder)]
+    prepare(Plan(wanted, splits=["test"], validation=0), tmp_path / "out", Quiet())
+    problems = list(open_problems(tmp_path / "out"))
+    assert [(p.id, p.meta["split"]) for p in problems] == [("a/10001", "test")]
+    prepare(Plan(wanted, max_problems=5, validation=0), tmp_path / "out", Quiet())
+    assert [p.id for p in open_problems(tmp_path / "out")] == ["a/1", "a/2", "a/3", "a/4", "a/5"]
+    shutil.copy(folder / "test.jsonl", tmp_path / "any.jsonl")
+    prepare(Plan([Wanted(numbers("a"), tmp_path / "any.jsonl")], validation=0), tmp_path / "out", Quiet())
+    assert [p.id for p in open_problems(tmp_path / "out")] == ["a/10001"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("app", r"no source `app`; did you mean `apps`\? \(list them: whetstone data sources\)"),
+        ("apps=", "apps=: give a file or folder after the =, or apps alone for the hub"),
+        ("apps=absent.jsonl", "absent.jsonl: no such file or folder"),
+        ("apps apps", "source apps is given twice"),
+        ("apps --revision taco", "--revision taco: give SOURCE=REV"),
+        ("apps={fixture} --revision apps=main", "apps: a revision is of the hub, and the files are from"),
+        ("apps --split dev", r"apps has no split dev \(it has: train, test\)"),
+        ("apps --validation 1", "--validation is 1; give a share from 0 to below 1"),
+        ("apps={folder}", "holds no file of train, only of test"),
+    ],
+)
+def test_what_cannot_be_prepared_is_said_with_the_way_out(
+    words: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "files").mkdir()
+    shutil.copy(FIXTURE, tmp_path / "files" / "test.jsonl")
+    words = words.format(fixture=FIXTURE, folder=tmp_path / "files")
+    assert main(["data", "prepare", *words.split(), "--out", str(tmp_path / "out")]) == 2
+    error = capfd.readouterr().err
+    assert re.search(message, error), error
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path) -> None:
+    environment = os.environ | {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with serving({"train.jsonl": FIXTURE.read_bytes(), "apps.py": b""}, "codeparrot/apps") as server:
+        command = f"data prepare apps --revision apps=main --out {tmp_path / 'out'}"
+        done = subprocess.run(
+            [sys.executable, "-m", "whetstone", *command.split()],
+            env=environment | {"HF_ENDPOINT": server.url},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "codeparrot/apps at " + COMMIT[:12] in done.stdout
+    card = read_card(tmp_path / "out")
+    assert card is not None
+    assert [(s.hub_id, s.commit, s.files) for s in card.sources] == [
+        ("codeparrot/apps", COMMIT, ["train.jsonl"])
+    ]
+    assert len(list(open_problems(tmp_path / "out"))) == 3
+
+
+def test_sources_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "sources"]) == 0
+    assert "codeparrot/apps 21e74ddf8de1: problem_id or id, question" in capsys.readouterr().out
+    assert main(["data", "sources", "apps"]) == 0
+    page = capsys.readouterr().out
+    for words in ("21e74ddf8de1a21436da12e3e653065c5213e9d1", "train.jsonl", "column question", "MIT"):
+        assert words in page
