@@ -16,10 +16,15 @@ from whetstone.problem import Program
 _FENCED = re.compile(r"\s*```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 _SHOWN = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.MULTILINE)
 _SAYS_PYTHON_2 = re.compile(r"\A(?:#.*\n|\s*\n)*?#.*\bpython[ \t]*2", re.IGNORECASE)
-# Words of Python 2: cheap to look for in a million programs, of which few are then parsed.
-_HINTS = re.compile(
-    r"\bprint[ \t]+[^\s(=]|\bprint[ \t]*>>|\b(?:raw_input|xrange|unichr|unicode|has_key|iteritems|long)\b"
-    r"|\bexcept\s+[\w.]+\s*,|<>|\bexec\s+[\"']|\b0[0-7]+\b|\braise\s+\w+\s*,"
+# What Python 2 programs hold: looked for in a million programs, of which few are then parsed. Each pattern
+# begins with letters, so that the search is one for a substring.
+_WORDS = ("raw_input", "xrange", "unichr", "unicode", "has_key", "iteritems", "long", "<>")
+_STATEMENTS = (
+    re.compile(r"print[ \t]+[^\s(=]"),
+    re.compile(r"print[ \t]*>>"),
+    re.compile(r"except[ \t]+[\w.]+[ \t]*,"),
+    re.compile(r"exec[ \t]+[\"'\w]"),
+    re.compile(r"raise[ \t]+\w+[ \t]*,"),
 )
 _PYTHON_2_NAMES = frozenset({"raw_input", "xrange", "unichr", "unicode", "long"})
 
@@ -59,7 +64,7 @@ def is_python_2(source: str) -> bool:
     """Whether a Python program is one for Python 2: it says so, or uses what Python 3 lacks."""
     if _SAYS_PYTHON_2.match(source):
         return True
-    if not _HINTS.search(source):
+    if not any(word in source for word in _WORDS) and not any(s.search(source) for s in _STATEMENTS):
         return False
     try:
         with warnings.catch_warnings():
