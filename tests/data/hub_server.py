@@ -52,6 +52,7 @@ def serving(files: dict[str, bytes], repo: str = "me/set") -> Iterator[HubServer
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: HubServer
+    COMMITS = ("0" * 40, COMMIT)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -69,6 +70,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             siblings = [{"rfilename": n, "size": len(data)} for n, data in self.server.files.items()]
             self._send(json.dumps({"id": found[1], "sha": COMMIT, "siblings": siblings}).encode(), head=head)
+        elif found := re.fullmatch(r"/api/datasets/(\w+/\w+)/commits/main", path):
+            about = {"authors": [], "title": "", "message": "", "date": "2024-01-01T00:00:00.000Z"}
+            commits = [about | {"id": commit} for commit in self.COMMITS]
+            self._send(json.dumps(commits).encode(), head=head)
         elif found := re.fullmatch(r"/datasets/(\w+/\w+)/resolve/(\w+)/(.+)", path):
             if not self._refused(found[1], found[2]):
                 self._send_file(found[3], head)

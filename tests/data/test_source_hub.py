@@ -100,6 +100,12 @@ def test_what_was_downloaded_is_not_downloaded_again_and_is_found_offline(
         offline.find("me/other", None, TRAIN)
 
 
+def test_a_short_hash_names_its_commit(server: HubServer, tmp_path: Path) -> None:
+    assert hub_of(server, tmp_path).find("me/set", COMMIT[:7], TRAIN).commit == COMMIT
+    with pytest.raises(UserError, match="me/set has no revision abcdef0: see"):
+        hub_of(server, tmp_path).find("me/set", "abcdef0", TRAIN)
+
+
 @pytest.mark.parametrize(
     ("repo", "revision", "globs", "words"),
     [

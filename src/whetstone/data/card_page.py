@@ -63,7 +63,10 @@ def _sources(sources: list[SourceRecord]) -> str:
         f'<td class="number">{s.rows:,}</td><td class="number">{s.problems:,}</td></tr>'
         for s in sources
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table class="sources"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
 
 
 def _origin(source: SourceRecord) -> str:
@@ -79,9 +82,9 @@ def _funnel(card: Card) -> str:
     start = card.funnel[0].read if card.funnel else sum(card.problems.values())
     rows = sum(source.rows for source in card.sources)
     widest = max(start, rows, 1)
-    lines = [_lane("rows read", rows, 0, widest)] if rows else []
+    lines = [_lane("rows", rows, None, widest)] if rows else []
     if not card.funnel:
-        lines.append(_lane("problems", start, 0, widest))
+        lines.append(_lane("problems", start, None, widest))
     lines += [_lane(step.step, step.kept, step.dropped, widest) for step in card.funnel]
     head = "<th>step</th>"
     head += "".join(f'<th class="number">{word}</th>' for word in ("kept", "dropped", "share"))
@@ -91,15 +94,17 @@ def _funnel(card: Card) -> str:
     )
 
 
-def _lane(name: str, kept: int, dropped: int, widest: int) -> str:
-    share = f"{kept / (kept + dropped):.1%}" if kept + dropped else "–"
+def _lane(name: str, kept: int, dropped: int | None, widest: int) -> str:
+    """One row of the funnel; what is no step (``dropped`` None) only says how many there are."""
+    lost = dropped or 0
+    share = f"{kept / (kept + lost):.1%}" if dropped is not None and kept + lost else ""
     bars = "".join(
         f'<div class="bar{extra}{"" if count else " zero"}" style="width:{100 * count / widest:.2f}%"></div>'
-        for count, extra in ((kept, ""), (dropped, " lost"))
+        for count, extra in ((kept, ""), (lost, " lost"))
     )
     return (
         f'<tr><th scope="row">{html.escape(name)}</th><td class="number">{kept:,}</td>'
-        f'<td class="number">{dropped:,}</td><td class="number">{share}</td>'
+        f'<td class="number">{"" if dropped is None else f"{dropped:,}"}</td><td class="number">{share}</td>'
         f'<td class="lane"><div class="pair">{bars}</div></td></tr>'
     )
 

@@ -11,6 +11,7 @@ import fnmatch
 import importlib
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from msgspec import Struct
 
 from whetstone.errors import UserError
 
+_SHORT_HASH = re.compile("[0-9a-f]{7,39}")
 _LOCAL = "or give the files from here: NAME=PATH"
 
 
@@ -141,7 +143,8 @@ class Hub:
     def _listing(self, repo_id: str, revision: str) -> HubFiles:
         api = self._library.HfApi(endpoint=self.endpoint)
         with self._explained(repo_id, revision):
-            info = api.dataset_info(repo_id, revision=revision, files_metadata=True)
+            commit = self._full_commit(api, repo_id, revision)
+            info = api.dataset_info(repo_id, revision=commit, files_metadata=True)
         files = tuple(HubFile(entry.rfilename, entry.size or 0) for entry in info.siblings)
         listing = HubFiles(repo_id, info.sha, files)
         kept = self._listing_file(repo_id, revision)
@@ -150,6 +153,14 @@ class Hub:
         part.write_bytes(msgspec.json.encode(listing))
         part.replace(kept)
         return listing
+
+    def _full_commit(self, api: Any, repo_id: str, revision: str) -> str:
+        """The commit that a short hash begins: the hub itself knows branches, tags and whole hashes only."""
+        if not _SHORT_HASH.fullmatch(revision):
+            return revision
+        commits = api.list_repo_commits(repo_id, repo_type="dataset")
+        found = [str(commit.commit_id) for commit in commits if commit.commit_id.startswith(revision)]
+        return found[0] if len(found) == 1 else revision
 
     def _kept_listing(self, repo_id: str, revision: str) -> HubFiles:
         kept = self._listing_file(repo_id, revision)
