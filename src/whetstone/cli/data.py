@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from whetstone.cli import data_convert, data_prepare, data_show, data_steps, data_validate
+from whetstone.cli import (
+    data_convert,
+    data_difficulty,
+    data_prepare,
+    data_show,
+    data_steps,
+    data_validate,
+)
 
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "sources": data_prepare.run_sources,
@@ -16,6 +23,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "validate": data_validate.run,
     "dedupe": data_steps.run_dedupe,
     "decontaminate": data_steps.run_decontaminate,
+    "difficulty": data_difficulty.run,
     "select": data_steps.run_select,
     "convert": data_convert.run,
 }
@@ -35,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
     data_show.add_actions(actions)
     data_validate.add_action(actions)
     data_steps.add_actions(actions)
+    data_difficulty.add_action(actions)
     data_convert.add_action(actions)
 
 

@@ -18,7 +18,7 @@ from whetstone.cli.data_show import SET_HELP
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.case_choice import CASE_RULES
 from whetstone.data.contamination import Contamination, Thresholds, drop_contaminated, find_contamination
-from whetstone.data.dataset import open_problems, transform
+from whetstone.data.dataset import open_problems, require_other, transform
 from whetstone.data.decisions import Decision
 from whetstone.data.duplicates import NEAR, drop_duplicates, find_duplicates
 from whetstone.data.select import KINDS, ORDERS, Selection, select
@@ -154,6 +154,7 @@ def _set_and_out(parser: argparse.ArgumentParser) -> None:
 
 def run_dedupe(args: argparse.Namespace) -> int:
     """Drop duplicates."""
+    require_other(args.set, args.out)
     with progress() as bar:
         matches = find_duplicates(lambda: counted(open_problems(args.set), bar, "comparing"), args.near)
         write_step(args.set, args.out, drop_duplicates(matches), bar)
@@ -164,6 +165,7 @@ def run_decontaminate(args: argparse.Namespace) -> int:
     """Drop what benchmarks hold. Raises UserError for benchmarks that cannot be read."""
     thresholds = Thresholds(ngram=args.ngram, overlap=args.overlap, similar=args.similar)
     console = Console()
+    require_other(args.set, args.out)
     with progress() as bar:
         index = BenchmarkIndex(thresholds.ngram)
         for name, problems in _benchmarks(args.against):

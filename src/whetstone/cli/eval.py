@@ -54,10 +54,11 @@ def run(args: argparse.Namespace) -> int:
 
         print_comparison(args.a, args.b, list_problems=args.list)
         return 0
-    return _measure(args)
+    return measure_benchmarks(args)
 
 
-def _measure(args: argparse.Namespace) -> int:
+def measure_benchmarks(args: argparse.Namespace) -> int:
+    """Measure as ``args`` say, which have every option of the verb. Raises UserError."""
     # Everything a person can get wrong is checked before torch is loaded or an endpoint is asked.
     from whetstone.evaluate.benchmarks import load_benchmark
     from whetstone.evaluate.measure import Task, measure

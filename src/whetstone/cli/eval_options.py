@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a measurement."""
     _what(parser)
+    add_reply_options(parser)
+
+
+def add_reply_options(parser: argparse.ArgumentParser) -> None:
+    """Declare who writes replies and how they are drawn, asked for and judged; not what is measured."""
+    _model(parser)
     _sampling(parser)
     _asking(parser)
     _endpoint(parser)
@@ -71,10 +77,6 @@ def unescaped(text: str | None) -> str | None:
 
 def _what(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to measure")
-    group.add_argument(
-        "--model", help="a model folder, a .gguf file or a hub id; with --endpoint, the name it serves"
-    )
-    group.add_argument("--revision", help="branch, tag or commit of a hub id")
     group.add_argument("--benchmark", metavar="NAMES", help="humaneval, mbpp, problems; with commas between")
     group.add_argument(
         "--data",
@@ -88,6 +90,14 @@ def _what(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", help="a folder DIR/BENCHMARK each: manifest, samples.jsonl, evaluation.json"
     )
     group.add_argument("--restart", action="store_true", help="drop what is in --out instead of going on")
+
+
+def _model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model", help="a model folder, a .gguf file or a hub id; with --endpoint, the name it serves"
+    )
+    group.add_argument("--revision", help="branch, tag or commit of a hub id")
 
 
 def _sampling(parser: argparse.ArgumentParser) -> None:

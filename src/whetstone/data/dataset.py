@@ -72,9 +72,8 @@ def transform(
     decisions staying first. Another set gives a dataset folder, or, where ``out`` has the ending of a
     problem file, such a file and its decisions beside it, in ``NAME.decisions.jsonl``.
     """
+    require_other(source, out)
     folder, split = _folder_and_split(source)
-    if (folder or Path(source)).resolve() == Path(out).resolve():
-        raise UserError(f"{out}: is the set that is read; give --out another name")
     if not _names_a_file(Path(out)):
         with DatasetWriter(Path(out), earlier=folder) as writer:
             for left_out in _other_splits(folder, split):
@@ -100,6 +99,13 @@ def check_destination(folder: Path) -> Path:
     if target.exists() and not (target.is_dir() and {file.name for file in target.iterdir()} <= _FILES):
         raise UserError(f"{folder}: holds more than a dataset; give --out another name")
     return target
+
+
+def require_other(source: str | Path, out: str | Path) -> None:
+    """Raise UserError where a step would write the set that it reads: long steps ask before they begin."""
+    folder, _ = _folder_and_split(source)
+    if (folder or Path(source)).resolve() == Path(out).resolve():
+        raise UserError(f"{out}: is the set that is read; give --out another name")
 
 
 class DatasetWriter:
