@@ -9,15 +9,13 @@ from __future__ import annotations
 import ast
 import itertools
 import random
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
-from whetstone.data.validate.mutations import OPERATORS, Mutate
+from whetstone.data.validate.mutations import OPERATORS, Mutate, is_guard, says_nothing
 
-_TUNING = ("setrecursionlimit", "stack_size", "seed", "set_int_max_str_digits")
 _LONGEST = 200_000  # characters; a longer program is data with some code around it
 
 
@@ -36,9 +34,7 @@ def mutants(source: str, count: int, seed: str) -> list[Mutant]:
     if count < 1 or len(source) > _LONGEST:
         return []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(itertools.islice(_mutants(source, random.Random(seed)), count))
+        return list(itertools.islice(_mutants(source, random.Random(seed)), count))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
 
@@ -88,20 +84,12 @@ def _left_alone(tree: ast.Module) -> set[int]:
             leave(node.returns)
         elif isinstance(node, ast.AnnAssign):
             leave(node.annotation)
-        elif isinstance(node, ast.Import | ast.ImportFrom) or _says_nothing(node):
+        elif isinstance(node, ast.Import | ast.ImportFrom) or says_nothing(node):
             leave(node)
-        elif isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+        elif is_guard(node):
             leave(node.test)
             inside.add(id(node))
     return inside
-
-
-def _says_nothing(node: ast.AST) -> bool:
-    """A docstring, or ``sys.setrecursionlimit(…)`` and its like."""
-    if not isinstance(node, ast.Expr):
-        return False
-    tunes = isinstance(node.value, ast.Call) and ast.unparse(node.value.func).endswith(_TUNING)
-    return tunes or isinstance(node.value, ast.Constant)
 
 
 def _in_turns(changes: dict[str, list[_Change]], draw: random.Random) -> Iterator[_Change]:

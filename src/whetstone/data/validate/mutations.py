@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 Mutate = Callable[[Any], None]
 
@@ -53,6 +53,7 @@ _CALLS = {
     "lstrip": "rstrip", "rstrip": "lstrip", "find": "rfind", "bisect_left": "bisect_right",
     "bisect_right": "bisect_left", "bisect": "bisect_left", "gcd": "max", "extend": "append",
 }  # fmt: skip
+_TUNING = ("setrecursionlimit", "stack_size", "seed", "set_int_max_str_digits")
 _LARGE = 10_000  # beyond it an integer is a bound or a modulus, which one more or less hardly changes
 
 
@@ -134,8 +135,8 @@ def _statement(node: ast.AST) -> list[Mutate]:
                 partial(_drop, field=field, at=at)
                 for at, statement in enumerate(statements)
                 if isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
-                or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call | ast.Await))
-                or (isinstance(statement, ast.If) and not statement.orelse)
+                or (isinstance(statement, ast.Expr) and not says_nothing(statement))
+                or (isinstance(statement, ast.If) and not statement.orelse and not is_guard(statement))
             ]
     return changes
 
@@ -172,6 +173,19 @@ OPERATORS: Mapping[str, Callable[[ast.AST], list[Mutate]]] = {
     "call": _call,
 }
 """The kinds of change by name."""
+
+
+def is_guard(node: ast.AST) -> TypeGuard[ast.If]:
+    """``if __name__ == "__main__":``, which holds the program and decides nothing."""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def says_nothing(node: ast.AST) -> bool:
+    """A docstring, or ``sys.setrecursionlimit(…)`` and its like."""
+    if not isinstance(node, ast.Expr):
+        return False
+    tunes = isinstance(node.value, ast.Call) and ast.unparse(node.value.func).endswith(_TUNING)
+    return tunes or isinstance(node.value, ast.Constant)
 
 
 def _set_comparison(node: ast.Compare, table: Mapping[type[ast.AST], type[ast.cmpop]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 
 _SYNTAX = re.compile(
     r"^[ \t]*print[ \t]*(?:>>|[\"'\w\[{`-]|\([^()\n]*\)[ \t]*[,%]|$)"  # print x, print >>f, x, print (x), y
@@ -15,22 +14,22 @@ _SYNTAX = re.compile(
     re.MULTILINE,
 )
 _NAMES = re.compile(
-    r"\b(?:raw_input|xrange|unichr|basestring|execfile)\s*\(|\.(?:iteritems|itervalues|iterkeys|has_key)\s*\("
-    r"|\bsys\.maxint\b|\bfrom\s+string\s+import\s+maketrans\b|\bstring\.maketrans\b|\bimport\s+(?:urllib2|Queue|cPickle)\b"
+    r"^[ \t]*print[ \t]*>>|\b(?:raw_input|xrange|unichr|basestring|execfile)\s*\("
+    r"|\.(?:iteritems|itervalues|iterkeys|has_key)\s*\(|\bsys\.maxint\b|\bstring\.maketrans\b"
+    r"|\bfrom\s+string\s+import\s+maketrans\b|\bimport\s+(?:urllib2|Queue|cPickle)\b",
+    re.MULTILINE,
 )
 _COMMENTS = re.compile(r"#.*$", re.MULTILINE)
 
 
 def is_python2(source: str) -> bool:
-    """True for text that Python 3 cannot parse and that has Python 2's syntax, or that uses names of it.
+    """True for text with Python 2's syntax that Python 3 cannot parse, and for text with Python 2's names.
 
     Meant for programs that failed: a right program may well define an ``xrange`` of its own.
     """
     code = _COMMENTS.sub("", source)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(source)
+        ast.parse(source)
     except (SyntaxError, ValueError):
         return bool(_SYNTAX.search(code) or _NAMES.search(code))
     except (RecursionError, MemoryError):

@@ -32,7 +32,7 @@ _NO_CONVERSATION = re.compile(r"\b(?:not|non|isn't|no)[\s-]+(?:an\s+)?interactiv
 _THINGS = r"(?:answer|solution|output|way|option|sequence|array|string|permutation|path|choice)s?"
 _ANY_ANSWER = re.compile(
     r"\bany\s+(?:one\s+)?of\s+(?:them|these|those)\b"
-    r"|\b(?:print|output|return|find|report|display|choose)\s+any(?:\s+(?:one|such|valid|correct|possible|suitable))*\b"
+    r"|\b(?:print|output|return|report)\s+any(?:\s+(?:one|such|valid|correct|possible|suitable))*\b"
     rf"|\bany\s+(?:valid|correct|possible|optimal|suitable|acceptable|such)\s+{_THINGS}\b"
     r"|\bany\s+(?:answer|solution)\b"
     r"|\b(?:print|output|return|answers?|results?)\b[^.]{0,60}\bin\s+(?:any|arbitrary)\s+order\b"

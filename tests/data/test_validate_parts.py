@@ -1,0 +1,285 @@
+"""The parts of validation: words of statements, mutants, Python 2, shared tests, limits, policies."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from clean_problems import SUM, SUM_CASES, problem, stdin
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whetstone.data.builtin import shipped_problems
+from whetstone.data.validate.cases import case_flags
+from whetstone.data.validate.costs import Cost, cost_of, limits_for
+from whetstone.data.validate.mutants import mutants
+from whetstone.data.validate.mutations import OPERATORS
+from whetstone.data.validate.policy import Policy, read_policy
+from whetstone.data.validate.python2 import is_python2
+from whetstone.data.validate.runs import Runs
+from whetstone.data.validate.shared_tests import SharedTests
+from whetstone.data.validate.statements import statement_flags
+from whetstone.data.validate.trivial import trivial_programs
+from whetstone.errors import UserError
+from whetstone.judge import Judgement, Verdict
+from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
+from whetstone.verdict import CaseJudgement
+
+POLICY = Policy()
+LONG = "Given a tree with n vertices, colour its edges so that every path of two edges has two colours. "
+
+
+def said(text: str, **fields: object) -> set[str]:
+    return {flag.reason for flag in statement_flags(problem("p", text, stdin(("1", "1")), **fields), POLICY)}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("If there are multiple solutions, print any of them.", "several_answers"),
+        ("If there are several optimal answers, output any.", "several_answers"),
+        ("If there exist multiple valid arrays, you may print any one of them.", "several_answers"),
+        ("You can return the answer in any order.", "several_answers"),
+        ("Multiple answers are accepted.", "several_answers"),
+        ("If there are many such paths, print one.", "several_answers"),
+        ("This is an interactive problem.", "interactive_statement"),
+        ("Don't forget to flush the output after each line.", "interactive_statement"),
+        ("You can print each letter in any case (upper or lower).", "any_case"),
+        ("Absolute or relative error of your answer should not exceed 10^{-4}.", "float_tolerance"),
+        ("The tree is shown in the figure below.", "image_in_statement"),
+        ("Each <image> is one of the four colours.", "image_in_statement"),
+        ("See https://example.org/a/b.png for an example.", "image_in_statement"),
+    ],
+)
+def test_a_statement_says_what_its_tests_may_not_know(text: str, reason: str) -> None:
+    assert said(LONG + text) == {reason}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "If there are multiple answers, print the lexicographically smallest one.",
+        "Print the number of answers. If there are several paths, count all of them.",
+        "If you did not find any, print -1.",
+        "This problem is not interactive.",
+        "In any case, at most one of them is black.",
+        "The colours of the vertices are given in any order.",
+        "Your answer may have an absolute or relative error of at most 10^{-9}.",
+        "Draw a straight flush from an interactive deck of cards.",
+        "Figure out the figures: 1, 2 and 3.",
+    ],
+)
+def test_a_statement_that_only_sounds_so_is_left_alone(text: str) -> None:
+    assert said(LONG + text) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print 'hello'",
+        "n = input()\nprint n + 1",
+        "print >>sys.stderr, 1",
+        "try:\n    x = 1\nexcept ValueError, e:\n    pass",
+        "if a <> b:\n    pass",
+        "n = int(raw_input())\nprint(n)",
+        "for i in xrange(3):\n    print(i)",
+        "d = {}\nfor k, v in d.iteritems():\n    pass",
+    ],
+)
+def test_python_2_is_recognised(source: str) -> None:
+    assert is_python2(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print('hello')",
+        "print",
+        "n = int(input())\nprint(n",
+        "int main() { return 0; }",
+        "# print n\nx = 1",
+        "",
+    ],
+)
+def test_broken_and_other_programs_are_not_taken_for_python_2(source: str) -> None:
+    assert not is_python2(source)
+
+
+EXAMPLES = {
+    "boundary": "a < b",
+    "comparison": "a == b",
+    "operator": "a + b",
+    "operands": "a - b",
+    "constant": "f(7)",
+    "index": "a[i]",
+    "condition": "x = a and b",
+    "statement": "while a:\n    a += b",
+    "leaving": "for a in b:\n    f(a)",
+    "call": "min(a, b)",
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_kind_of_change_makes_a_mutant(name: str) -> None:
+    made = mutants(EXAMPLES[name], 100, "")
+    assert any(mutant.change.startswith(f"{name}, ") for mutant in made)
+
+
+REFERENCES = [p.references[0].source for p in shipped_problems("builtin:all")]
+
+
+@given(st.sampled_from(REFERENCES), st.integers(0, 30), st.text(max_size=5))
+def test_mutants_are_different_programs_and_the_same_for_a_seed(source: str, count: int, seed: str) -> None:
+    made = [mutant.source for mutant in mutants(source, count, seed)]
+    assert made == [mutant.source for mutant in mutants(source, count, seed)]
+    assert len(made) <= count
+    trees = {ast.dump(ast.parse(one)) for one in made}
+    assert len(trees) == len(made)
+    assert ast.dump(ast.parse(source)) not in trees
+
+
+def test_what_decides_nothing_is_not_mutated() -> None:
+    source = (
+        'import sys\n"""n < 3"""\nsys.setrecursionlimit(10 ** 6)\nLARGE = 10 ** 9 + 1000003\n'
+        "def f(n: 'int' = None) -> 'int':\n    '''1 + 2'''\n\nif __name__ == '__main__':\n    f(LARGE)\n"
+    )
+    made = mutants(source, 100, "")
+    assert made
+    for mutant in made:
+        for kept in (
+            "import sys",
+            "n < 3",
+            "setrecursionlimit(10 ** 6)",
+            "1 + 2",
+            "if __name__ == '__main__':",
+        ):
+            assert kept in mutant.source
+
+
+@pytest.mark.parametrize("source", ["print 1", "", "x = 1" * 100_000, "(" * 5000, "\0"])
+def test_what_cannot_be_parsed_has_no_mutants(source: str) -> None:
+    assert mutants(source, 5, "") == []
+
+
+def counted(problems: list[Problem]) -> SharedTests:
+    shared = SharedTests()
+    for one in problems:
+        shared.add(one)
+    return shared
+
+
+def flagged(shared: SharedTests, problems: list[Problem]) -> list[str]:
+    return [one.id for one in problems if list(shared.flags(one, POLICY))]
+
+
+EXTRA = [(f"{n} {n} {n} {n} {n}\n", f"extra {n}\n") for n in range(100, 112)]
+
+
+def mixed_up(count: int, extra: int, source: str = "mixed") -> list[Problem]:
+    own = [stdin((f"own {i} of {source}\n", f"{i}\n"), *EXTRA[:extra]) for i in range(count)]
+    return [problem(f"{source}-{i}", LONG, tests, source=source) for i, tests in enumerate(own)]
+
+
+def test_tests_that_many_unrelated_problems_share_are_seen() -> None:
+    problems = [*mixed_up(30, 12), *mixed_up(30, 0, "good")]
+    assert flagged(counted(problems), problems) == [f"made/mixed-{i}" for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    "problems", [mixed_up(5, 12), mixed_up(30, 2), [*mixed_up(6, 12), *mixed_up(194, 0)][::-1]]
+)
+def test_a_few_problems_and_a_few_tests_in_common_are_no_defect(problems: list[Problem]) -> None:
+    distinct = [problem(f"{i}", LONG, one.tests, source="mixed") for i, one in enumerate(problems)]
+    assert flagged(counted(distinct), distinct) == []
+
+
+def test_problems_that_share_short_tests_are_left_alone() -> None:
+    problems = [problem(f"{i}", LONG, stdin(*SUM_CASES)) for i in range(50)]
+    assert flagged(counted(problems), problems) == []
+
+
+def test_equal_numbers_are_no_contradiction_and_a_checker_allows_any() -> None:
+    calls = CallTests([CallCase(1, [2]), CallCase(1.0, [2]), CallCase(True, [2])], "f")
+    reals = stdin(("1", "0.5"), ("1", "0.50"), ("1\r\n", "0.5"), ("1\n", "0.500"))
+    for tests, count in ((calls, 2), (reals, 2)):
+        flags = {flag.reason: flag.detail for flag in case_flags(problem("p", LONG, tests), POLICY)}
+        assert "contradictory_tests" not in flags
+        assert flags["duplicate_tests"].count(",") == count - 1
+
+
+@given(
+    st.floats(0.01, 100), st.floats(1, 10_000), st.floats(0, 1000), st.floats(0, 100_000), st.floats(1, 10)
+)
+def test_limits_are_raised_within_bounds_and_never_lowered(
+    cpu_s: float, memory_mb: float, used_s: float, used_mb: float, factor: float
+) -> None:
+    before, policy = Limits(cpu_s, memory_mb), Policy(cpu_factor=factor, memory_factor=factor)
+    after = limits_for(before, Cost(used_s, used_mb), policy)
+    assert before.cpu_s <= after.cpu_s <= max(before.cpu_s, policy.most_cpu_s)
+    assert before.memory_mb <= after.memory_mb <= max(before.memory_mb, policy.most_memory_mb)
+    assert after.cpu_s >= min(factor * used_s, policy.most_cpu_s)
+    assert after.memory_mb >= min(factor * used_mb, policy.most_memory_mb)
+
+
+def test_cases_that_shared_a_process_count_as_their_sum() -> None:
+    cases = [CaseJudgement(Verdict.ACCEPTED, cpu_s=0.5, peak_bytes=1 << 20) for _ in range(4)]
+    alone = Judgement(Verdict.ACCEPTED, cases, 1.0, "root")
+    shared = Judgement(Verdict.ACCEPTED, cases, 1.0, "root", shared_process=True)
+    assert (cost_of([alone]), cost_of([alone, shared])) == (Cost(0.5, 1.0), Cost(2.0, 1.0))
+
+
+class Failing:
+    """A judge that fails so many times, and accepts then."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def judge(self, problem: Problem, program: Program, **wishes: object) -> Judgement:
+        self.failures -= 1
+        if self.failures >= 0:
+            return Judgement(Verdict.JUDGE_ERROR, [], None, "root", "it failed")
+        return Judgement(Verdict.ACCEPTED, [CaseJudgement(Verdict.ACCEPTED)], 1.0, "root")
+
+
+@pytest.mark.parametrize(("failures", "verdict"), [(2, Verdict.ACCEPTED), (3, Verdict.JUDGE_ERROR)])
+def test_a_judge_that_fails_is_asked_again(failures: int, verdict: Verdict) -> None:
+    runs = Runs(Failing(failures), 3)
+    assert runs.run(problem("p", LONG, stdin(*SUM_CASES), SUM), Program("python", SUM)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fewest_test: 8", "unknown field `fewest_test`; did you mean `fewest_tests`?"),
+        ("treatments: {flakey: drop}", "unknown reason `flakey`; did you mean `flaky`?"),
+        ("treatments: {flaky: dropped}", "`treatments.flaky`: Input should be 'drop', 'mark' or 'ignore'"),
+        ("repeats: 0", "`repeats`: Input should be greater than or equal to 1"),
+        ("- 1", "not a mapping"),
+        ("a: b: c", "mapping values are not allowed here"),
+    ],
+)
+def test_a_policy_that_is_none_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_policy(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_policy_file_says_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("mutants: 3\ntreatments: {few_tests: drop}\n")
+    policy = read_policy(path)
+    assert (policy.mutants, policy.treatment("few_tests"), policy.treatment("flaky")) == (3, "drop", "drop")
+    assert policy.repeats == Policy().repeats
+
+
+def test_trivial_programs_are_python_and_each_is_there_once() -> None:
+    for one in shipped_problems("builtin:all"):
+        sources = [trivial.program.source for trivial in trivial_programs(one)]
+        assert len(sources) >= 2
+        assert len(set(sources)) == len(sources)
+        for source in sources:
+            ast.parse(source)
