@@ -37,6 +37,7 @@ from whetstone.problem import AssertTests, CallTests, Limits, Problem, Program, 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "judge"))
 from shared_sets import humaneval, mbpp
 
+BATCHES = 10
 REFERENCES_ONLY = Policy(repeats=1, mutants=0, trivial_programs=False)
 
 
@@ -66,14 +67,11 @@ def main() -> None:
 def compare_speed(data: Path, rounds: int) -> None:
     """Print problems per CPU second and per second, for each contestant."""
     problems = [*humaneval(data), *mbpp(data), *shipped_problems("builtin:all")]
-    kinds = {"all": len(problems), "public": 591}
-    print(
-        f"{kinds}, batches of a tenth of them, {rounds} rounds; one worker, one core's worth of work at a time"
-    )
-    batches = [problems[start::10] for start in range(10)]
+    print(f"{len(problems)} problems in {BATCHES} batches, {rounds} rounds, one worker")
+    batches = [problems[start::BATCHES] for start in range(BATCHES)]
     figures: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{n}.jsonl" for n in range(10)]
+        files = [Path(folder) / f"{n}.jsonl" for n in range(BATCHES)]
         for file, batch in zip(files, batches, strict=True):
             write_problems(file, batch)
         for turn in range(rounds):
@@ -141,10 +139,8 @@ def plain_programs(problem: Problem, source: str) -> Iterator[tuple[str, str]]:
         owner = f"{tests.class_}()." if tests.class_ else ""
         if tests.function is None:
             return
-        calls = [
-            f"assert {owner}{tests.function}(*{c.args!r}, **{c.kwargs!r}) == {c.expected!r}"
-            for c in tests.cases
-        ]
+        name = f"{owner}{tests.function}"
+        calls = [f"assert {name}(*{c.args!r}, **{c.kwargs!r}) == {c.expected!r}" for c in tests.cases]
         yield "\n".join([source, *calls]), ""
     elif isinstance(tests, StdinTests):
         for case in tests.cases:
@@ -155,12 +151,9 @@ def watch_memory(count: int, tests: int, workers: int, out: Path | None) -> None
     """Print the resident memory as the set is validated, and the rate."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "generated.jsonl"
-        began = time.perf_counter()
         write_problems(file, generated(count, tests))
         size = file.stat().st_size / (1 << 20)
-        print(
-            f"{count} problems with {tests} tests: {size:.0f} MB, written in {time.perf_counter() - began:.0f} s"
-        )
+        print(f"{count} problems with {tests} tests, {size:.0f} MB")
         shared = count_tests(file)
         print(f"tests counted: {resident_mb():.0f} MB resident")
         done, began = 0, time.perf_counter()
