@@ -92,7 +92,7 @@ def _source(name: str, title: str, hub_id: str, revision: str, files: dict[str, 
 SOURCES = (
     _source(
         "taco",
-        "TACO: 26,443 problems of nine sites, with solutions and tests that nobody ran",
+        "TACO: 26,443 problems of nine sites, their solutions not verified",
         "BAAI/TACO",
         "fc626850cb2d0a4fe1b521706f94bf2582f58931",
         {"train": "train/data-*.arrow", "test": "test/data-*.arrow"},

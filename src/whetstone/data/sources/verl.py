@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from whetstone.data.sources.check_code import script_tests
+from whetstone.data.sources.humaneval import COMPLETES_STARTER
+from whetstone.data.sources.leetcode_nodes import NODE_CLASSES, needs_nodes, with_nodes
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.primeintellect import facts_of, object_of, statement_and_starter
 from whetstone.data.sources.programs import references, shown_code
 from whetstone.data.sources.published import known
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import AssertTests, Problem, StdinTests, Tests
+from whetstone.problem import AssertTests, Problem, Program, StdinTests, Tests
 
 COLUMNS = {
     "prompt": "chat messages, a list of objects with `role` and `content`",
     "reward_model": "an object whose `ground_truth` holds the tests, as JSON in text",
 }
-_LINKED = ("ListNode", "TreeNode", "list_node(", "tree_node(")
 
 
 def problem_of(source: str, licence: str, row: Row, own_id: str, statement: Callable[[str], str]) -> Problem:
@@ -40,6 +41,11 @@ def problem_of(source: str, licence: str, row: Row, own_id: str, statement: Call
     programs, left_out = references(_written_programs(row, extra))
     truth = object_of(row, "reward_model").get("ground_truth")
     tests = _tests(truth, starter, [program.source for program in programs])
+    nodes = isinstance(tests, AssertTests) and needs_nodes(tests)
+    if isinstance(tests, AssertTests) and nodes:
+        tests = with_nodes(tests)
+        starter = f"{NODE_CLASSES}\n\n{starter}"
+        programs = [Program(p.language, f"{NODE_CLASSES}\n\n{p.source}") for p in programs]
     return Problem(
         id=f"{source}/{own_id}",
         statement=statement(asked),
@@ -52,6 +58,7 @@ def problem_of(source: str, licence: str, row: Row, own_id: str, statement: Call
             origin=extra.get("dataset") or row.get("data_source"),
             original_id=extra.get("index", row.get("index")),
             references_left_out=left_out,
+            **{COMPLETES_STARTER: True} if nodes else {},
         ),
     )
 
@@ -82,21 +89,12 @@ def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:
         return read_tests(value, starter=starter, programs=programs)
     truth_of = cast(dict[str, Any], value)
     if isinstance(code := truth_of.get("functional"), str):
-        return _after_program(code, programs)
+        return script_tests(code)
     if isinstance(asserts := truth_of.get("assert_case"), list):
         return read_tests(asserts)
     if "pytest" in truth_of:
         raise Skip("pytest_tests", "the tests are functions for pytest")
     return read_tests(truth_of, starter=starter, programs=programs)
-
-
-def _after_program(code: str, programs: list[str]) -> Tests:
-    tests = script_tests(code)
-    if isinstance(tests, AssertTests) and any(word in code for word in _LINKED):
-        raise Skip(
-            "needs_linked_classes", "the test builds LeetCode's lists or trees and does not define them"
-        )
-    return tests
 
 
 def _convert(row: Row, own_id: str) -> Iterator[Problem]:
