@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whetstone.data.sources.packed import unpack, unpickled_text
@@ -92,6 +92,7 @@ def test_a_cut_stream_is_no_value(cut: int) -> None:
         assert skipped(written) == "broken_tests"
 
 
+@settings(max_examples=40)
 @given(cases)
 def test_every_form_of_standard_input_gives_the_same_tests(pairs: list[tuple[str, str]]) -> None:
     inputs, outputs = [i for i, _ in pairs], [o for _, o in pairs]
@@ -113,6 +114,7 @@ def test_every_form_of_standard_input_gives_the_same_tests(pairs: list[tuple[str
             assert read_tests(field) == wanted
 
 
+@settings(max_examples=40)
 @given(calls)
 def test_every_form_of_a_called_function_gives_the_same_tests(pairs: list[tuple[list[Any], Any]]) -> None:
     listed = [{"input": args, "output": [expected]} for args, expected in pairs]
