@@ -19,6 +19,7 @@ _MODULES = {
     "deepcoder-taco": "deepcoder",
     "humaneval": "humaneval",
     "humanevalplus": "evalplus",
+    "leetcode": "leetcode",
     "mbpp": "mbpp",
     "mbpp-full": "mbpp",
     "mbppplus": "evalplus",

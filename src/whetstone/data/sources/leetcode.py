@@ -1,0 +1,144 @@
+"""LeetCodeDataset: LeetCode's problems with generated tests, from which call tests are read.
+
+Problems on linked lists and trees are called with objects that the tests build: those stay asserts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from whetstone.data.sources.humaneval import COMPLETES_STARTER
+from whetstone.data.sources.source import ColumnError, Row, Skip, Source, dict_of, list_of, text_of
+from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program
+
+_ENTRY = re.compile(r"Solution\(\)\.(\w+)")
+_NODES = ("ListNode", "TreeNode", "Node")
+
+
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    older = dict_of(row, "meta", default={})  # before v0.3.0, what is known of a problem stood there
+    entry = _ENTRY.fullmatch(text_of(row, "entry_point"))
+    if entry is None:
+        raise ColumnError("entry_point", "something else", "Solution().NAME")
+    prelude, function = text_of(row, "prompt"), entry[1]
+    starter = text_of(row, "starter_code", default=str(older.get("lang_code") or "")).rstrip()
+    asserts = _asserts(text_of(row, "test"))
+    cases = [_case(statement) for statement in asserts]
+    meta: dict[str, Any] = {
+        "licence": SOURCE.licence,
+        "url": f"https://leetcode.com/problems/{own_id}/",
+        "difficulty": str(row.get("difficulty") or older.get("difficulty") or "").lower(),
+        "tags": list_of(row, "tags", default=[]),
+        "question_id": row.get("question_id") or older.get("question_id") or "",
+        "contest_date": str(row.get("estimated_date") or "")[:10],
+    }
+    if all(case is not None for case in cases):
+        tests = CallTests([c for c in cases if c is not None], function=function, class_="Solution")
+    else:
+        tests = _assert_tests(prelude, function, asserts)
+        starter = f"{_node_classes(prelude)}\n\n\n{starter}"
+        meta[COMPLETES_STARTER] = True
+    yield Problem(
+        id=f"leetcode/{own_id}",
+        statement=text_of(row, "problem_description", default=str(older.get("question_title") or "")),
+        tests=tests,
+        starter=starter or None,
+        references=[Program("python", f"{prelude}\n{text_of(row, 'completion')}")],
+        source="leetcode",
+        meta={key: value for key, value in meta.items() if value not in ("", [])},
+    )
+
+
+def _asserts(test: str) -> list[ast.Assert]:
+    """The assertions of ``def check(candidate)``, which holds nothing else."""
+    try:
+        body = ast.parse(test).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Skip("malformed_tests", f"`test` is no Python code: {error}") from None
+    check = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
+    if check is None:
+        raise ColumnError("test", "text without it", "Python code that defines check(candidate)")
+    asserts = [node for node in check.body if isinstance(node, ast.Assert)]
+    if len(asserts) < len(check.body):
+        raise Skip("malformed_tests", "check() does more than to assert")
+    return asserts
+
+
+def _case(statement: ast.Assert) -> CallCase | None:
+    """``assert candidate(a=…) == …`` with plain values as a case; None for another assertion."""
+    match statement.test:
+        case ast.Compare(
+            left=ast.Call(func=ast.Name("candidate"), args=args, keywords=keywords),
+            ops=[ast.Eq()],
+            comparators=[expected],
+        ) if all(keyword.arg for keyword in keywords):
+            pass
+        case _:
+            return None
+    try:
+        given = {str(keyword.arg): _plain(keyword.value) for keyword in keywords}
+        return CallCase(expected=_plain(expected), args=[_plain(arg) for arg in args], kwargs=given)
+    except (ValueError, TypeError):
+        return None
+
+
+def _plain(node: ast.expr) -> Any:
+    """The value of a literal that JSON can hold. Raises ValueError for another."""
+    if any(isinstance(part, ast.Set | ast.Tuple) for part in ast.walk(node)):
+        raise ValueError("JSON has neither sets nor tuples")
+    value = ast.literal_eval(node)
+    if isinstance(value, bytes | complex):
+        raise ValueError("JSON has neither bytes nor complex numbers")
+    return value
+
+
+def _assert_tests(prelude: str, function: str, asserts: list[ast.Assert]) -> AssertTests:
+    method = ast.parse(f"Solution().{function}", mode="eval").body
+    written = [ast.unparse(_Called(method).visit(statement)) for statement in asserts]
+    return AssertTests(setup=prelude, asserts=written, entry_point="Solution")
+
+
+class _Called(ast.NodeTransformer):
+    """Calls the method where the test says ``candidate``."""
+
+    def __init__(self, method: ast.expr) -> None:
+        self._method = method
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._method if node.id == "candidate" else node
+
+
+def _node_classes(prelude: str) -> str:
+    """What LeetCode defines for a program that works on nodes."""
+    found = [
+        ast.get_source_segment(prelude, node) or ""
+        for node in ast.parse(prelude).body
+        if isinstance(node, ast.ClassDef) and node.name in _NODES
+    ]
+    return "\n\n\n".join(["from typing import *", *found])
+
+
+SOURCE = Source(
+    name="leetcode",
+    title="LeetCodeDataset: 2,869 problems of LeetCode with about a hundred tests each",
+    hub_id="newfacade/LeetCodeDataset",
+    revision="215604aeed660029df7de2fea5a4d7b6ed476a08",
+    files={"train": "LeetCodeDataset-train.jsonl", "test": "LeetCodeDataset-test.jsonl"},
+    columns={
+        "task_id": "the title in the problem's address",
+        "prompt": "imports and classes that a program finds, as text",
+        "completion": "the reference, as text",
+        "entry_point": "Solution().NAME",
+        "test": "Python code that defines check(candidate)",
+        "starter_code or meta": "the code to begin with, as text; or an object with `lang_code`",
+        "problem_description or meta": "the statement, as text; or an object with `question_title`",
+    },
+    licence="Apache-2.0",
+    convert=_convert,
+    id_columns=("task_id",),
+    example="whetstone data prepare leetcode=LeetCodeDataset-v0.3.1-train.jsonl.gz --out sets/leetcode",
+)
+SOURCES = (SOURCE,)
