@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from whetstone.data.sources.humaneval import COMPLETES_STARTER
+from whetstone.data.sources.published import known
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source, dict_of, list_of, text_of
 from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program
 
@@ -27,14 +28,14 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     starter = text_of(row, "starter_code", default=str(older.get("lang_code") or "")).rstrip()
     asserts = _asserts(text_of(row, "test"))
     cases = [_case(statement) for statement in asserts]
-    meta: dict[str, Any] = {
-        "licence": SOURCE.licence,
-        "url": f"https://leetcode.com/problems/{own_id}/",
-        "difficulty": str(row.get("difficulty") or older.get("difficulty") or "").lower(),
-        "tags": list_of(row, "tags", default=[]),
-        "question_id": row.get("question_id") or older.get("question_id") or "",
-        "contest_date": str(row.get("estimated_date") or "")[:10],
-    }
+    meta = known(
+        licence=SOURCE.licence,
+        url=f"https://leetcode.com/problems/{own_id}/",
+        difficulty=str(row.get("difficulty") or older.get("difficulty") or "").lower(),
+        tags=list_of(row, "tags", default=[]),
+        question_id=row.get("question_id") or older.get("question_id"),
+        contest_date=str(row.get("estimated_date") or "")[:10],
+    )
     if all(case is not None for case in cases):
         tests = CallTests([c for c in cases if c is not None], function=function, class_="Solution")
     else:
@@ -48,7 +49,7 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
         starter=starter or None,
         references=[Program("python", f"{prelude}\n{text_of(row, 'completion')}")],
         source="leetcode",
-        meta={key: value for key, value in meta.items() if value not in ("", [])},
+        meta=meta,
     )
 
 

@@ -1,0 +1,80 @@
+"""AetherCode: problems of the ICPC and of olympiads, to be solved in C++, with testlib checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from whetstone.data.sources.includes import with_testlib
+from whetstone.data.sources.published import known
+from whetstone.data.sources.source import ColumnError, Row, Skip, Source, list_of, text_of
+from whetstone.problem import Limits, Problem, ProgramChecker, StdinCase, StdinTests
+
+_MEMORY_MB = 1024.0
+
+
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    cases = [_case(test) for test in list_of(row, "test_cases")]
+    if not cases:
+        raise Skip("no_tests", "`test_cases` is empty")
+    checker = text_of(row, "checker", default="").strip()
+    yield Problem(
+        id=f"aethercode/{own_id}",
+        statement=text_of(row, "description"),
+        tests=StdinTests(cases),
+        language="cpp",
+        checker=ProgramChecker("cpp", with_testlib(checker, "AetherCode"), "testlib") if checker else None,
+        limits=Limits(cpu_s=_number(row, "time_limit", 1000) / 1000, memory_mb=_memory_mb(row)),
+        source="aethercode",
+        meta=known(
+            licence=SOURCE.licence,
+            difficulty=text_of(row, "difficulty", default="").lower(),
+            contest=text_of(row, "contest_name", default=""),
+            platform=text_of(row, "contest_category", default=""),
+            contest_date=text_of(row, "date", default="").replace("/", "-"),
+        ),
+    )
+
+
+def _case(test: Any) -> StdinCase:
+    match test:
+        case {"input": str(given), "output": str(expected)}:
+            return StdinCase(given, expected)
+        case _:
+            raise ColumnError("test_cases", "a list of other things")
+
+
+def _number(row: Row, column: str, default: float) -> float:
+    value = row.get(column)
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        raise ColumnError(column, f"{value!r}", "a positive number")
+    return float(value)
+
+
+def _memory_mb(row: Row) -> float:
+    """The limit is in bytes or in megabytes; in no contest are a million megabytes allowed."""
+    value = _number(row, "memory_limit", _MEMORY_MB)
+    return value / 2**20 if value > 2**20 else value
+
+
+SOURCE = Source(
+    name="aethercode",
+    title="AetherCode: 456 problems of the ICPC and of olympiads, in C++, with testlib checkers",
+    hub_id="m-a-p/AetherCode",
+    revision=None,
+    files={"v1_2024": "v1_2024/test-*.parquet"},
+    columns={
+        "id": "the problem's number",
+        "description": "the statement, as text",
+        "test_cases": "a list of objects with `input` and `output`, both text",
+        "checker": "the source of a testlib checker in C++, empty where the output is unique",
+        "time_limit": "milliseconds",
+    },
+    licence="CC-BY-4.0",
+    convert=_convert,
+    id_columns=("id",),
+    example="WHETSTONE_TESTLIB=testlib.h whetstone data prepare aethercode --out sets/aethercode",
+)
+SOURCES = (SOURCE,)

@@ -1,0 +1,82 @@
+"""BigCodeBench: functions that use many libraries, judged by ``unittest``; the whole set and its hard part.
+
+Zhuo et al. 2024, arXiv 2406.15877. Tests and programs need the libraries that ``meta["libs"]`` names.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from whetstone.data.sources.humaneval import COMPLETES_STARTER
+from whetstone.data.sources.source import Row, Source, text_of
+from whetstone.problem import AssertTests, Limits, Problem, Program
+
+LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
+"""For all unit tests of a problem, with the import of its libraries."""
+
+
+def _converter(name: str) -> Callable[[Row, str], Iterator[Problem]]:
+    def convert(row: Row, own_id: str) -> Iterator[Problem]:
+        prompt = text_of(row, "complete_prompt")
+        entry_point = text_of(row, "entry_point")
+        yield Problem(
+            id=f"{name}/{own_id.rpartition('/')[2]}",
+            statement=text_of(row, "instruct_prompt"),
+            starter=prompt,
+            tests=AssertTests(unittest=text_of(row, "test"), entry_point=entry_point),
+            limits=LIMITS,
+            references=[Program("python", prompt + text_of(row, "canonical_solution"))],
+            source=name,
+            meta={"licence": "Apache-2.0", "task_id": own_id, "libs": _libs(row), COMPLETES_STARTER: True},
+        )
+
+    return convert
+
+
+def _libs(row: Row) -> list[str]:
+    """A list, which the files hold as the text of a Python list."""
+    written = row.get("libs")
+    try:
+        value = ast.literal_eval(written) if isinstance(written, str) else written
+    except (ValueError, SyntaxError):
+        value = None
+    return sorted(str(lib) for lib in value) if isinstance(value, list) else []
+
+
+def _source(name: str, title: str, hub_id: str, revision: str | None) -> Source:
+    return Source(
+        name=name,
+        title=title,
+        hub_id=hub_id,
+        revision=revision,
+        files={"v0.1.4": "data/v0.1.4-*.parquet"},
+        columns={
+            "task_id": "BigCodeBench/N",
+            "complete_prompt": "imports, and the function up to its docstring, as text",
+            "instruct_prompt": "the task in words, as text",
+            "canonical_solution": "the function's body, as text",
+            "test": "unittest classes, as text",
+            "entry_point": "the function's name",
+        },
+        licence="Apache-2.0",
+        convert=_converter(name),
+        id_columns=("task_id",),
+        example=f"whetstone data prepare {name} --out sets/{name}",
+    )
+
+
+SOURCES = (
+    _source(
+        "bigcodebench",
+        "BigCodeBench: 1,140 functions that use many libraries",
+        "bigcode/bigcodebench",
+        "b74c0d0bf70d2c0bc459be537895cca163007f1a",
+    ),
+    _source(
+        "bigcodebench-hard",
+        "BigCodeBench-Hard: 148 functions that use many libraries",
+        "bigcode/bigcodebench-hard",
+        "298d2cc7b96612e15e47313c3603ee124cee0c1f",
+    ),
+)

@@ -1,0 +1,73 @@
+"""LiveCodeBench, code generation: contest problems with their dates, public and private tests.
+
+Jain et al. 2024, arXiv 2403.07974. Private tests are JSON, or base64 of a compressed pickle of its text,
+which is read and never run. The files of the ``lite`` set and of the full one have the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from whetstone.data.sources.packed import unpack
+from whetstone.data.sources.published import known
+from whetstone.data.sources.source import Row, Skip, Source, json_of, text_of
+from whetstone.data.sources.test_fields import read_tests
+from whetstone.problem import Limits, Problem
+
+LIMITS = Limits(cpu_s=6.0, memory_mb=4096.0)
+"""Six seconds a test, and the memory that its grader means to allow."""
+
+
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
+    starter = text_of(row, "starter_code", default="")
+    metadata = json_of(row, "metadata", empty={})
+    function = cast("dict[str, Any]", metadata).get("func_name") if isinstance(metadata, dict) else None
+    yield Problem(
+        id=f"livecodebench/{own_id}",
+        statement=text_of(row, "question_content"),
+        tests=read_tests([*public, *private], function=function, starter=starter),
+        starter=starter or None,
+        limits=LIMITS,
+        source="livecodebench",
+        meta=known(
+            licence=SOURCE.licence,
+            title=text_of(row, "question_title", default=""),
+            platform=text_of(row, "platform"),
+            difficulty=text_of(row, "difficulty", default=""),
+            contest=text_of(row, "contest_id", default=""),
+            contest_date=text_of(row, "contest_date")[:10],
+            public_tests=len(public),
+        ),
+    )
+
+
+def _tests(row: Row, column: str) -> list[Any]:
+    value = unpack(text_of(row, column), column)
+    if not isinstance(value, list):
+        raise Skip("malformed_tests", f"`{column}` holds no list")
+    return cast("list[Any]", value)
+
+
+SOURCE = Source(
+    name="livecodebench",
+    title="LiveCodeBench: 1,055 contest problems from May 2023 on, with private tests",
+    hub_id="livecodebench/code_generation_lite",
+    revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
+    files={"test": "test*.jsonl"},
+    columns={
+        "question_id": "the question's name on its platform",
+        "question_content": "the statement, as text",
+        "platform": "leetcode, atcoder or codeforces",
+        "contest_date": "a date and time, as text",
+        "public_test_cases": "a list of tests, as JSON in text",
+        "private_test_cases": "a list of tests, as JSON in text, or compressed, pickled and in base64",
+        "metadata": "an object with perhaps `func_name`, as JSON in text",
+    },
+    licence="CC",
+    convert=_convert,
+    id_columns=("question_id",),
+    example="whetstone data prepare livecodebench=code_generation_lite/ --out sets/livecodebench",
+)
+SOURCES = (SOURCE,)

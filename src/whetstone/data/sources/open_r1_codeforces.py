@@ -1,0 +1,118 @@
+"""open-r1's Codeforces: problems with tests of the contests, and checkers in Python where answers vary."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+from whetstone.data.sources.published import known, limits_of
+from whetstone.data.sources.source import ColumnError, Row, Skip, Source, list_of, text_of
+from whetstone.problem import Problem, PythonChecker, StdinCase, StdinTests
+
+# A checker is a script that is given three files and prints 1 for an output that is right.
+_CHECKER = """\
+import contextlib
+import io
+import os
+import sys
+import tempfile
+
+CHECKER = {source!r}
+
+
+def check(input, output, expected):
+    with tempfile.TemporaryDirectory() as folder:
+        texts = {{"input.txt": input, "correct_output.txt": expected, "solution_output.txt": output}}
+        for name, text in texts.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+        sys.argv = ["checker.py", *(os.path.join(folder, name) for name in texts)]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            exec(compile(CHECKER, "checker.py", "exec"), {{"__name__": "__main__"}})
+        return said.getvalue().strip() == "1"
+"""
+
+
+def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+    if text_of(row, "interaction_format", default="").strip():
+        raise Skip("interactive", "the problem is interactive, and comes without an interactor")
+    if text_of(row, "input_mode", default="stdio") != "stdio":
+        raise Skip("reads_files", "the program has to read or write files by name")
+    if row.get("executable") is False:
+        raise Skip("not_executable", "the set says that its tests cannot be run")
+    cases = [_case(test) for test in list_of(row, "official_tests", default=[])]
+    if not cases:
+        raise Skip("no_tests", "`official_tests` is empty")
+    checker = text_of(row, "generated_checker", default="").strip()
+    yield Problem(
+        id=f"open-r1-codeforces/{own_id}",
+        statement=_statement(row),
+        tests=StdinTests(cases),
+        checker=PythonChecker(_CHECKER.format(source=checker)) if checker else None,
+        limits=limits_of(row.get("time_limit"), row.get("memory_limit")),
+        source="open-r1-codeforces",
+        meta=_meta(row, own_id),
+    )
+
+
+def _case(test: Any) -> StdinCase:
+    match test:
+        case {"input": str(given), "output": str(expected)}:
+            return StdinCase(given, expected)
+        case _:
+            raise ColumnError("official_tests", "a list of other things")
+
+
+def _statement(row: Row) -> str:
+    """The parts of a problem's page, in their order there."""
+    parts = [text_of(row, "title", default=""), text_of(row, "description")]
+    for title, column in (("Input", "input_format"), ("Output", "output_format")):
+        if text := text_of(row, column, default="").strip():
+            parts.append(f"{title}\n\n{text}")
+    for number, example in enumerate(list_of(row, "examples", default=[]), 1):
+        shown = _case(example)
+        parts.append(
+            f"Example {number}\n\nInput:\n{shown.input.rstrip()}\n\nOutput:\n{shown.output.rstrip()}"
+        )
+    if note := text_of(row, "note", default="").strip():
+        parts.append(f"Note\n\n{note}")
+    return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
+def _meta(row: Row, own_id: str) -> dict[str, Any]:
+    start, (contest, slash, index) = row.get("contest_start"), own_id.partition("/")
+    day = datetime.datetime.fromtimestamp(start, datetime.UTC).date() if isinstance(start, int) else None
+    return known(
+        licence=SOURCE.licence,
+        difficulty=row.get("rating"),
+        platform="codeforces",
+        tags=row.get("tags"),
+        contest=row.get("contest_name"),
+        official_tests_complete=bool(row.get("official_tests_complete")),
+        testset_size=row.get("testset_size"),
+        contest_date=day.isoformat() if day else None,
+        url=f"https://codeforces.com/contest/{contest}/problem/{index}" if slash else "",
+    )
+
+
+SOURCE = Source(
+    name="open-r1-codeforces",
+    title="open-r1's Codeforces: 10,000 problems with tests of the contests, and checkers",
+    hub_id="open-r1/codeforces",
+    revision=None,
+    files={"train": "data/train-*.parquet", "test": "data/test-*.parquet"},
+    columns={
+        "id": "contest/letter",
+        "description": "the statement's first part, as text",
+        "official_tests": "a list of objects with `input` and `output`, both text",
+        "generated_checker": "a Python script that prints 1 for a right output, or null",
+        "input_mode": "stdio or file",
+    },
+    licence="CC-BY-4.0",
+    convert=_convert,
+    id_columns=("id",),
+    example="whetstone data prepare open-r1-codeforces --split train --out sets/codeforces",
+)
+SOURCES = (SOURCE,)

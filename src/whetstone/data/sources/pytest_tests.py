@@ -1,0 +1,195 @@
+"""Tests written for pytest as assert tests of ours: each test function becomes one case.
+
+The test module becomes the setup, without its imports of the solution, whose names stand for the program.
+Of pytest itself there are ``raises``, ``approx`` and ``mark.parametrize``; what needs more of it is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from whetstone.data.sources.source import Skip
+from whetstone.problem import AssertTests
+
+_HELPERS = """
+class pytest:
+    class raises:
+        def __init__(self, expected, match=None):
+            self.expected, self.match, self.value = expected, match, None
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, value, trace):
+            import re
+
+            assert kind is not None, f"did not raise {self.expected}"
+            self.value = value
+            if not issubclass(kind, self.expected):
+                return False
+            assert self.match is None or re.search(self.match, str(value)), f"raised with {value}"
+            return True
+
+    class approx:
+        def __init__(self, expected, rel=1e-6, abs=1e-12):
+            self.expected, self.rel, self.abs = expected, rel or 0.0, abs or 0.0
+
+        def _like(self, expected):
+            return pytest.approx(expected, self.rel, self.abs)
+
+        def __eq__(self, value):
+            if isinstance(self.expected, dict):
+                return value.keys() == self.expected.keys() and all(
+                    value[key] == self._like(self.expected[key]) for key in self.expected
+                )
+            if isinstance(self.expected, (list, tuple)):
+                return len(value) == len(self.expected) and all(
+                    left == self._like(right) for left, right in zip(value, self.expected)
+                )
+            margin = max(self.abs, self.rel * max(self.expected, -self.expected))
+            return value == self.expected or -margin <= value - self.expected <= margin
+
+        __hash__ = None
+"""
+_KNOWN = frozenset({"raises", "approx"})
+
+
+def pytest_tests(module: str, *, solution: str = "solution") -> AssertTests:
+    """The tests of a pytest module that imports what it tests from the module ``solution``.
+
+    Raises Skip("malformed_tests") for text that is no Python or holds no test, Skip("needs_pytest") for tests
+    that use fixtures or other parts of pytest.
+    """
+    if "stdout" in module or "capsys" in module:
+        raise Skip("captures_output", "the tests look at what is printed, which only one process can")
+    tree = _parsed(module)
+    tree.body = [node for node in tree.body if not _is_dropped(node, solution)]
+    aliases = _aliases(_parsed(module), solution)
+    units = [unit for node in tree.body for unit in _units(node)]
+    if not units:
+        raise Skip("malformed_tests", "the tests hold no test function")
+    tree = ast.fix_missing_locations(_Attributes(solution).visit(tree))
+    _refuse_more(tree)
+    uses = any(isinstance(node, ast.Name) and node.id == "pytest" for node in ast.walk(tree))
+    setup = "\n".join([*aliases, ast.unparse(tree)])
+    return AssertTests(setup=f"{_HELPERS.strip()}\n\n\n{setup}" if uses else setup, asserts=units)
+
+
+def _parsed(module: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(module)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Skip("malformed_tests", f"the tests are no Python code: {error}") from None
+
+
+def _is_dropped(node: ast.stmt, solution: str) -> bool:
+    """Imports of the solution and of pytest, and what only runs when the module is started."""
+    match node:
+        case ast.ImportFrom(module=module, level=level):
+            if module == "pytest":
+                raise Skip("needs_pytest", "the tests import names from pytest")
+            return module == solution or bool(level)
+        case ast.Import(names=names):
+            kept = [alias for alias in names if alias.name not in (solution, "pytest")]
+            if len(kept) < len(names) and any(alias.asname for alias in names if alias not in kept):
+                raise Skip("needs_pytest", "the tests import the solution or pytest by another name")
+            node.names = kept
+            return not kept
+        case ast.If(test=ast.Compare(left=ast.Name("__name__"))):
+            return True
+        case _:
+            return False
+
+
+def _aliases(tree: ast.Module, solution: str) -> list[str]:
+    """``from solution import a as b`` as assignments."""
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == solution
+    ]
+    return [f"{name.asname} = {name.name}" for node in imports for name in node.names if name.asname]
+
+
+class _Attributes(ast.NodeTransformer):
+    """``solution.name`` as ``name``; decorators of pytest, which ``_units`` has read, are taken off."""
+
+    def __init__(self, solution: str) -> None:
+        self._solution = solution
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id == self._solution:
+            return ast.Name(node.attr, node.ctx)
+        self.generic_visit(node)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.decorator_list = [mark for mark in node.decorator_list if not _is_parametrize(mark)]
+        self.generic_visit(node)
+        return node
+
+
+def _units(node: ast.stmt) -> Iterator[str]:
+    """The calls that run the tests of a statement."""
+    if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test"):
+        raise Skip("needs_pytest", f"`{node.name}` is a coroutine, which plain pytest does not run either")
+    if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+        yield _unit(node, node.name, skip=0)
+    if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+        if any(ast.unparse(base) not in ("object",) for base in node.bases):
+            raise Skip("needs_pytest", f"`{node.name}` is derived from another class")
+        methods = [method for method in node.body if isinstance(method, ast.FunctionDef)]
+        names = {method.name for method in methods}
+        if names & {"setup_class", "teardown_method", "teardown_class", "__init__"}:
+            raise Skip("needs_pytest", f"`{node.name}` has set-up of its own")
+        before = "_object.setup_method()\n" if "setup_method" in names else ""
+        for method in methods:
+            if method.name.startswith("test"):
+                call = _unit(method, f"_object.{method.name}", skip=1)
+                yield f"_object = {node.name}()\n{before}{call}"
+
+
+def _unit(function: ast.FunctionDef, called: str, skip: int) -> str:
+    """The code that runs a test function, over all its parameters if it has some."""
+    parameters = [argument.arg for argument in function.args.args][skip:]
+    marks = [mark for mark in function.decorator_list if _is_parametrize(mark)]
+    if len(marks) < len(function.decorator_list) or len(marks) > 1:
+        raise Skip("needs_pytest", f"`{function.name}` has decorators")
+    if not marks:
+        if parameters:
+            raise Skip("needs_pytest", f"`{function.name}` asks for the fixture `{parameters[0]}`")
+        return f"{called}()"
+    names, values = _parametrized(marks[0])
+    if sorted(names) != sorted(parameters):
+        raise Skip("needs_pytest", f"`{function.name}` asks for fixtures besides its parameters")
+    given = f"{names[0]}=_case" if len(names) == 1 else f"**dict(zip({names!r}, _case))"
+    return f"for _case in {ast.unparse(values)}:\n    {called}({given})"
+
+
+def _is_parametrize(mark: ast.expr) -> bool:
+    return isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.parametrize"
+
+
+def _parametrized(mark: ast.expr) -> tuple[list[str], ast.expr]:
+    match mark:
+        case ast.Call(args=[ast.Constant(str() as names), values]):
+            return [name.strip() for name in names.split(",") if name.strip()], values
+        case ast.Call(args=[ast.List(items) | ast.Tuple(items), values]):
+            written: list[Any] = [item.value for item in items if isinstance(item, ast.Constant)]
+            return [str(name) for name in written], values
+        case _:
+            raise Skip("needs_pytest", "`parametrize` is called in another way")
+
+
+def _refuse_more(tree: ast.Module) -> None:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name("pytest"), attr=name) if name not in _KNOWN:
+                raise Skip("needs_pytest", f"the tests use pytest.{name}")
+            case ast.ImportFrom(module="solution") | ast.Import(names=[ast.alias(name="solution")]):
+                raise Skip("needs_pytest", "the tests import the solution inside a function")
+            case _:
+                pass
