@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from whetstone.data.dataset import DatasetWriter
+from whetstone.data.sources.table import source_named
 from whetstone.errors import UserError
 from whetstone.evaluate.assemble import AssemblingJudge
-from whetstone.evaluate.benchmarks import load_benchmark
+from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark
 from whetstone.judge import AsyncJudge
 from whetstone.problem import AssertTests, Problem, Program
 
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 HUMANEVAL = SHARED / "humaneval" / "HumanEval.jsonl.gz"
 MBPP = SHARED / "mbpp_sanitized" / "sanitized-mbpp.json"
+FIXTURES = Path(__file__).parents[1] / "data" / "fixtures"
 needs_shared = pytest.mark.skipif(not HUMANEVAL.exists(), reason=f"no benchmark files in {SHARED}")
 
 HUMANEVAL_ROW = {
@@ -136,3 +138,70 @@ def test_a_prepared_dataset_stands_for_its_benchmark(tmp_path: Path) -> None:
     assert load_benchmark("mbpp", f"{tmp_path / 'set'}:train").problems == problems
     with pytest.raises(UserError, match="a prepared dataset is taken whole"):
         load_benchmark("mbpp:test", str(tmp_path / "set"))
+
+
+def livecodebench_files(folder: Path, days: dict[str, list[str]]) -> Path:
+    """Files of LiveCodeBench with a problem for each day."""
+    for name, dates in days.items():
+        tests = json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
+        rows = [
+            {
+                "question_id": f"{name}/{number}",
+                "question_content": "Copy.",
+                "platform": "atcoder",
+                "contest_date": f"{day}T00:00:00",
+                "public_test_cases": tests,
+                "private_test_cases": "[]",
+                "metadata": "{}",
+                "starter_code": "",
+            }
+            for number, day in enumerate(dates)
+        ]
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_livecodebench_has_releases_slices_and_windows_and_their_numbers_are_checked(tmp_path: Path) -> None:
+    third = ["2024-06-01"] * 100 + ["2024-07-31"]
+    folder = str(livecodebench_files(tmp_path, {"test2.jsonl": ["2024-05-01"] * 111, "test3.jsonl": third}))
+    assert len(load_benchmark("livecodebench:v2", folder).problems) == 111
+    both = load_benchmark("livecodebench:v2_v3", folder)
+    assert (len(both.problems), both.part) == (212, "v2_v3")
+    window = load_benchmark("livecodebench:v2_v3:2024-05-02..2024-07-31", folder)
+    assert (len(window.problems), window.part) == (101, "v2_v3:2024-05-02..2024-07-31")
+    assert len(load_benchmark("livecodebench:v3:2024-07-01..", folder).problems) == 1
+    with pytest.raises(UserError, match=r"holds no test\.jsonl, which `livecodebench` asks for"):
+        load_benchmark("livecodebench:release_v3", folder)
+    (tmp_path / "test3.jsonl").write_text((tmp_path / "test2.jsonl").read_text())
+    with pytest.raises(UserError, match=r"\(v3\) has 101 problems, and 111 were found: another version"):
+        load_benchmark("livecodebench:v3", folder)
+    with pytest.raises(UserError, match=r"`v3` is made of test3\.jsonl; give their folder"):
+        load_benchmark("livecodebench:v3", str(tmp_path / "test3.jsonl"))
+    assert len(load_benchmark("livecodebench", str(tmp_path / "test3.jsonl")).problems) == 111
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("release_v7", "did you mean `release_v6`"),
+        ("v5_v4", "livecodebench has no `v5_v4`"),
+        ("2024-13-01..", "2024-13-01 is no date"),
+    ],
+)
+def test_livecodebench_refuses_other_words(word: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_benchmark(f"livecodebench:{word}", "absent")
+
+
+def test_every_benchmark_of_the_table_has_a_source_and_takes_its_default_part() -> None:
+    for name, entry in BENCHMARKS.items():
+        assert entry.variant([]).count >= 0
+        if entry.source is not None:
+            assert source_named(entry.source).name == entry.source, name
+
+
+def test_the_code_that_a_problem_starts_from_is_shown(tmp_path: Path) -> None:
+    row = json.loads((FIXTURES / "leetcode.jsonl").read_text().splitlines()[0])
+    (tmp_path / "x.jsonl").write_text(json.dumps(row))
+    (problem,) = load_benchmark("leetcode", str(tmp_path / "x.jsonl")).problems
+    assert problem.statement.endswith("List[int], target: int) -> List[int]:\n```")

@@ -23,7 +23,9 @@ from whetstone.errors import UserError, did_you_mean
 from whetstone.evaluate.variants import (
     Variant,
     VariantOf,
+    livecodebench_variant,
     only_rows,
+    split_variant,
     whole,
 )
 from whetstone.problem import Problem
@@ -266,6 +268,64 @@ BENCHMARKS: dict[str, Entry] = {
         shows="one or all of the original asserts",
         prompt=MBPP_PROMPT,
         extraction="first_fence",
+    ),
+    "livecodebench": Entry(
+        source="livecodebench",
+        variant=livecodebench_variant,
+        data="the folder of test.jsonl, test2.jsonl, …, or one of these files",
+        shows=_SAMPLES,
+        starter=True,
+    ),
+    "codeforces": Entry(
+        source="deepcoder-codeforces",
+        variant=whole("codeforces", 408),
+        data="DeepCoder's codeforces/test-*.parquet",
+        shows=_SAMPLES,
+    ),
+    "codecontests": Entry(
+        source="code_contests",
+        variant=split_variant(
+            "codecontests",
+            "test",
+            {"test": "data/test-*.parquet", "valid": "data/valid-*.parquet", "train": "data/train-*.parquet"},
+            {"test": 165, "valid": 117},
+        ),
+        data="a folder with data/test-*.parquet, or a file of it",
+        shows=_SAMPLES,
+    ),
+    "leetcode": Entry(
+        source="leetcode",
+        variant=split_variant(
+            "leetcode",
+            "test",
+            {"test": "LeetCodeDataset-test.jsonl", "train": "LeetCodeDataset-train.jsonl"},
+            {"test": 228, "train": 2641},
+        ),
+        data="LeetCodeDataset-v0.3.1-test.jsonl.gz",
+        shows="the examples in the statement",
+        starter=True,
+    ),
+    "bigcodebench-hard": Entry(
+        source="bigcodebench-hard",
+        variant=whole("bigcodebench-hard", 148),
+        data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
+        shows="the examples in the task",
+        prompt=MBPP_PROMPT,
+        extraction="first_fence",
+    ),
+    "bigcodebench-hard-complete": Entry(
+        source="bigcodebench-hard",
+        variant=whole("bigcodebench-hard-complete", 148),
+        data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
+        shows=_DOCSTRING,
+        prompt=COMPLETION_PROMPT,
+        extraction="first_fence",
+    ),
+    "aethercode": Entry(
+        source="aethercode",
+        variant=whole("aethercode"),
+        data="the Parquet files of m-a-p/AetherCode (v1_2024); WHETSTONE_TESTLIB names a copy of testlib.h",
+        shows=_SAMPLES,
     ),
     "problems": Entry(
         source=None,

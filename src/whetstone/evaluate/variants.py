@@ -65,10 +65,7 @@ def livecodebench_variant(words: Sequence[str]) -> Variant:
         exact=exact,
         keep=(lambda row: _within(row, start, end)) if windowed else None,
         count=_KNOWN_WINDOWS.get((span, start, end), 0) if windowed else total,
-        words=(
-            f"release_v{last}" if not first else f"v{first + 1}_v{last}",
-            *([f"{start}..{end}"] * windowed),
-        ),
+        words=(_written(first, last), *([f"{start}..{end}"] * windowed)),
     )
 
 
@@ -86,6 +83,13 @@ def _span(word: str) -> tuple[int, int]:
     if found[1]:
         return 0, int(found[1])
     return int(found[2]) - 1, int(found[3] or found[2])
+
+
+def _written(first: int, last: int) -> str:
+    """The name of a span, as LiveCodeBench writes it."""
+    if not first:
+        return f"release_v{last}"
+    return f"v{last}" if last == first + 1 else f"v{first + 1}_v{last}"
 
 
 def _day(text: str | None) -> str:
