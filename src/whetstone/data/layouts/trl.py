@@ -1,13 +1,8 @@
 """TRL: a chat in ``prompt``, and the whole problem in ``problem``, which reward functions are given.
 
 GRPOTrainer and RLOOTrainer (read in TRL 1.16.0) pass every other column to each reward function as a list
-under the column's name, so a reward is a few lines around whetstone's judge::
-
-    def accepted(prompts, completions, problem, **columns):
-        pairs = [(json.loads(p), program_of(c[-1]["content"])) for p, c in zip(problem, completions)]
-        return [None if j.score is None else float(j.accepted) for j in judge.judge_many(pairs)]
-
-None, for a judge that failed, takes a reply out of the mean instead of scoring it 0.
+under the column's name, so a reward is a few lines around whetstone's judge (docs/data.md has them). It
+returns None where the judge failed: that takes a reply out of the mean instead of scoring it 0.
 """
 
 from __future__ import annotations
