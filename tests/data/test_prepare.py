@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,24 @@ class Quiet:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Balanced(HTMLParser):
+    """Refuses a page whose elements do not nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
 def files_of(tmp_path: Path, name: str, count: int = 300) -> Path:
     folder = tmp_path / name
     folder.mkdir()
@@ -109,6 +128,9 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
     page = (tmp_path / "out" / "card.html").read_text()
     assert "0 &lt;script&gt;" in page
     assert "<script" not in page
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
     assert str(tmp_path) not in "".join(
         text.decode(errors="replace") for text in content(tmp_path / "out").values()
     )
@@ -199,7 +221,7 @@ def test_what_cannot_be_prepared_is_said_with_the_way_out(
     assert main(["data", "prepare", *words.split(), "--out", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
     assert re.search(message, error), error
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
 def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path) -> None:

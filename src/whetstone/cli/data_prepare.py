@@ -91,7 +91,9 @@ def run_prepare(args: argparse.Namespace) -> int:
     card = read_card(out)
     if card is not None:
         counts = ", ".join(f"{count} in {split}" for split, count in card.problems.items())
-        console.print(f"{out}: {counts}; what was dropped and why: {out / PAGE_FILE}", soft_wrap=True)
+        console.print(
+            f"{out}: {counts}; what was dropped and why: {out / PAGE_FILE}", soft_wrap=True, highlight=False
+        )
     return 0
 
 

@@ -233,4 +233,8 @@ def _work_folder(target: Path) -> Generator[Path]:
             raise UserError(
                 f"{target}: another process is preparing it; wait, or name another --out"
             ) from None
-        yield work
+        try:
+            yield work
+        finally:
+            if not any(work.glob("*.json")):  # no source is finished: there is nothing to go on with
+                shutil.rmtree(work, ignore_errors=True)

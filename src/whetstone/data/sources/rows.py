@@ -1,7 +1,7 @@
 """Rows of local files, one at a time: Parquet, JSON Lines, a JSON array, Arrow (``datasets``' own), CSV.
 
 A row is a plain mapping of column names to Python values, and comes with its place ("train.parquet, row
-17") for messages. Memory holds some rows and never a file, except that Arrow batches are mapped from disk.
+17") for messages. Memory holds some rows and never a file; of Parquet, as much as a row group of the file.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _parquet(path: Path) -> _Rows:
 
     size = path.stat().st_size
     try:
-        with pq.ParquetFile(path) as table:
+        with pq.ParquetFile(path, buffer_size=_CHUNK) as table:
             done = 0
             for batch in table.iter_batches(batch_size=_BATCH):
                 done += batch.num_rows
