@@ -138,7 +138,7 @@ def _revisions(words: Iterable[str]) -> dict[str, str]:
 def _page(source: Source) -> Text:
     facts = [
         ("on the hub", source.hub_id or "not there; give its files"),
-        ("known revision", source.revision or "the newest is taken"),
+        ("known revision", source.revision or ("the newest is taken" if source.hub_id else "")),
         ("licence", source.licence),
         *((f"split {split}", glob) for split, glob in source.files.items()),
         *((f"column {name}", words) for name, words in source.columns.items()),
