@@ -112,6 +112,17 @@ def test_a_common_input_with_two_answers_says_that_problems_differ_unless_a_chec
     assert [m.rule for m in found(one, several)] == ["near_duplicate"]
 
 
+def test_a_statement_that_leaves_everything_to_the_starter_is_not_the_problem() -> None:
+    def completes(id: str, what: str) -> Problem:
+        starter = f'def f(xs):\n    """Return {what}."""\n'
+        tests = CallTests([CallCase(len(what), [[len(what)]])], "f")
+        return Problem(id, "Complete the function below as its docstring says.", tests, starter=starter)
+
+    problems = completes("a/1", "the sum of all xs"), completes("a/2", "all xs in reverse")
+    assert [m for m in found(*problems) if m.rule != "similar_statement"] == []
+    assert [m.rule for m in found(problems[0], completes("a/3", "the sum of all xs"))] == ["same_statement"]
+
+
 def test_short_statements_and_small_tests_are_shared_by_chance() -> None:
     one = stdin_problem("a/1", "See the picture.", [("1", "1"), ("2", "2")])
     other = stdin_problem("b/1", "See the picture.", [("5", "1")])

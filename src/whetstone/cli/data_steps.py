@@ -168,7 +168,7 @@ def run_decontaminate(args: argparse.Namespace) -> int:
     require_other(args.set, args.out)
     with progress() as bar:
         index = BenchmarkIndex(thresholds.ngram)
-        for name, problems in _benchmarks(args.against):
+        for name, problems in _benchmarks(args.against, console):
             index.add(name, counted(problems, bar, f"reading {name}"))
         found = find_contamination(
             lambda: counted(open_problems(args.set), bar, "comparing"), index, thresholds
@@ -242,13 +242,16 @@ def counted(problems: Iterable[Problem], bar: Progress, what: str) -> Iterator[P
     bar.remove_task(task)
 
 
-def _benchmarks(against: str) -> Iterator[tuple[str, Iterable[Problem]]]:
+def _benchmarks(against: str, console: Console) -> Iterator[tuple[str, Iterable[Problem]]]:
     from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark
 
     for part in _names(against):
         name, _, path = part.partition("=")
         if name.split(":")[0] in BENCHMARKS:
-            yield name, load_benchmark(name, path or None).problems
+            benchmark = load_benchmark(name, path or None)
+            for reason, count in benchmark.left_out.items():
+                console.print(f"{name}: {count} rows are not compared: {reason}", highlight=False)
+            yield name, benchmark.problems
         else:
             yield name, open_problems(path or name)
 

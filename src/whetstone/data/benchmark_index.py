@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from whetstone.data.similarity.cases import CaseSet, read_tests
 from whetstone.data.similarity.programs import read_program
-from whetstone.data.similarity.words import prose, read_words, shingles
+from whetstone.data.similarity.words import prose, read_words, shingles, task_text
 from whetstone.errors import UserError
 from whetstone.problem import Problem
 
@@ -41,7 +41,8 @@ class Item(Struct, frozen=True):
 
 def read_item(problem: Problem, ngram: int, benchmark: str = "") -> Item:
     """Reduce a problem, of a benchmark or of a set, to runs of ``ngram`` words and the rest."""
-    whole, words = read_words(problem.statement), read_words(prose(problem.statement))
+    text = task_text(problem.statement, problem.starter)
+    whole, words = read_words(text), read_words(prose(text))
     return Item(
         benchmark=benchmark,
         id=problem.id,

@@ -30,7 +30,7 @@ from msgspec import Struct
 from whetstone.data.decisions import Decision
 from whetstone.data.similarity.cases import CaseSet, read_tests, shared_cases
 from whetstone.data.similarity.minhash import buckets, estimate, signature
-from whetstone.data.similarity.words import jaccard, read_words, shingles
+from whetstone.data.similarity.words import Words, jaccard, read_words, shingles, task_text
 from whetstone.errors import UserError
 from whetstone.problem import Problem
 
@@ -120,7 +120,7 @@ def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
     signatures: list[array[int]] = []
     sources: dict[str, int] = {}
     for problem in problems:
-        words, tests = read_words(problem.statement), read_tests(problem)
+        words, tests = _words(problem), read_tests(problem)
         entries.append(
             _Entry(
                 id=problem.id,
@@ -142,6 +142,10 @@ def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
         )
         signatures.append(signature(shingles(words.tokens)) if len(words.tokens) >= MIN_WORDS else array("I"))
     return entries, signatures
+
+
+def _words(problem: Problem) -> Words:
+    return read_words(task_text(problem.statement, problem.starter))
 
 
 def _equal(entries: list[_Entry], ranked: list[int]) -> dict[int, tuple[int, Rule]]:
@@ -196,7 +200,7 @@ def _confirmed(
     """For each problem that is near better ones, their exact similarities and them."""
     wanted = {entries[position].id for pair in pairs for position in pair}
     texts = {
-        problem.id: array("Q", shingles(read_words(problem.statement).tokens))
+        problem.id: array("Q", shingles(_words(problem).tokens))
         for problem in (read() if wanted else ())
         if problem.id in wanted
     }

@@ -64,6 +64,16 @@ def read_words(statement: str) -> Words:
     return Words(hash64("".join(plain.split())), tokens, hash64(" ".join(counted)))
 
 
+def task_text(statement: str, starter: str | None) -> str:
+    """What a problem says: its statement, and the starter where that has the description in a docstring.
+
+    Some sets say "complete the function below" in every statement, and all else in the starter. A starter
+    that is only a signature is left out: copies of a problem have it or not.
+    """
+    tells = starter and starter.strip() not in statement and any(q in starter for q in ('"""', "'''"))
+    return f"{statement}\n{starter}" if tells else statement
+
+
 def prose(statement: str) -> str:
     """The statement without lines of code: definitions, imports, asserts, doctests and what they print."""
     kept: list[str] = []
