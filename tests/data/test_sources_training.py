@@ -151,6 +151,15 @@ def test_rows_of_parquet_with_structures_are_the_same_problems(name: str, tmp_pa
         assert found[problem.statement].references == problem.references
 
 
+def test_the_decontaminated_edition_names_the_statement_otherwise(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (FIXTURES / "primeintellect-python.jsonl").read_text().splitlines()]
+    renamed = [{"problem": row.pop("problem_statement")} | row for row in rows]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in renamed))
+    assert (
+        imported("primeintellect-python", tmp_path / "rows.jsonl")[0] == imported("primeintellect-python")[0]
+    )
+
+
 def test_instructions_around_a_statement_are_taken_off() -> None:
     for name in ("deepcoder-primeintellect", "primeintellect", "verl"):
         for problem in imported(name)[0]:

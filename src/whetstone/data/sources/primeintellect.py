@@ -1,7 +1,7 @@
 """PrimeIntellect's verifiable coding problems, and the edition of its Python problems by open-r1.
 
 The tests, ``verification_info``, are the ``repr`` of a Python object in text; open-r1 wrote a structure of
-text columns instead, and named the statement ``problem_statement``.
+text columns instead, and named the statement ``problem_statement``, or ``problem`` where it decontaminated.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def problem_of(source: str, licence: str, row: Row, own_id: str) -> Problem:
     language = _language(info.get("language") or PYTHON)
     gold = row.get("gold_standard_solution")
     programs, left_out = references([gold] if gold else [], language)
-    asked = text_of(row, "problem_statement" if "problem_statement" in row else "prompt")
-    statement, starter = statement_and_starter(asked)
+    statement, starter = statement_and_starter(text_of(row, _statement_column(row)))
     tests = read_tests(info, starter=starter, programs=[program.source for program in programs])
     if isinstance(tests, CallTests) and language != PYTHON:
         raise Skip("unsupported_language", f"calls a function in {language}; the judge calls Python's alone")
@@ -82,6 +81,10 @@ def problem_of(source: str, licence: str, row: Row, own_id: str) -> Problem:
             references_left_out=left_out,
         ),
     )
+
+
+def _statement_column(row: Row) -> str:
+    return next((name for name in ("problem_statement", "problem") if name in row), "prompt")
 
 
 def object_of(row: Row, column: str) -> dict[str, Any]:
@@ -157,6 +160,6 @@ SOURCES = (
         "The 35,735 Python problems of PrimeIntellect's, in open-r1's edition",
         "open-r1/verifiable-coding-problems-python",
         "b761a24a95fa03289a231d2d31c183636ffb9833",
-        "problem_statement",
+        "problem_statement or problem",
     ),
 )
