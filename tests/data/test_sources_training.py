@@ -26,7 +26,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 CONTENT: dict[str, tuple[dict[str, int], int, dict[str, int]]] = {
     "archer": ({"stdin": 1, "call": 2}, 0, {"no_tests": 1}),
     "areal": ({"stdin": 1, "call": 1}, 2, {"not_code": 1}),
-    "code-r1": ({"stdin": 1, "call": 2, "assert": 2}, 5, {"pytest_tests": 1}),
+    "code-r1": ({"stdin": 1, "call": 2, "assert": 3}, 6, {"no_tests": 1}),
     "deepcoder-codeforces": ({"stdin": 1}, 0, {"no_tests": 1}),
     "deepcoder-lcbv5": ({"stdin": 1, "call": 1}, 0, {"mixed_tests": 1}),
     "deepcoder-primeintellect": ({"stdin": 1, "call": 1}, 2, {"no_tests": 1, "mixed_tests": 1}),

@@ -1,8 +1,8 @@
 """verl's layout of training rows, which many code datasets come in: a chat prompt and a ground truth.
 
 ``reward_model.ground_truth`` is JSON in text. It holds tests as fields (see ``test_fields``), as PRIME,
-DeepCoder and ScaleBox write them, or code that runs after the program: ``functional`` (Code-R1, ArcherCodeR)
-or ``assert_case``, a list of statements (verl's own reward).
+DeepCoder and ScaleBox write them, or code that runs after the program: ``functional`` (Code-R1, ArcherCodeR),
+``pytest`` (Code-R1) or ``assert_case``, a list of statements (verl's own reward).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.primeintellect import facts_of, object_of, statement_and_starter
 from whetstone.data.sources.programs import references, shown_code
 from whetstone.data.sources.published import known
+from whetstone.data.sources.pytest_tests import pytest_tests
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source
 from whetstone.data.sources.test_fields import read_tests
 from whetstone.problem import AssertTests, Problem, Program, StdinTests, Tests
@@ -92,8 +93,8 @@ def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:
         return script_tests(code)
     if isinstance(asserts := truth_of.get("assert_case"), list):
         return read_tests(asserts)
-    if "pytest" in truth_of:
-        raise Skip("pytest_tests", "the tests are functions for pytest")
+    if isinstance(module := truth_of.get("pytest"), str):
+        return pytest_tests(module)
     return read_tests(truth_of, starter=starter, programs=programs)
 
 
