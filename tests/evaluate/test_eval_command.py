@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
+from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
 
@@ -59,6 +60,12 @@ def test_measures_saves_repeats_and_compares(
     out = capsys.readouterr().out
     assert "3 problems in both" in out
     assert "not measured alike" not in out
+
+
+def test_every_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "benchmarks"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in BENCHMARKS)
 
 
 def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(

@@ -40,7 +40,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(action="measure")
     add_measuring_options(parser)
-    actions = parser.add_subparsers(dest="action", metavar="compare")
+    actions = parser.add_subparsers(dest="action", metavar="compare | benchmarks")
+    actions.add_parser("benchmarks", help="the benchmarks by name, and the data each is read from")
     compare = actions.add_parser("compare", help="paired difference of two evaluations, with its interval")
     compare.add_argument("a", help="the --out folder of one evaluation")
     compare.add_argument("b", help="that of the other; the difference is b - a")
@@ -53,6 +54,11 @@ def run(args: argparse.Namespace) -> int:
         from whetstone.evaluate.compare import print_comparison
 
         print_comparison(args.a, args.b, list_problems=args.list)
+        return 0
+    if args.action == "benchmarks":
+        from whetstone.evaluate.tables import print_benchmarks
+
+        print_benchmarks()
         return 0
     return measure_benchmarks(args)
 
@@ -68,7 +74,9 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
             "--model is missing: a model folder, a .gguf file or a hub id; or --endpoint: a server's address"
         )
     if not args.benchmark:
-        raise UserError("--benchmark is missing: humaneval, mbpp, or problems; several with commas between")
+        raise UserError(
+            "--benchmark is missing: humaneval, mbpp, problems, or others that `eval benchmarks` lists"
+        )
     if min(args.limit, args.threads or 0, args.workers) < 0:
         raise UserError("--limit, --threads and --workers are counts of at least 0")
     plan = plan_of(args)
