@@ -84,8 +84,8 @@ def _what(parser: argparse.ArgumentParser) -> None:
         "--data",
         action="append",
         metavar="[NAME=]FILE",
-        help="the benchmark's file or folder as it is published, for `problems` a problem file or set such as "
-        "builtin:heldout; NAME= says which benchmark's, if there are several; without, the hub is asked",
+        help="the benchmark's file or folder as it is published, for `problems` a problem file or a set such "
+        "as builtin:heldout; NAME= says which benchmark's, if there are several; without, the hub is asked",
     )
     group.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N problems")
     group.add_argument(
