@@ -18,8 +18,9 @@ def print_evaluation(name: str, evaluation: Evaluation, console: Console | None 
     verdicts, truncation, thinking, and replies that count as failed without a verdict."""
     console = console or Console()
     plan = evaluation.plan
-    title = f"{name}: n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
-    table = Table("", "mean", "95% interval", "problems", title=escape(title), title_justify="left")
+    sampling = f"n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
+    console.print(f"[bold]{escape(name)}[/]: {sampling}", highlight=False, soft_wrap=True)
+    table = Table("", "mean", "95% interval", "problems")
     for k, estimate in evaluation.pass_at.items():
         row = f"pass@1 (avg@{plan.n})" if k == 1 and plan.n > 1 else f"pass@{k}"
         table.add_row(row, *_cells(estimate))
