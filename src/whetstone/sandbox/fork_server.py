@@ -150,7 +150,8 @@ def _private_directory() -> str:
 
 def _spawn(request: str, control_fd: int) -> subprocess.Popen[bytes]:
     """Start the interpreter below any virtual environment, with no variable of ours but its loader's."""
-    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    # Bound late, a library's functions would be looked up, and its tables be written, in every run anew.
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     executable: str = getattr(sys, "_base_executable", "") or sys.executable
