@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from whetstone.cli.eval_options import add_measuring_options, benchmark_files, plan_of, unescaped
+from whetstone.cli.eval_options import (
+    add_harness_option,
+    add_measuring_options,
+    benchmark_files,
+    plan_of,
+    unescaped,
+)
 from whetstone.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ examples:
   whetstone eval --model runs/tiny/checkpoints/step-40 --benchmark problems --data micro:heldout \\
       --recipe runs/tiny/recipe.yaml
   whetstone eval compare before after --list
+  whetstone eval rejudge both --harness official
 
 Every reply asked for counts: one that could not be had (a dead endpoint, a prompt that is too long) or
 not be judged is not right, and is shown. The same command with the same --out goes on where it was
@@ -40,12 +47,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(action="measure")
     add_measuring_options(parser)
-    actions = parser.add_subparsers(dest="action", metavar="compare | benchmarks")
-    actions.add_parser("benchmarks", help="the benchmarks by name, and the data each is read from")
+    actions = parser.add_subparsers(dest="action", metavar="compare, rejudge")
     compare = actions.add_parser("compare", help="paired difference of two evaluations, with its interval")
     compare.add_argument("a", help="the --out folder of one evaluation")
     compare.add_argument("b", help="that of the other; the difference is b - a")
     compare.add_argument("--list", action="store_true", help="name the problems gained and lost")
+    _add_rejudge(actions)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,18 +62,52 @@ def run(args: argparse.Namespace) -> int:
 
         print_comparison(args.a, args.b, list_problems=args.list)
         return 0
-    if args.action == "benchmarks":
-        from whetstone.evaluate.tables import print_benchmarks
-
-        print_benchmarks()
-        return 0
+    if args.action == "rejudge":
+        return _rejudge(args)
     return measure_benchmarks(args)
+
+
+def _add_rejudge(actions: Any) -> None:
+    parser = actions.add_parser(
+        "rejudge",
+        help="judge stored replies again by other rules, and list what differs",
+        description="Nothing is generated: the replies in samples.jsonl are judged again. Prints the result, "
+        "and every reply that only one set of rules accepts; differences.jsonl holds them all.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="the --out folder of an evaluation that has ended")
+    add_harness_option(parser)
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="NAME=FILE",
+        help="where a benchmark's file is now, if it was moved",
+    )
+    parser.add_argument("--out", metavar="DIR", help="where to store it (default: DIR-HARNESS)")
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
+    )
+
+
+def _rejudge(args: argparse.Namespace) -> int:
+    from whetstone.evaluate.rejudge import rejudge
+
+    data: dict[str, str] = {}
+    for text in args.data or ():
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise UserError(f"--data {text}: give NAME=FILE, NAME being a benchmark of {args.folder}")
+        data[name] = path
+    if args.workers < 0:
+        raise UserError("--workers is a count of at least 0")
+    rejudge(args.folder, args.harness, data=data, out=args.out, workers=args.workers)
+    return 0
 
 
 def measure_benchmarks(args: argparse.Namespace) -> int:
     """Measure as ``args`` say, which have every option of the verb. Raises UserError."""
     # Everything a person can get wrong is checked before torch is loaded or an endpoint is asked.
     from whetstone.evaluate.benchmarks import load_benchmark
+    from whetstone.evaluate.harness import check_harness
     from whetstone.evaluate.measure import Task, measure
 
     if not (args.model or args.endpoint):
@@ -74,15 +115,14 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
             "--model is missing: a model folder, a .gguf file or a hub id; or --endpoint: a server's address"
         )
     if not args.benchmark:
-        raise UserError(
-            "--benchmark is missing: humaneval, mbpp, problems, or others that `eval benchmarks` lists"
-        )
+        raise UserError("--benchmark is missing: humaneval, mbpp, or problems; several with commas between")
     if min(args.limit, args.threads or 0, args.workers) < 0:
         raise UserError("--limit, --threads and --workers are counts of at least 0")
     plan = plan_of(args)
     tasks: list[Task] = []
     for name, data in benchmark_files(args).items():
         benchmark = load_benchmark(name, data, limit=args.limit)
+        check_harness(args.harness, benchmark.problems)
         tasks.append(Task(name.replace(":", "-"), benchmark, _workflow(args, benchmark)))
     measure(
         tasks,
@@ -92,6 +132,7 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
         minimum_tier=args.minimum_tier,
         out=args.out,
         restart=args.restart,
+        harness=args.harness,
     )
     return 0
 

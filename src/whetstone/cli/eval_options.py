@@ -27,6 +27,17 @@ def add_reply_options(parser: argparse.ArgumentParser) -> None:
     _machine(parser)
 
 
+def add_harness_option(parser: Any) -> None:
+    """Declare ``--harness``."""
+    parser.add_argument(
+        "--harness",
+        choices=["ours", "official"],
+        default="ours",
+        help="whose rules decide: ours (default), or official, those of the graders of LiveCodeBench and "
+        "EvalPlus (for livecodebench, humanevalplus, mbppplus)",
+    )
+
+
 def plan_of(args: argparse.Namespace) -> Plan:
     """The sampling plan: a recipe's length and stop texts, and what the command line says on top."""
     from whetstone.evaluate.plan import Plan
@@ -77,16 +88,15 @@ def unescaped(text: str | None) -> str | None:
 
 def _what(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to measure")
-    group.add_argument(
-        "--benchmark", metavar="NAMES", help="with commas between; `whetstone eval benchmarks` lists them"
-    )
+    group.add_argument("--benchmark", metavar="NAMES", help="humaneval, mbpp, problems; with commas between")
     group.add_argument(
         "--data",
         action="append",
         metavar="[NAME=]FILE",
-        help="the benchmark's file or folder as it is published, for `problems` a problem file or a set such "
-        "as builtin:heldout; NAME= says which benchmark's, if there are several; without, the hub is asked",
+        help="HumanEval.jsonl(.gz), sanitized-mbpp.json, or a problem file or set such as builtin:heldout; "
+        "NAME= says which benchmark's, if there are several",
     )
+    add_harness_option(group)
     group.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N problems")
     group.add_argument(
         "--out", metavar="DIR", help="a folder DIR/BENCHMARK each: manifest, samples.jsonl, evaluation.json"

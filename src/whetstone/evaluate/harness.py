@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Literal, Protocol
 
 from whetstone.evaluate.assemble import assemble
+from whetstone.evaluate.official.rules import OfficialRules, check_official
+from whetstone.judge import AsyncJudge
 from whetstone.problem import Problem, Program
 from whetstone.recipe import WorkflowSection
 from whetstone.verdict import Judgement
 from whetstone.workflow.single_turn import ProgramJudge, program_of
+
+HarnessName = Literal["ours", "official"]
 
 
 class Harness(Protocol):
@@ -48,3 +54,24 @@ class OurRules:
     async def judge(self, problem: Problem, program: Program) -> Judgement:
         """See Harness."""
         return await self._judge.judge(problem, program)
+
+
+def check_harness(name: HarnessName, problems: Iterable[Problem]) -> None:
+    """Raise UserError for problems that cannot be judged by these rules."""
+    if name == "official":
+        check_official(problems)
+
+
+@contextmanager
+def rules_named(
+    name: HarnessName,
+    judge: AsyncJudge,
+    settings: WorkflowSection,
+    minimum_tier: str = "restricted",
+) -> Generator[Harness, None, None]:
+    """Rules by their name, for problems that were asked as ``settings`` say."""
+    if name == "ours":
+        yield OurRules(judge, settings)
+        return
+    with OfficialRules(judge, settings, minimum_tier) as rules:
+        yield rules

@@ -11,10 +11,9 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 from rich.console import Console
 
-from whetstone.errors import UserError
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.harness import Harness, OurRules
+from whetstone.evaluate.harness import Harness, HarnessName, rules_named
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.progress import ProgressView
@@ -62,20 +61,24 @@ def measure(
     minimum_tier: TierName = "restricted",
     out: str | Path | None = None,
     restart: bool = False,
+    harness: HarnessName = "ours",
     console: Console | None = None,
 ) -> dict[str, Evaluation]:
     """Evaluate the model on one benchmark after the other, and print progress and results.
 
     With ``out``, each result goes to the folder ``out/NAME`` as it comes; a run that was interrupted goes
-    on there, unless ``restart``. ``workers`` of the judge are one for each core when 0. The model is
-    closed at the end. Raises UserError for a model that cannot be asked or a folder that holds
-    something else, and SandboxUnavailable below ``minimum_tier``.
+    on there, unless ``restart``. ``workers`` of the judge are one for each core when 0. ``harness`` says by
+    whose rules replies are judged (see ``harness.check_harness``). The model is closed at the end. Raises
+    UserError for a model that cannot be asked or a folder that holds something else, and
+    SandboxUnavailable below ``minimum_tier``.
     """
     return asyncio.run(
         _measure(
             tasks,
             plan,
             model,
+            harness,
+            minimum_tier,
             AsyncJudge(workers=workers, minimum_tier=minimum_tier),
             None if out is None else Path(out),
             restart,
@@ -88,6 +91,8 @@ async def _measure(
     tasks: Sequence[Task],
     plan: Plan,
     model: Model,
+    harness: HarnessName,
+    minimum_tier: TierName,
     judge: AsyncJudge,
     out: Path | None,
     restart: bool,
@@ -97,17 +102,17 @@ async def _measure(
     try:
         async with judge:
             for task in tasks:
-                rules = OurRules(judge, task.settings)
                 manifest = build_manifest(
                     task.benchmark,
                     plan,
                     task.settings,
                     model=model.manifest,
-                    harness=rules.name,
+                    harness=harness,
                     isolation=judge.isolation,
                 )
                 folder = EvaluationFolder(out / task.name, manifest, restart=restart) if out else None
-                results[task.name] = await _one(task, plan, model, rules, manifest, folder, console)
+                with rules_named(harness, judge, task.settings, minimum_tier) as rules:
+                    results[task.name] = await _one(task, plan, model, rules, manifest, folder, console)
     finally:
         await model.close()
     return results
@@ -127,23 +132,18 @@ async def _one(
     total = len(problems) * plan.n
     writer = model.writer(plan, task.settings)
     with folder or nullcontext(), ProgressView(task.name, total, console) as view:
-        try:
-            evaluation = await evaluate(
-                problems,
-                writer,
-                rules,
-                task.settings,
-                plan,
-                known=folder.finished() if folder else (),
-                record=folder.add if folder else None,
-                total=total,
-                on_progress=view.show,
-                manifest=manifest,
-            )
-        except (UserError, asyncio.CancelledError):
-            if folder:
-                console.print(f"{folder.path} keeps what is judged; the same command goes on from there")
-            raise
+        evaluation = await evaluate(
+            problems,
+            writer,
+            rules,
+            task.settings,
+            plan,
+            known=folder.finished() if folder else (),
+            record=folder.add if folder else None,
+            total=total,
+            on_progress=view.show,
+            manifest=manifest,
+        )
         if folder:
             folder.finish(evaluation)
     print_evaluation(task.name, evaluation, console)

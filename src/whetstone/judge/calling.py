@@ -36,28 +36,47 @@ class Caller:
         *,
         limits: Limits | None = None,
     ) -> list[Any]:
-        """The value of ``function(*arguments)`` for each of ``inputs``, in order, the program imported anew.
+        """The value of ``function(*arguments)`` for each of ``inputs``: ``outcomes``, or CallFailed."""
+        values = self.outcomes(source, function, inputs, limits=limits)
+        for value in values:
+            if isinstance(value, CallFailed):
+                raise value
+        return values
+
+    def outcomes(
+        self,
+        source: str,
+        function: str,
+        inputs: Sequence[Sequence[Any]],
+        *,
+        limits: Limits | None = None,
+    ) -> list[Any]:
+        """What each call of ``function`` gives, in order, the program imported anew: a value or a CallFailed.
 
         Arguments and values are of builtin types, tuples and sets included. ``limits`` are those of one
-        call. Raises CallFailed, and SandboxFault where the sandbox fails.
+        call. After a call that exceeds one the others are not run, and have the same outcome. Raises
+        SandboxFault where the sandbox fails.
         """
         tests = CallTests([CallCase(expected=None, args=list(arguments)) for arguments in inputs], function)
         problem = Problem("calling", "", tests, limits=limits or Limits())
-        values: list[Any] = []
+        found: list[Any] = []
         together = len(inputs)
-        while len(values) < len(inputs):
-            cases = tests.cases[len(values) : len(values) + together]
+        while len(found) < len(inputs):
+            cases = tests.cases[len(found) : len(found) + together]
             result, answers = values_returned(self._boxes, problem, tests, cases, source)
             failed = limit_exceeded(result) or crashed(result)
-            if (failed is not None or not answers) and together > 1:
-                together = 1  # each within limits of its own
-                continue
-            if failed is not None or not answers:
-                reason = failed.reason if failed else "no answer"
-                raise CallFailed(f"input {len(values) + 1} of `{function}`: {reason}")
-            for answer in answers:
-                values.append(_value(answer, f"input {len(values) + 1} of `{function}`"))
-        return values
+            place = f"input {len(found) + 1} of `{function}`"
+            if failed is None and answers:
+                found += [
+                    _outcome(answer, f"input {n} of `{function}`")
+                    for n, answer in enumerate(answers, len(found) + 1)
+                ]
+            elif together > 1:
+                together = max(1, together // 8)  # their results may be too large together
+            else:
+                failure = CallFailed(f"{place}: {failed.reason if failed else 'no answer'}")
+                found += [failure] * (len(inputs) - len(found))
+        return found
 
     def close(self) -> None:
         """End the sandboxes."""
@@ -72,11 +91,11 @@ class Caller:
         self.close()
 
 
-def _value(answer: object, place: str) -> Any:
+def _outcome(answer: object, place: str) -> Any:
     match answer:
         case ["value", value]:
             return value
         case [str() as what, str() as text]:
-            raise CallFailed(f"{place}: {what} {text}")
+            return CallFailed(f"{place}: {what} {text}")
         case _:
-            raise CallFailed(f"{place}: no answer")
+            return CallFailed(f"{place}: no answer")

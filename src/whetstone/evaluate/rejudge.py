@@ -1,0 +1,200 @@
+"""Judge the stored replies of an evaluation again by other rules, and say where the verdicts differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from whetstone.errors import UserError
+from whetstone.evaluate.benchmarks import Benchmark, load_benchmark
+from whetstone.evaluate.compare import evaluations_in
+from whetstone.evaluate.files import replace_file
+from whetstone.evaluate.folder import EvaluationFolder, read_samples
+from whetstone.evaluate.harness import HarnessName, check_harness, rules_named
+from whetstone.evaluate.official.rules import EVALPLUS_SOURCES, base_share
+from whetstone.evaluate.progress import ProgressView
+from whetstone.evaluate.replies.base import Question, Reply
+from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
+from whetstone.evaluate.run import evaluate
+from whetstone.evaluate.tables import percent, print_evaluation
+from whetstone.judge import AsyncJudge
+from whetstone.recipe import WorkflowSection
+from whetstone.verdict import Verdict
+
+DIFFERENCES_FILE = "differences.jsonl"
+_SHOWN = 40
+
+
+class Difference(Struct, frozen=True):
+    """A reply that one set of rules accepts and the other does not, with what each says of it."""
+
+    problem_id: str
+    index: int
+    before: str
+    after: str
+    before_reason: str
+    after_reason: str
+    another_program: bool
+
+
+class StoredReplies:
+    """A ReplyWriter that has all replies already: those of an evaluation's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._replies = {
+            (sample.problem_id, sample.index): Reply(
+                sample.index,
+                sample.text,
+                sample.finish_reason,
+                sample.tokens,
+                sample.thinking_tokens,
+                sample.error,
+            )
+            for sample in read_samples(folder)
+        }
+
+    async def write(self, questions: Iterable[Question]) -> AsyncGenerator[tuple[Question, Reply], None]:
+        """See ReplyWriter. Raises UserError for a reply that is not there."""
+        for question in questions:
+            for index in sorted(question.wanted):
+                reply = self._replies.get((question.problem.id, index))
+                if reply is None:
+                    raise UserError(
+                        f"reply {index} to {question.problem.id!r} is not there: the evaluation has not ended"
+                    )
+                yield question, reply
+
+
+def rejudge(
+    folder: str | Path,
+    harness: HarnessName,
+    *,
+    data: dict[str, str] | None = None,
+    out: str | Path | None = None,
+    workers: int = 0,
+    console: Console | None = None,
+) -> dict[str, Evaluation]:
+    """Judge every evaluation in ``folder`` by ``harness``, print results and differences, and store both.
+
+    They go to ``out/NAME`` for each benchmark, by default beside ``folder`` under its name and the
+    harness'. ``data`` maps a benchmark to its file where that is elsewhere now. Nothing is generated. Raises
+    UserError for a folder that holds no ended evaluation, or whose problems have changed.
+    """
+    places = evaluations_in(folder)
+    root = Path(folder)
+    target = Path(out) if out else root.with_name(f"{root.name}-{harness}")
+    results: dict[str, Evaluation] = {}
+    for name, place in places.items():
+        given = (data or {}).get(name)
+        results[name] = asyncio.run(
+            _one(name, place, harness, given, target / name, workers, console or Console())
+        )
+    return results
+
+
+async def _one(
+    name: str, place: Path, harness: HarnessName, data: str | None, out: Path, workers: int, console: Console
+) -> Evaluation:
+    before = load_evaluation(place)
+    benchmark = _same_problems(place, before, data)
+    check_harness(harness, benchmark.problems)
+    settings = WorkflowSection.model_validate(before.manifest["workflow"])
+    total = len(benchmark.problems) * before.plan.n
+    judge = AsyncJudge(workers=workers)
+    manifest: dict[str, Any] = {**before.manifest, "harness": harness}
+    async with judge:
+        with (
+            rules_named(harness, judge, settings) as rules,
+            EvaluationFolder(out, manifest) as stored,
+            ProgressView(name, total, console) as view,
+        ):
+            evaluation = await evaluate(
+                benchmark.problems,
+                StoredReplies(place),
+                rules,
+                settings,
+                before.plan,
+                known=stored.finished(),
+                record=stored.add,
+                total=total,
+                on_progress=view.show,
+                manifest=manifest,
+            )
+            stored.finish(evaluation)
+    print_evaluation(f"{name}, {harness}", evaluation, console)
+    if harness == "official" and benchmark.problems[0].source in EVALPLUS_SOURCES:
+        share = percent(base_share(read_samples(out)))
+        console.print(f"base inputs alone: {share} of the replies are right", highlight=False)
+    found = list(differences(read_samples(place), read_samples(out)))
+    replace_file(out / DIFFERENCES_FILE, [msgspec.json.encode(each) + b"\n" for each in found])
+    _print_differences(found, str(before.manifest["harness"]), harness, console)
+    console.print(f"saved: {out}", highlight=False, soft_wrap=True)
+    return evaluation
+
+
+def differences(before: Iterable[SampleResult], after: Iterable[SampleResult]) -> Iterator[Difference]:
+    """The replies that are right by one and not by the other, in the order of ``before``."""
+    judged = {(sample.problem_id, sample.index): sample for sample in after}
+    for old in before:
+        new = judged.get((old.problem_id, old.index))
+        if new is None or new.accepted == old.accepted:
+            continue
+        yield Difference(
+            problem_id=old.problem_id,
+            index=old.index,
+            before=_verdict(old),
+            after=_verdict(new),
+            before_reason=_reason(old),
+            after_reason=_reason(new),
+            another_program=(old.program or "").strip() != (new.program or "").strip(),
+        )
+
+
+def _verdict(sample: SampleResult) -> str:
+    return (sample.judgement.verdict if sample.judgement else Verdict.JUDGE_ERROR).value
+
+
+def _reason(sample: SampleResult) -> str:
+    return sample.judgement.reason if sample.judgement else sample.error
+
+
+def _same_problems(place: Path, before: Evaluation, data: str | None) -> Benchmark:
+    """The benchmark that the evaluation was on. Raises UserError when it is another one now."""
+    said = before.manifest["benchmark"]
+    source: str | None = data or said["source"]
+    if data is None and "@" in said["source"] and not Path(said["source"]).exists():
+        source = None  # the hub, in its revision
+    benchmark = load_benchmark(said["name"], source, limit=said["problems"])
+    if benchmark.problems_sha256 != said["problems_sha256"]:
+        raise UserError(
+            f"{place}: was made on other problems than those of {benchmark.source} (their hashes differ); "
+            f"give the file that it was made on with --data {place.name}=FILE"
+        )
+    return benchmark
+
+
+def _print_differences(found: list[Difference], before: str, after: str, console: Console) -> None:
+    gained = sum(each.after == Verdict.ACCEPTED for each in found)
+    console.print(
+        f"replies that differ: {len(found)} (right only by {after}: {gained}, only by {before}: "
+        f"{len(found) - gained})",
+        highlight=False,
+    )
+    if not found:
+        return
+    table = Table("reply", before, after, "why", "program")
+    for each in found[:_SHOWN]:
+        why = each.before_reason or each.after_reason
+        taken = "another one" if each.another_program else "the same"
+        table.add_row(escape(f"{each.problem_id} #{each.index}"), each.before, each.after, escape(why), taken)
+    console.print(table)
+    if len(found) > _SHOWN:
+        console.print(f"and {len(found) - _SHOWN} more, in {DIFFERENCES_FILE}", highlight=False)
