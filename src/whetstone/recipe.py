@@ -175,9 +175,17 @@ class EvaluationSection(Section):
     every: in steps; 0 evaluates only before and after. train_problems: how many training problems to
     take, a seeded subset, 0 for all; the held-out set is always whole. n, k: replies to each problem,
     and the k of pass@k.
+
+    process: ``inline`` evaluates between two steps; ``separate`` in a process of its own, from the
+        checkpoints, while training goes on (``every`` is then a multiple of ``trainer.checkpoint_every``).
+        threads: of that process's torch, 0 for one each core; it also gives way to training (niceness 10).
+        wait_s: how long it is waited for when training has ended.
     """
 
     every: Natural = 0
+    process: Literal["inline", "separate"] = "inline"
+    threads: Natural = 1
+    wait_s: Annotated[float, Field(gt=0)] = 3600.0
     n: Count = 8
     k: tuple[Count, ...] = (1, 8)
     temperature: Annotated[float, Field(ge=0)] = 0.8
@@ -189,6 +197,10 @@ class EvaluationSection(Section):
         if max(self.k) > self.n:
             raise ValueError(f"pass@{max(self.k)} needs n >= {max(self.k)}, but n is {self.n}")
         return self
+
+    def due(self, step: int, *, last: bool) -> bool:
+        """Whether the model is evaluated after this step; step 0 is before the first."""
+        return last or step == 0 or (self.every > 0 and step % self.every == 0)
 
 
 class JudgeSection(Section):
@@ -229,6 +241,13 @@ class Recipe(Section):
             raise ValueError("`warmup` is for a model from scratch; `model.path` names a trained one")
         if self.trainer.minibatches > self.trainer.prompts_per_step:
             raise ValueError("`trainer.minibatches` cannot exceed `trainer.prompts_per_step`")
+        separate = self.evaluation.process == "separate"
+        if separate and self.evaluation.every % self.trainer.checkpoint_every:
+            raise ValueError(
+                "`evaluation.process: separate` evaluates checkpoints, so `evaluation.every` "
+                f"({self.evaluation.every}) must be a multiple of `trainer.checkpoint_every` "
+                f"({self.trainer.checkpoint_every})"
+            )
         return self
 
     def run_dir(self) -> Path:

@@ -12,6 +12,7 @@ from whetstone.cli.eval_options import (
     plan_of,
     unescaped,
 )
+from whetstone.cli.eval_watch import add_watch_parser, run_watch
 from whetstone.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(action="measure")
     add_measuring_options(parser)
-    actions = parser.add_subparsers(dest="action", metavar="compare, rejudge")
+    actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | watch | benchmarks")
+    actions.add_parser("benchmarks", help="the benchmarks by name, and the data each is read from")
+    add_watch_parser(actions)
     compare = actions.add_parser("compare", help="paired difference of two evaluations, with its interval")
     compare.add_argument("a", help="the --out folder of one evaluation")
     compare.add_argument("b", help="that of the other; the difference is b - a")
@@ -64,6 +67,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.action == "rejudge":
         return _rejudge(args)
+    if args.action == "benchmarks":
+        from whetstone.evaluate.tables import print_benchmarks
+
+        print_benchmarks()
+        return 0
+    if args.action == "watch":
+        return run_watch(args)
     return measure_benchmarks(args)
 
 

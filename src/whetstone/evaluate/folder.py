@@ -37,7 +37,7 @@ class EvaluationFolder:
 
     def __init__(self, path: str | Path, manifest: dict[str, Any], *, restart: bool = False) -> None:
         self.path = Path(path)
-        self._manifest = manifest
+        self.manifest = manifest
         self._restart = restart
         self._lock = -1
         self._samples: BinaryIO | None = None
@@ -52,7 +52,7 @@ class EvaluationFolder:
                     (self.path / name).unlink(missing_ok=True)
             else:
                 self._check_manifest()
-            manifest = msgspec.json.format(msgspec.json.encode(self._manifest), indent=1)
+            manifest = msgspec.json.format(msgspec.json.encode(self.manifest), indent=1)
             replace_file(self.path / MANIFEST_FILE, [manifest + b"\n"])
             replace_file(self.path / SAMPLES_FILE, self._finished_lines())
             self._samples = (self.path / SAMPLES_FILE).open("ab", buffering=0)
@@ -104,7 +104,7 @@ class EvaluationFolder:
             earlier = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise UserError(f"{place}: not written by `whetstone eval` ({error}); {_WAY_OUT}") from None
-        changed = resumable_differences(earlier, self._manifest)
+        changed = resumable_differences(earlier, self.manifest)
         if changed:
             raise UserError(f"{self.path}: holds another evaluation: {'; '.join(changed)}. {_WAY_OUT}")
 
@@ -132,6 +132,14 @@ class EvaluationFolder:
             for _, _, offset in sorted(places):
                 file.seek(offset)
                 yield file.readline()
+
+
+def holds(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether the folder holds an evaluation, finished or not, with just this manifest."""
+    try:
+        return msgspec.json.decode((folder / MANIFEST_FILE).read_bytes()) == manifest
+    except (OSError, msgspec.MsgspecError):
+        return False
 
 
 _WAY_OUT = "give --restart to begin it anew, or another folder with --out"

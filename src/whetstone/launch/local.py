@@ -17,27 +17,22 @@ from typing import Any
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from whetstone.data.builtin import subset
-from whetstone.data.dataset import load_problems
 from whetstone.engine.base import SamplingParams
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
 from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.harness import OurRules
-from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import Evaluation
-from whetstone.evaluate.run import evaluate
-from whetstone.evaluate.tally import Tally
 from whetstone.flow.base import FlowBatch
 from whetstone.flow.local import LocalFlow
 from whetstone.flow.source import PromptSource
 from whetstone.judge import AsyncJudge
 from whetstone.launch.display import Display
+from whetstone.launch.evaluation import Measured, evaluate_step, evaluation_plan
+from whetstone.launch.problem_sets import evaluation_sets, problem_sets
 from whetstone.launch.records import eval_record, train_record
 from whetstone.launch.run_dir import check_recipe, locked, write_recipe
+from whetstone.launch.separate import SeparateEvaluation
 from whetstone.launch.start import start_model
 from whetstone.problem import Problem
 from whetstone.recipe import Recipe
@@ -72,29 +67,6 @@ def train(recipe: Recipe, display: Display) -> RunSummary:
         return asyncio.run(_Run(recipe, folder, sets, display).go())
 
 
-def problem_sets(recipe: Recipe) -> dict[str, list[Problem]]:
-    """The training and held-out problems of a recipe. Raises UserError when they overlap, or none is left."""
-    data = recipe.data
-    sets = {"train": load_problems(data.train), "heldout": load_problems(data.heldout)}
-    if data.difficulty:
-        wanted = [p for p in sets["train"] if p.meta.get("difficulty") in data.difficulty]
-        if not wanted:
-            there = sorted({str(p.meta.get("difficulty")) for p in sets["train"]})
-            raise UserError(
-                f"`data.difficulty`: no problem of {data.train} is {' or '.join(data.difficulty)}; "
-                f"there are {', '.join(there)}"
-            )
-        sets["train"] = wanted
-    sets["train"] = subset(sets["train"], data.max_problems, recipe.seed)
-    shared = {p.id for p in sets["train"]} & {p.id for p in sets["heldout"]}
-    if shared:
-        raise UserError(
-            f"`data.train` and `data.heldout` share {len(shared)} problems, {sorted(shared)[0]!r} among "
-            "them; held-out problems must not be trained on"
-        )
-    return sets
-
-
 def _configure_torch(recipe: Recipe) -> None:
     keep_freed_memory()
     disable_progress_bar()  # ours shows the run; transformers' bars would tear it
@@ -113,6 +85,7 @@ class _Run:
         self.sets = sets
         self.display = display
         self.spec = recipe.algorithm.spec()
+        self._separate: SeparateEvaluation | None = None
 
     async def go(self) -> RunSummary:
         """Start or resume, train, evaluate, and say what came out.
@@ -200,16 +173,31 @@ class _Run:
         )
 
     async def _train(self, *, fresh: bool) -> RunSummary:
-        steps = self.recipe.trainer.steps
+        if self.recipe.evaluation.process == "separate":
+            return await self._train_beside_evaluation(fresh=fresh)
         evaluated = {r["step"]: r for r in read_metrics(self.metrics.path) if r["kind"] == "eval"}
         before = evaluated.get(0) or await self._evaluate(0)
+        await self._steps(fresh=fresh)
+        after = evaluated.get(self.trainer.version) or self._evaluated
+        return RunSummary(self.folder, before, after)
+
+    async def _train_beside_evaluation(self, *, fresh: bool) -> RunSummary:
+        """The same, with another process evaluating the checkpoints; it is waited for at the end only."""
+        with SeparateEvaluation(self.folder, self.recipe.evaluation, self.display) as evaluation:
+            self._separate = evaluation
+            await self._steps(fresh=fresh)
+            await evaluation.finish(self.trainer.version)
+        return RunSummary(
+            self.folder, evaluation.record(0) or {}, evaluation.record(self.trainer.version) or {}
+        )
+
+    async def _steps(self, *, fresh: bool) -> None:
         if fresh:
             self._checkpoint(0)
+        steps = self.recipe.trainer.steps
         if self.trainer.version < steps:
             self.display.begin("training", steps, done=self.trainer.version)
             await train_sync(self.trainer, self.flow, self.engine, self, steps=steps)
-        after = evaluated.get(self.trainer.version) or self._evaluated
-        return RunSummary(self.folder, before, after)
 
     def phase(self, name: str) -> None:
         """Hook of the loop: show what it is busy with."""
@@ -225,7 +213,7 @@ class _Run:
         self.metrics.write(record)
         self.display.step(record, recipe.trainer.steps)
         last = step == recipe.trainer.steps
-        if last or (recipe.evaluation.every and step % recipe.evaluation.every == 0):
+        if recipe.evaluation.process == "inline" and recipe.evaluation.due(step, last=last):
             await self._evaluate(step)
             if not last:
                 self.display.begin("training", recipe.trainer.steps, done=step)
@@ -243,53 +231,31 @@ class _Run:
             state={"flow": self.flow.state()},
             keep=self.recipe.trainer.keep_checkpoints,
         )
+        if self._separate is not None:
+            self._separate.hold(self.recipe.trainer.steps)
 
     async def _evaluate(self, step: int) -> dict[str, Any]:
         """Evaluate on both sets and write the record; the same problems and seeds at every step."""
-        settings, recipe = self.recipe.evaluation, self.recipe
-        plan = Plan(
-            n=settings.n,
-            k=settings.k,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            max_tokens=recipe.sampling.max_tokens,
-            stop=recipe.sampling.stop,
-            seed=recipe.seed,
-        )
+        recipe = self.recipe
         start = time.perf_counter()
         evaluations: dict[str, Evaluation] = {}
-        for name, problems in self.sets.items():
-            chosen = subset(problems, settings.train_problems if name == "train" else 0, recipe.seed)
-            self.display.begin(f"evaluating {name} at step {step}", len(chosen) * plan.n)
+        for name, problems in evaluation_sets(recipe, self.sets).items():
+            measured = Measured(name, problems, recipe.workflow, evaluation_plan(recipe))
             folder = self.folder / "evaluations" / f"step-{step}-{name}"
             # What a run that was killed here had written is made anew, for its step is, too.
-            with EvaluationFolder(folder, {}, restart=True) as files:
-                evaluation = await evaluate(
-                    chosen,
-                    EngineWriter(
-                        self.engine,
-                        self.tokenizer,
-                        plan.params(),
-                        max_prompt_tokens=recipe.workflow.max_prompt_tokens,
-                        wave_replies=len(chosen) * plan.n,
-                    ),
-                    OurRules(self.judge, recipe.workflow),
-                    recipe.workflow,
-                    plan,
-                    record=files.add,
-                    total=len(chosen) * plan.n,
-                    on_progress=self._progress,
-                )
-                files.finish(evaluation)
-            evaluations[name] = evaluation
-            self.display.end(f"pass@1 {evaluation.pass_at[1].value:.3f}")
+            evaluations[name] = await evaluate_step(
+                measured,
+                step,
+                EvaluationFolder(folder, {}, restart=True),
+                engine=self.engine,
+                tokenizer=self.tokenizer,
+                judge=self.judge,
+                display=self.display,
+            )
         record = eval_record(step, evaluations, time.perf_counter() - start)
         self.metrics.write(record)
         self._evaluated = record
         return record
-
-    def _progress(self, tally: Tally) -> None:
-        self.display.advance(tally.samples, f"accepted {tally.accepted / max(tally.samples, 1):.3f}")
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from whetstone.evaluate.results import Evaluation
@@ -33,3 +35,9 @@ def eval_record(step: int, evaluations: dict[str, Evaluation], seconds: float) -
     for name, evaluation in evaluations.items():
         record |= evaluation.metrics(name)
     return record
+
+
+def records_file(run: Path, benchmarks: Sequence[str] = ()) -> Path:
+    """Where the records are of a process that evaluates checkpoints: own sets, or benchmarks."""
+    name = f"records-{'+'.join(benchmarks)}.jsonl" if benchmarks else "records.jsonl"
+    return run / "evaluations" / name

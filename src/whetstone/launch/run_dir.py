@@ -18,6 +18,9 @@ _MAY_CHANGE = {
     "trainer.steps",
     "trainer.checkpoint_every",
     "trainer.keep_checkpoints",
+    "evaluation.process",
+    "evaluation.threads",
+    "evaluation.wait_s",
     "judge.workers",
     "out",
 }
@@ -48,6 +51,17 @@ def locked(folder: Path) -> Generator[None]:
             for path in made:
                 path.rmdir()
         os.close(handle)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process of this machine trains in the folder. Asking does not touch the lock."""
+    try:
+        number = (folder / ".lock").stat().st_ino
+        held = Path("/proc/locks").read_text(encoding="ascii")
+    except OSError:
+        return False
+    locks = (line.split() for line in held.splitlines())
+    return any("FLOCK" in fields and any(f.endswith(f":{number}") for f in fields) for fields in locks)
 
 
 def check_recipe(folder: Path, recipe: Recipe) -> None:

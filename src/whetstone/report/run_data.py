@@ -68,7 +68,7 @@ def read_run(folder: str | Path, *, max_rollouts: int = 400) -> RunData:
     if not (root / "metrics.jsonl").is_file():
         raise UserError(f"{root}: no metrics.jsonl there; give the folder of a run, such as runs/tiny")
     records = read_metrics(root / "metrics.jsonl")
-    evals = [r for r in records if r["kind"] == "eval"]
+    evals = _evals(root, records)
     steps = rollout_steps(root)
     chosen = _spread(steps, max_rollouts)
     rollouts, total = _rollouts(root, chosen, max_rollouts)
@@ -96,6 +96,19 @@ def eval_ks(evals: Sequence[Record], set_name: str) -> list[int]:
     start = f"eval/{set_name}/pass@"
     tails = {key.removeprefix(start) for r in evals for key in r if key.startswith(start)}
     return sorted(int(tail) for tail in tails if tail.isdigit())
+
+
+def _evals(root: Path, records: Sequence[Record]) -> list[Record]:
+    """One record for each evaluated step: what training wrote, and those who evaluated its checkpoints.
+
+    Of two records of a step from the same writer the later one holds.
+    """
+    merged: dict[int, Record] = {}
+    files = sorted((root / "evaluations").glob("records*.jsonl"))
+    for record in [*records, *(r for file in files for r in read_metrics(file))]:
+        if record["kind"] == "eval":
+            merged[record["step"]] = {**merged.get(record["step"], {}), **record}
+    return [merged[step] for step in sorted(merged)]
 
 
 def _spread(items: Sequence[int], count: int) -> list[int]:

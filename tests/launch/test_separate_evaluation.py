@@ -1,0 +1,106 @@
+"""Checkpoints evaluated by another process: the same figures, and training that does not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_recipe import run, timeless, write_recipe
+
+from whetstone.report.run_data import read_run
+
+EVERY_TWO = ("evaluation.every=2", "trainer.steps=4", "trainer.keep_checkpoints=1")
+
+
+def records(file: Path) -> dict[int, dict[str, Any]]:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {
+        r["step"]: {k: v for k, v in r.items() if k.startswith("eval/")} for r in lines if r["kind"] == "eval"
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same recipe, evaluated inline and by a process of its own."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = write_recipe(folder)
+    for name in ("inline", "separate"):
+        done = run(recipe, folder / name, *EVERY_TWO, f"evaluation.process={name}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "held-out" in done.stdout
+    return folder / "inline", folder / "separate"
+
+
+def test_training_is_the_same_to_the_byte(runs: tuple[Path, Path]) -> None:
+    inline, separate = (timeless(folder / "metrics.jsonl") for folder in runs)
+    assert [line for line in inline if '"eval"' not in line] == separate
+    assert len(separate) == 4
+
+
+def test_its_figures_are_those_of_an_evaluation_between_steps(runs: tuple[Path, Path]) -> None:
+    inline, separate = runs
+    expected = records(inline / "metrics.jsonl")
+    assert sorted(expected) == [0, 2, 4]
+    assert records(separate / "evaluations" / "records.jsonl") == expected
+    shown = read_run(separate).evals
+    assert [record["step"] for record in shown] == [0, 2, 4]
+
+
+def test_it_leaves_nothing_of_its_own(runs: tuple[Path, Path]) -> None:
+    """Checkpoints that training removed were held back, and are let go."""
+    _, separate = runs
+    assert [path.name for path in (separate / "checkpoints").iterdir()] == ["step-4"]
+    assert not list((separate / "evaluations").glob(".*-checkpoints/*"))
+
+
+def watching(folder: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "whetstone", "eval", "watch", str(folder), "--nice", "0", *more]
+
+
+def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, Path]) -> None:
+    """On a benchmark besides, over a run that is over: its one checkpoint is taken, whichever its step."""
+    _, folder = runs
+    more = ["--benchmark", "problems", "--data", "micro:heldout", "--limit", "40", "--patience", "5"]
+    samples = folder / "evaluations" / "step-4-problems" / "samples.jsonl"
+    process = subprocess.Popen(watching(folder, *more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (samples.exists() and samples.stat().st_size) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    there = len(samples.read_bytes().splitlines())
+    assert there > 0
+    file = folder / "evaluations" / "records-problems.jsonl"
+    assert records(file) == {}
+    done = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "checkpoints evaluated: 1" in done.stdout
+    first = records(file)
+    assert list(first) == [4]
+    again = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=200)
+    assert "checkpoints evaluated: 0" in again.stdout
+    file.unlink()
+    (folder / "evaluations" / "step-4-problems" / "manifest.json").unlink()
+    samples.unlink()
+    (samples.parent / "evaluation.json").unlink()
+    assert subprocess.run(watching(folder, *more), capture_output=True, timeout=200).returncode == 0
+    assert records(file) == first
+
+
+def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
+    missing = subprocess.run(
+        watching(tmp_path / "none", "--patience", "0.1"), capture_output=True, text=True, timeout=100
+    )
+    assert missing.returncode == 2
+    assert "no recipe.yaml" in missing.stderr
+    odd = run(write_recipe(tmp_path), tmp_path / "run", "evaluation.process=separate")
+    assert odd.returncode == 2
+    assert "multiple of `trainer.checkpoint_every`" in odd.stderr
