@@ -17,7 +17,10 @@ from whetstone.errors import UserError
 from whetstone.evaluate.assemble import AssemblingJudge
 from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark
 from whetstone.judge import AsyncJudge
-from whetstone.problem import AssertTests, Problem, Program
+from whetstone.problem import AssertTests, Problem, Program, StdinCase, StdinTests
+from whetstone.recipe import WorkflowSection
+from whetstone.workflow.prompt import instruction
+from whetstone.workflow.single_turn import program_of
 
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 HUMANEVAL = SHARED / "humaneval" / "HumanEval.jsonl.gz"
@@ -205,3 +208,14 @@ def test_the_code_that_a_problem_starts_from_is_shown(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
     (problem,) = load_benchmark("leetcode", str(tmp_path / "x.jsonl")).problems
     assert problem.statement.endswith("List[int], target: int) -> List[int]:\n```")
+
+
+def test_a_problem_in_another_language_is_asked_for_and_read_in_it() -> None:
+    problem = Problem(
+        id="a", statement="Copy.", language="cpp", tests=StdinTests([StdinCase("1", "1")]), source="x"
+    )
+    assert instruction(problem).startswith("Write a complete C++17 program that reads standard input")
+    assert "one C++17 code block" in instruction(problem)
+    settings = WorkflowSection()
+    assert program_of(problem, settings, "```cpp\nint main() {}\n```") == "int main() {}\n"
+    assert program_of(problem, settings, "```python\nprint(1)\n```") is None

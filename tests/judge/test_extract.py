@@ -75,3 +75,13 @@ def test_hostile_replies_are_read_without_trouble() -> None:
     assert extract_program("(" * 100_000) is None
     assert extract_program("```\n" * 50_001) is None
     assert extract_program("\x00") is None
+
+
+def test_a_program_in_another_language_stands_in_a_fence_of_that_language() -> None:
+    reply = "First a sketch:\n```python\nprint(1)\n```\nThen:\n```c++\nint main() {}\n```\n"
+    for name in ("cpp", "cpp17", "c++"):
+        assert extract_program(reply, language=name) == "int main() {}\n"
+    assert extract_program(reply) == "print(1)\n"
+    assert extract_program("```\nfn main() {}\n```", language="rust") == "fn main() {}\n"
+    assert extract_program("```java\nclass A {}\n```", language="rust") is None
+    assert extract_program("print(1)", language="rust") is None

@@ -13,10 +13,14 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
+from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC, language_named
+
 ExtractionRule = Literal["last_fence", "first_fence", "all_fences", "whole"]
 
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*$")
 _PYTHON_TAGS = frozenset({"", "py", "py3", "python", "python2", "python3"})
+# By the file that a language's compiler reads: what models write besides the language's own names.
+_FENCE_NAMES = {"main.cpp": ("cpp", "c++", "cc", "cxx"), "main.c": ("c",)}
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
@@ -27,20 +31,22 @@ class _Block:
     complete: bool
 
 
-def extract_program(text: str, rule: ExtractionRule = "last_fence") -> str | None:
+def extract_program(text: str, rule: ExtractionRule = "last_fence", language: str = PYTHON) -> str | None:
     """Return the program in ``text``, or None when there is none.
 
-    ``last_fence`` and ``first_fence`` take the last or first complete block tagged python, py or
-    nothing; if no such block is complete, the unterminated one at the end. ``all_fences`` joins the
-    complete ones (and none: the unterminated one). Without any fence, the three take the whole text if
-    it parses as Python that does something. ``whole`` takes the text as it is. Blank code is none.
+    ``last_fence`` and ``first_fence`` take the last or first complete block tagged with ``language`` (python,
+    py, or one of its aliases) or nothing; if no such block is complete, the unterminated one at the end.
+    ``all_fences`` joins the complete ones (and none: the unterminated one). Without any fence, the three take
+    the whole text if it parses as Python that does something, and is asked for in Python. ``whole`` takes the
+    text as it is. Blank code is none.
     """
     if rule == "whole":
         return text if text.strip() else None
-    blocks = _blocks(text)
+    tags = _tags(language)
+    blocks = _blocks(text, tags)
     if not blocks:
-        return text if _is_program(text) else None
-    ours = [b for b in blocks if b.tag in _PYTHON_TAGS and b.code.strip()]
+        return text if tags is _PYTHON_TAGS and _is_program(text) else None
+    ours = [b for b in blocks if b.tag in tags and b.code.strip()]
     chosen = [b for b in ours if b.complete] or ours
     if not chosen:
         return None
@@ -66,7 +72,15 @@ def answer_part(text: str) -> str | None:
     return answers[-1] if answers else None
 
 
-def _blocks(text: str) -> list[_Block]:
+def _tags(language: str) -> frozenset[str]:
+    """What a fence may say of a block in the language."""
+    if language in (PYTHON, PYTHON_SCIENTIFIC):
+        return _PYTHON_TAGS
+    found = language_named(language, "the program")
+    return frozenset({"", found.name, *found.aliases, *_FENCE_NAMES.get(found.source, ())})
+
+
+def _blocks(text: str, tags: frozenset[str]) -> list[_Block]:
     """The fenced blocks of a text, in order."""
     blocks: list[_Block] = []
     opening: re.Match[str] | None = None
@@ -77,9 +91,9 @@ def _blocks(text: str) -> list[_Block]:
             if fence is not None:
                 opening, lines = fence, []
         elif fence is not None and _closes(fence, opening):
-            blocks.extend(_inner(_block(opening, lines, complete=True)))
+            blocks.extend(_inner(_block(opening, lines, complete=True), tags))
             opening = None
-        elif fence is not None and _reopens(fence, opening):
+        elif fence is not None and _reopens(fence, opening, tags):
             # A program has no such line: the model forgot to close, or repeated the fence it was given.
             blocks.append(_block(opening, lines, complete=False))
             opening, lines = fence, []
@@ -94,16 +108,16 @@ def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
     return not fence[3] and fence[2][0] == opening[2][0] and len(fence[2]) >= len(opening[2])
 
 
-def _reopens(fence: re.Match[str], opening: re.Match[str]) -> bool:
+def _reopens(fence: re.Match[str], opening: re.Match[str], tags: frozenset[str]) -> bool:
     same = fence[2][0] == opening[2][0] and len(fence[2]) >= len(opening[2])
-    return same and fence[3].lower() in _PYTHON_TAGS
+    return same and fence[3].lower() in tags
 
 
-def _inner(block: _Block) -> list[_Block]:
+def _inner(block: _Block, tags: frozenset[str]) -> list[_Block]:
     """The blocks inside a block of Markdown; otherwise the block itself."""
     if block.tag not in {"", "markdown", "md"} or _is_program(block.code):
         return [block]
-    return _blocks(block.code) or [block]
+    return _blocks(block.code, tags) or [block]
 
 
 def _block(opening: re.Match[str], lines: list[str], complete: bool) -> _Block:

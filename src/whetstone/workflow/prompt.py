@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from whetstone.errors import UserError
+from whetstone.judge.languages.table import language_named
 from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem
 from whetstone.recipe import WorkflowSection
 
@@ -33,6 +34,9 @@ class Prompt(Struct, frozen=True):
         """The turns of a chat; the reply's prefix is not among them."""
         turns = [{"role": "system", "content": self.system}] if self.system else []
         return [*turns, {"role": "user", "content": self.user}]
+
+
+_SPOKEN = {"python-scientific": "Python", "javascript": "JavaScript", "typescript": "TypeScript"}
 
 
 class Tokenizer(Protocol):
@@ -68,16 +72,25 @@ def instruction(problem: Problem) -> str:
     if isinstance(tests, AssertTests):
         name = f"Write `{tests.entry_point}` in Python." if tests.entry_point else "Write it in Python."
         return f"{name} Reply with the code only, in one Python code block."
+    language = _spoken(problem.language)
     if isinstance(tests, InteractiveTests):
         return (
-            "Write a complete Python program that talks to the judge: it prints to standard output, "
+            f"Write a complete {language} program that talks to the judge: it prints to standard output, "
             "flushing every line, and reads the replies from standard input. "
-            "Reply with the code only, in one Python code block."
+            f"Reply with the code only, in one {language} code block."
         )
     return (
-        "Write a complete Python program that reads standard input and prints the answer. "
-        "Reply with the code only, in one Python code block."
+        f"Write a complete {language} program that reads standard input and prints the answer. "
+        f"Reply with the code only, in one {language} code block."
     )
+
+
+def _spoken(language: str) -> str:
+    """A language as people write it."""
+    name = language_named(language, "the program").name
+    if name.startswith("cpp"):
+        return f"C++{name.removeprefix('cpp')}"
+    return _SPOKEN.get(name, name.capitalize())
 
 
 def reply_prefix(problem: Problem, settings: WorkflowSection) -> str:

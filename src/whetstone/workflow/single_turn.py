@@ -33,7 +33,7 @@ def program_of(problem: Problem, settings: WorkflowSection, reply: str) -> str |
         text = found["answer"] if found else None
     else:
         text = strip_thinking(text)
-    return None if text is None else extract_program(text, settings.extraction)
+    return None if text is None else extract_program(text, settings.extraction, problem.language)
 
 
 class SingleTurn:
