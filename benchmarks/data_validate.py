@@ -118,13 +118,14 @@ def validate(file: Path, policy: Policy, fork_per_case: bool = True) -> None:
 
 
 def run_plainly(batch: list[Problem]) -> None:
-    """Every reference with its tests, in a fresh interpreter each, one after another."""
+    """Every reference with its tests, in a fresh interpreter each, one after another.
+
+    Some are refused, for ``==`` distinguishes a tuple from a list; what counts here is the time.
+    """
     for problem in batch:
         for reference in problem.references:
             for program, given in plain_programs(problem, reference.source):
-                subprocess.run(
-                    [sys.executable, "-c", program], input=given, text=True, capture_output=True, check=True
-                )
+                subprocess.run([sys.executable, "-c", program], input=given, text=True, capture_output=True)
 
 
 def plain_programs(problem: Problem, source: str) -> Iterator[tuple[str, str]]:

@@ -42,9 +42,10 @@ def _text_problems() -> list[Problem]:
     crlf = [(given.replace("\n", "\r\n"), expected.replace("\n", "\r\n")) for given, expected in SUM_CASES]
     draw = random.Random(1)
     large = [" ".join(str(draw.randrange(10**6)) for _ in range(size)) for size in (1, 9, 90, 900, 100_000)]
+    cubes = [(f"{n}", f"{n**3}") for n in range(-3, 4)]
     parity = "print('YES' if int(input()) % 2 == 0 else 'NO')\n"
     return [
-        problem("short", "Print the sum.", stdin(*SUM_CASES), SUM),
+        problem("short", "Print n cubed.", stdin(*cubes), "print(int(input()) ** 3)\n"),
         problem("crlf", "Read two integers and print their sum.", stdin(*crlf), SUM),
         problem(
             "yes-no",
@@ -132,7 +133,7 @@ def _compared_problems() -> list[Problem]:
         ),
         problem(
             "any-case",
-            "Print yes if n is odd, otherwise no. You can print each letter in any case.",
+            "Is n odd? Answer yes or no; you can print each letter in any case.",
             stdin(*[(f"{n}\n", "yes\n" if n % 2 else "no\n") for n in (1, 2, 3, 4, 5)]),
             "print('Yes' if int(input()) % 2 else 'No')\n",
             compare=Compare("ignore_case"),

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whetstone.data.builtin import shipped_problems
+from whetstone.data.sources.programs import is_python_2
 from whetstone.data.validate.cases import case_flags
 from whetstone.data.validate.costs import Cost, cost_of, limits_for
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.mutations import OPERATORS
 from whetstone.data.validate.policy import Policy, read_policy
-from whetstone.data.validate.python2 import is_python2
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.shared_tests import SharedTests
 from whetstone.data.validate.statements import statement_flags
@@ -88,7 +88,7 @@ def test_a_statement_that_only_sounds_so_is_left_alone(text: str) -> None:
     ],
 )
 def test_python_2_is_recognised(source: str) -> None:
-    assert is_python2(source)
+    assert is_python_2(source)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_python_2_is_recognised(source: str) -> None:
     ],
 )
 def test_broken_and_other_programs_are_not_taken_for_python_2(source: str) -> None:
-    assert not is_python2(source)
+    assert not is_python_2(source)
 
 
 EXAMPLES = {

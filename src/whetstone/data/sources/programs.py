@@ -26,7 +26,7 @@ _STATEMENTS = (
     re.compile(r"exec[ \t]+[\"'\w]"),
     re.compile(r"raise[ \t]+\w+[ \t]*,"),
 )
-_PYTHON_2_NAMES = frozenset({"raw_input", "xrange", "unichr", "unicode", "long"})
+_PYTHON_2_NAMES = frozenset({"raw_input", "xrange", "unichr", "unicode", "long", "iteritems", "has_key"})
 
 
 def references(written: Iterable[Any], language: str = PYTHON) -> tuple[list[Program], dict[str, int]]:
@@ -78,7 +78,7 @@ def is_python_2(source: str) -> bool:
         match node:
             case ast.BinOp(left=ast.Name(id="print"), op=ast.RShift()):
                 return True
-            case ast.Name(id=name, ctx=ast.Load()):
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr="iteritems" | "has_key" as name):
                 used.add(name)
             case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)

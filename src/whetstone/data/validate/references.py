@@ -13,9 +13,9 @@ from enum import Enum
 import msgspec
 from msgspec import Struct
 
+from whetstone.data.sources.programs import is_python_2
 from whetstone.data.validate.cases import named
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.python2 import is_python2
 from whetstone.data.validate.reasons import Flag
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.judge import Judgement, Verdict
@@ -189,7 +189,7 @@ def _all_failed(problem: Problem, failed: list[Tried]) -> Iterator[Flag]:
 
 def _python2(tried: Tried) -> bool:
     failed_early = not tried.passed or tried.failure.verdict is Verdict.COMPILE_ERROR
-    return failed_early and is_python(tried.program) and is_python2(tried.program.source)
+    return failed_early and is_python(tried.program) and is_python_2(tried.program.source)
 
 
 def with_limits(problem: Problem, cpu_s: float, memory_mb: float) -> Problem:
