@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import Flag
+from whetstone.data.validate.syntax import parsed
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.text import compare
 from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
@@ -136,8 +137,9 @@ def _contradict(problem: Problem, one: int, other: int) -> bool:
 
 def _compared(code: str) -> tuple[str, Any] | None:
     """The call and the expected value of ``assert call(plain values) == value``; None for other asserts."""
+    tree = parsed(code)
     try:
-        body = ast.parse(code).body
+        body = tree.body if tree is not None else []
         if len(body) != 1 or not isinstance(body[0], ast.Assert):
             return None
         test = body[0].test
@@ -149,7 +151,7 @@ def _compared(code: str) -> tuple[str, Any] | None:
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
             ast.literal_eval(argument)
         return ast.unparse(call), ast.literal_eval(test.comparators[0])
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return None
 
 
@@ -178,10 +180,10 @@ def _test_count(problem: Problem) -> int:
     if not isinstance(tests, AssertTests) or tests.asserts:
         return case_count(problem)
     code = tests.check or tests.unittest or ""
-    try:
-        nodes = list(ast.walk(ast.parse(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(code)
+    if tree is None:
         return code.count("assert")
+    nodes = list(ast.walk(tree))
     called = sum(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from whetstone.data.validate.cases import named
 from whetstone.data.validate.reasons import Flag
+from whetstone.data.validate.syntax import parsed
 from whetstone.problem import CallCase, CallTests, Problem, StdinTests
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -20,7 +21,7 @@ _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast
 def form_flags(problem: Problem) -> Iterator[Flag]:
     """Tests that no program of the references' form can meet."""
     tests = problem.tests
-    trees = [tree for source in _python_sources(problem) if (tree := _parsed(source)) is not None]
+    trees = [tree for source in _python_sources(problem) if (tree := parsed(source)) is not None]
     if isinstance(tests, StdinTests):
         if trees and all(_only_defines(tree) for tree in trees):
             yield Flag("mixed_kinds", "the tests are of standard input; the references only define functions")
@@ -35,13 +36,6 @@ def form_flags(problem: Problem) -> Iterator[Flag]:
 
 def _python_sources(problem: Problem) -> list[str]:
     return [program.source for program in problem.references if program.language.startswith("python")]
-
-
-def _parsed(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _only_defines(tree: ast.Module) -> bool:

@@ -7,6 +7,7 @@ refused, so a score below 1 is normal; operators and places are chosen to make f
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 import random
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.data.validate.mutations import OPERATORS, Mutate, is_guard, says_nothing
+from whetstone.data.validate.syntax import parsed
 
 _LONGEST = 200_000  # characters; a longer program is data with some code around it
 
@@ -33,21 +35,23 @@ def mutants(source: str, count: int, seed: str) -> list[Mutant]:
     """
     if count < 1 or len(source) > _LONGEST:
         return []
+    tree = parsed(source)
+    if tree is None:
+        return []
     try:
-        return list(itertools.islice(_mutants(source, random.Random(seed)), count))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return list(itertools.islice(_mutants(tree, random.Random(seed)), count))
+    except (ValueError, RecursionError, MemoryError):
         return []
 
 
-def _mutants(source: str, draw: random.Random) -> Iterator[Mutant]:
-    original = ast.unparse(ast.parse(source))
-    seen = {original}
-    for place, name, mutate in _in_turns(_changes(ast.parse(source)), draw):
-        tree = ast.parse(source)
-        node = next(itertools.islice(ast.walk(tree), place, None))
+def _mutants(tree: ast.Module, draw: random.Random) -> Iterator[Mutant]:
+    seen = {ast.unparse(tree) + "\n"}
+    for place, name, mutate in _in_turns(_changes(tree), draw):
+        changed = copy.deepcopy(tree)
+        node = next(itertools.islice(ast.walk(changed), place, None))
         line = getattr(node, "lineno", 0)
         mutate(node)
-        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        text = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
         if text not in seen:
             seen.add(text)
             yield Mutant(text, f"{name}, line {line}")

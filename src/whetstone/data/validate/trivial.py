@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from whetstone.data.validate.syntax import parsed
 from whetstone.problem import AssertTests, CallTests, Problem, Program, StdinTests
 
 _LONGEST = 100_000  # characters of an answer that a program may hold
@@ -98,11 +99,12 @@ def _literal(value: Any) -> str:
 
 def _compared_with(code: str) -> str | None:
     """The text of ``value`` in ``assert call == value``, where it is a plain value."""
+    tree = parsed(code)
     try:
-        statement = ast.parse(code).body[0]
+        statement = tree.body[0] if tree is not None else None
         if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
             return _literal(ast.literal_eval(statement.test.comparators[-1]))
-    except (SyntaxError, ValueError, TypeError, IndexError, RecursionError, MemoryError):
+    except (ValueError, TypeError, IndexError, RecursionError, MemoryError):
         pass
     return None
 
@@ -116,8 +118,7 @@ def _defined(problem: Problem, tests: AssertTests) -> list[str]:
 
 
 def _functions(source: str) -> Iterable[str]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(source)
+    if tree is None:
         return []
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
