@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from whetstone.data.builtin import shipped_problems
@@ -77,6 +78,23 @@ def test_the_card_counts_every_problem_from_the_first_step_to_the_last(folder: P
     assert "told &lt;b&gt;why&lt;/b&gt;" in page
     assert "<b>why" not in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_card_tells_the_sources_difficulty_from_a_models_pass_rate(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "set") as writer:
+        for number, meta in enumerate(
+            [
+                {"difficulty": "hard", "pass_rate": {"model": "m", "n": 8, "passed": 2}},
+                {"difficulty": 1250, "pass_rate": {"model": "m", "n": 8, "passed": 8}},
+                {"difficulty": 1300.0, "pass_rate": {"model": "m", "n": 0, "passed": 0}},
+                {},
+            ]
+        ):
+            writer.add(msgspec.structs.replace(make(number), meta=meta))
+    card = read_card(tmp_path / "set")
+    assert card is not None
+    assert card.difficulty == {"1200-1599": 2, "hard": 1, "not said": 1}
+    assert list(card.pass_rate.items()) == [("up to 25%", 1), ("all", 1), ("not measured", 2)]
 
 
 def test_a_step_that_loses_or_invents_a_problem_fails_and_leaves_nothing(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scripted_server import Answer, Scripted, completion, fenced, serving
 
 from whetstone.cli.main import main
+from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
 
@@ -59,6 +64,50 @@ def test_measures_saves_repeats_and_compares(
     out = capsys.readouterr().out
     assert "3 problems in both" in out
     assert "not measured alike" not in out
+
+
+def test_several_benchmarks_in_one_run_have_a_folder_each_and_are_compared_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {
+            "task_id": f"HumanEval/{number}",
+            "prompt": f"def f(x):\n    'x plus {number}'\n",
+            "entry_point": "f",
+            "canonical_solution": f"    return x + {number}\n",
+            "test": f"def check(candidate):\n    assert candidate(1) == {1 + number}\n",
+        }
+        for number in (0, 1)
+    ]
+    data = tmp_path / "HumanEval.jsonl"
+    data.write_text("\n".join(json.dumps(row) for row in rows))
+    program = ""
+
+    def answer(path: str, body: dict[str, Any], before: int) -> Answer:
+        return completion(fenced(program))
+
+    with serving(Scripted(answer)) as server:
+        words = f"eval --endpoint {server.url} --benchmark humaneval,problems --data humaneval={data} --n 1"
+        more = ["--data", "problems=builtin:heldout", "--limit", "2", "--workers", "1", "--out"]
+        for number, out in (0, "a"), (1, "b"):
+            program = f"def f(x):\n    return x + {number}"
+            assert main([*words.split(), *more, str(tmp_path / out)]) == 0
+    capsys.readouterr()
+    assert main(["eval", "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--list"]) == 0
+    said = capsys.readouterr().out
+    changes = [line for line in said.splitlines() if line.startswith(("gained", "lost"))]
+    assert len(changes) == 2
+    assert re.fullmatch(r"gained  \S*/1  0 of 1, then 1 of 1", changes[0])
+    assert re.fullmatch(r"lost  \S*/0  1 of 1, then 0 of 1", changes[1])
+    assert said.count("2 problems in both") == 2
+    shown = load_evaluation(tmp_path / "a" / "humaneval").manifest
+    assert shown["model"]["endpoint"] == f"{server.url}/v1"
+
+
+def test_every_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "benchmarks"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in BENCHMARKS)
 
 
 def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(

@@ -109,6 +109,7 @@ def run(
     plan: Plan = PLAN,
     wave_replies: int = 256,
     samples: list[SampleResult] | None = None,
+    tokenizer: CharacterTokenizer | None = None,
     **more: Any,
 ) -> Evaluation:
     """``samples`` takes the replies in the order of problems and indices."""
@@ -117,7 +118,7 @@ def run(
     async def go() -> Evaluation:
         writer = EngineWriter(
             engine,
-            CharacterTokenizer(),
+            tokenizer or CharacterTokenizer(),
             plan.params(),
             max_prompt_tokens=settings.max_prompt_tokens,
             wave_replies=wave_replies,
@@ -238,6 +239,49 @@ def test_a_problems_random_streams_do_not_depend_on_its_neighbours() -> None:
     seeds = [request.seed for request in both.requests]
     assert seeds[1] == alone.requests[0].seed
     assert seeds[0] != seeds[1]
+
+
+class ThinkingTokenizer(CharacterTokenizer):
+    """Its chat template opens the thinking."""
+
+    chat_template = "there is one"
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> str:
+        return f"{conversation[-1]['content']}<think>\n"
+
+
+def test_thinking_that_the_template_opens_is_told_from_the_answer() -> None:
+    ended, cut = f"{BAD}</think>{GOOD}", BAD
+    engine = ScriptedEngine({"a<think>\n": [ended, cut]})
+    samples: list[SampleResult] = []
+    chat = SETTINGS.model_copy(update={"chat": True})
+    result = run([problem("a")], engine, settings=chat, samples=samples, tokenizer=ThinkingTokenizer())
+    assert [(s.text, s.accepted) for s in samples[:2]] == [
+        (f"<think>{ended}", True),
+        (f"<think>{cut}", False),
+    ]
+    assert [s.thinking_tokens for s in samples[:2]] == [len(BAD) + len("</think>"), len(cut)]
+    assert (result.shares.thinking, result.shares.unfinished_thinking) == (1.0, 0.5)
+    assert result.shares.mean_thinking_tokens == len(BAD) + len("</think>") / 2
+    assert result.shares.mean_thinking_characters == len(BAD)
+
+
+def test_a_wave_with_something_missing_is_asked_whole_and_only_what_is_missing_is_taken() -> None:
+    names = ["a", "b", "c", "d", "e"]
+    problems = [problem(name) for name in names]
+    first, again = (ScriptedEngine({name: [GOOD] for name in names}) for _ in range(2))
+    samples: list[SampleResult] = []
+    whole = run(problems, first, FailingJudge(), samples=samples, wave_replies=8)
+    known = [s for s in samples if not (s.problem_id == "c" and s.index == 2)]
+    recorded: list[SampleResult] = []
+    resumed = run(problems, again, FailingJudge(), wave_replies=8, known=known, record=recorded.append)
+    asked = [CharacterTokenizer().decode(request.prompt_ids) for request in again.requests]
+    assert asked == ["c", "d"]  # the second of the waves a b, c d, e
+    assert again.requests == first.requests[2:4]
+    assert [(s.problem_id, s.index) for s in recorded] == [("c", 2)]
+    assert resumed == whole
 
 
 def test_saved_evaluations_load_equal_and_metrics_name_their_set(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
             "--model is missing: a model folder, a .gguf file or a hub id; or --endpoint: a server's address"
         )
     if not args.benchmark:
-        raise UserError("--benchmark is missing: humaneval, mbpp, or problems; several with commas between")
+        raise UserError(
+            "--benchmark is missing: humaneval, mbpp, problems, or others that `eval benchmarks` lists"
+        )
     if min(args.limit, args.threads or 0, args.workers) < 0:
         raise UserError("--limit, --threads and --workers are counts of at least 0")
     plan = plan_of(args)

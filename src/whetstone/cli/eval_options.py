@@ -88,13 +88,15 @@ def unescaped(text: str | None) -> str | None:
 
 def _what(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to measure")
-    group.add_argument("--benchmark", metavar="NAMES", help="humaneval, mbpp, problems; with commas between")
+    group.add_argument(
+        "--benchmark", metavar="NAMES", help="with commas between; `whetstone eval benchmarks` lists them"
+    )
     group.add_argument(
         "--data",
         action="append",
         metavar="[NAME=]FILE",
-        help="HumanEval.jsonl(.gz), sanitized-mbpp.json, or a problem file or set such as builtin:heldout; "
-        "NAME= says which benchmark's, if there are several",
+        help="the benchmark's file or folder as it is published, for `problems` a problem file or a set such "
+        "as builtin:heldout; NAME= says which benchmark's, if there are several; without, the hub is asked",
     )
     add_harness_option(group)
     group.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N problems")

@@ -11,7 +11,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pyarrow
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from whetstone import __version__
 from whetstone.data.decisions import Decision
+from whetstone.data.pass_rate import rate_of
 from whetstone.problem import (
     Problem,
     ProgramChecker,
@@ -97,6 +98,7 @@ class Card(Struct, frozen=True):
     tests_per_problem: dict[str, int]
     answers: dict[str, int]
     difficulty: dict[str, int]
+    pass_rate: dict[str, int]
     licences: dict[str, int]
     versions: dict[str, str]
 
@@ -212,18 +214,17 @@ def _answers(problem: Problem) -> str:
 
 
 def _difficulty(problem: Problem) -> str:
-    """As the source says it: a word, a rating (in steps of 400), or the share of a model's replies."""
+    """As the source says it: a word, or a rating in steps of 400."""
     value: Any = problem.meta.get("difficulty")
-    if isinstance(value, dict):
-        sampled = cast(dict[str, Any], value)
-        n, passed = sampled.get("n"), sampled.get("passed")
-        if isinstance(n, int) and isinstance(passed, int) and n > 0:
-            return f"solved by a model: {_binned(passed / n, _SHARE_BINS, 'all')}"
-        return "other"
     if isinstance(value, int | float) and not isinstance(value, bool):
         low = int(value // _RATING_BIN) * _RATING_BIN
         return f"{low}-{low + _RATING_BIN - 1}"
     return str(value).strip() or "not said" if value is not None else "not said"
+
+
+def _pass_rate(problem: Problem) -> str:
+    rate = rate_of(problem)
+    return _binned(rate.passed / rate.n, _SHARE_BINS, "all") if rate and rate.n else "not measured"
 
 
 _PROPERTIES: dict[str, Callable[[Problem], str]] = {
@@ -234,11 +235,12 @@ _PROPERTIES: dict[str, Callable[[Problem], str]] = {
     "tests_per_problem": lambda problem: _binned(case_count(problem), _TEST_BINS, "100 or more"),
     "answers": _answers,
     "difficulty": _difficulty,
+    "pass_rate": _pass_rate,
     "licences": lambda problem: str(problem.meta.get("licence") or "not said"),
 }
 _REFERENCE_BINS = ((0, "0"), (1, "1"), (4, "2-4"), (9, "5-9"))
 _BINS: dict[str, tuple[str, ...]] = {
     "references_per_problem": tuple(label for _, label in _REFERENCE_BINS),
     "tests_per_problem": tuple(label for _, label in _TEST_BINS),
-    "difficulty": tuple(f"solved by a model: {label}" for _, label in _SHARE_BINS),
+    "pass_rate": (*(label for _, label in _SHARE_BINS), "all"),
 }

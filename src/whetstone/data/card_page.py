@@ -25,7 +25,8 @@ _PROPERTIES = (
     ("languages", "Language asked for", ""),
     ("reference_languages", "Languages of references", "programs"),
     ("references_per_problem", "References per problem", ""),
-    ("difficulty", "Difficulty", "as the source says it, or as a model found it"),
+    ("difficulty", "Difficulty", "as the source says it: a word, or a rating"),
+    ("pass_rate", "Solved by a model", "share of its replies, where it was measured"),
     ("licences", "Licences", ""),
 )
 

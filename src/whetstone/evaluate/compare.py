@@ -53,10 +53,8 @@ def evaluations_in(folder: str | Path) -> dict[str, Path]:
 
 
 def _print_pair(console: Console, name: str, old: Evaluation, new: Evaluation, list_problems: bool) -> None:
-    title = escape(f"{name}: b - a")
-    table = Table(
-        "", "a", "b", "b - a", "95% interval", "better", "worse", "equal", title=title, title_justify="left"
-    )
+    console.print(f"[bold]{escape(name)}[/]", highlight=False)
+    table = Table("", "a", "b", "b - a", "95% interval", "better", "worse", "equal")
     rows = {k: _difference(name, old, new, k) for k in sorted(old.pass_at.keys() & new.pass_at.keys())}
     for k, found in rows.items():
         table.add_row(

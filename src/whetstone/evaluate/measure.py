@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 from rich.console import Console
 
+from whetstone.errors import UserError
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.folder import EvaluationFolder
 from whetstone.evaluate.harness import Harness, HarnessName, rules_named
@@ -132,18 +133,23 @@ async def _one(
     total = len(problems) * plan.n
     writer = model.writer(plan, task.settings)
     with folder or nullcontext(), ProgressView(task.name, total, console) as view:
-        evaluation = await evaluate(
-            problems,
-            writer,
-            rules,
-            task.settings,
-            plan,
-            known=folder.finished() if folder else (),
-            record=folder.add if folder else None,
-            total=total,
-            on_progress=view.show,
-            manifest=manifest,
-        )
+        try:
+            evaluation = await evaluate(
+                problems,
+                writer,
+                rules,
+                task.settings,
+                plan,
+                known=folder.finished() if folder else (),
+                record=folder.add if folder else None,
+                total=total,
+                on_progress=view.show,
+                manifest=manifest,
+            )
+        except (UserError, asyncio.CancelledError):
+            if folder:
+                console.print(f"{folder.path} keeps what is judged; the same command goes on from there")
+            raise
         if folder:
             folder.finish(evaluation)
     print_evaluation(task.name, evaluation, console)

@@ -1,4 +1,4 @@
-"""Evaluations for a terminal."""
+"""Evaluations and benchmarks for a terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.passk import Estimate
 from whetstone.evaluate.results import Evaluation, Shares, TableRow
 
@@ -17,8 +18,9 @@ def print_evaluation(name: str, evaluation: Evaluation, console: Console | None 
     verdicts, truncation, thinking, and replies that count as failed without a verdict."""
     console = console or Console()
     plan = evaluation.plan
-    title = f"{name}: n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
-    table = Table("", "mean", "95% interval", "problems", title=escape(title), title_justify="left")
+    sampling = f"n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
+    console.print(f"[bold]{escape(name)}[/]: {sampling}", highlight=False, soft_wrap=True)
+    table = Table("", "mean", "95% interval", "problems")
     for k, estimate in evaluation.pass_at.items():
         row = f"pass@1 (avg@{plan.n})" if k == 1 and plan.n > 1 else f"pass@{k}"
         table.add_row(row, *_cells(estimate))
@@ -29,6 +31,14 @@ def print_evaluation(name: str, evaluation: Evaluation, console: Console | None 
         console.print(line, highlight=False, soft_wrap=True)
     for line in _warnings(evaluation):
         console.print(f"[bold red]warning:[/] {escape(line)}", highlight=False, soft_wrap=True)
+
+
+def print_benchmarks(console: Console | None = None) -> None:
+    """The benchmarks by name: what they are read from, and what a prompt shows of the tests."""
+    table = Table("benchmark", "--data", "the prompt shows")
+    for name, entry in BENCHMARKS.items():
+        table.add_row(name, escape(entry.data), escape(entry.shows))
+    (console or Console()).print(table)
 
 
 def percent(value: float) -> str:

@@ -21,7 +21,7 @@ from whetstone.judge.languages.toolchains import check_tier, require
 from whetstone.judge.values import NotInert
 from whetstone.judge.workers.admission import Order
 from whetstone.judge.workers.pool import Pool
-from whetstone.judge.workers.wire import Task, pack
+from whetstone.judge.workers.wire import pack, task
 from whetstone.problem import (
     AssertTests,
     CallTests,
@@ -106,7 +106,7 @@ class _Submitter:
             return _ready(Judgement(Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program"))
         _check_languages(problem, program, self.isolation)
         try:
-            data = pack(Task(problem, program, _options(self._options, wishes)))
+            data = pack(task(problem, program, _options(self._options, wishes)))
         except NotInert as error:
             raise UserError(f"problem {problem.id!r} holds {error}") from None
         limits = problem.limits

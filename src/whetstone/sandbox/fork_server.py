@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +27,8 @@ from whetstone.sandbox.zygote.profile import PYTHON, Profile
 _BOOT = Path(__file__).parent / "zygote" / "boot.py"
 _START_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
+_RIGHTS = socket.SOL_SOCKET, socket.SCM_RIGHTS
+_ROOM_FOR_ONE = socket.CMSG_LEN(4)
 
 
 class StartRefused(Exception):
@@ -40,6 +44,8 @@ class ForkServer:
         self.profile = profile
         self.alive = True
         self.payload = PayloadFile()
+        self._poller: select.poll | None = None
+        self._polled_stop_fd: int | None = None
         self._names = {name: index for index, name in enumerate(harnesses)}
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
         # Where there are no namespaces, programs have one process, and compilers' are told by their group.
@@ -91,7 +97,7 @@ class ForkServer:
         """Send one message; SandboxFault if nobody is there to read it."""
         try:
             if descriptors:
-                socket.send_fds(self.control, [message], descriptors)
+                self.control.sendmsg([message], [(*_RIGHTS, array("i", descriptors))])
             else:
                 self.control.send(message)
         except OSError as error:
@@ -100,12 +106,22 @@ class ForkServer:
     def receive(self) -> tuple[bytes, list[int]]:
         """The next message and the descriptors beside it; SandboxFault if it died."""
         try:
-            message, descriptors, _, _ = socket.recv_fds(self.control, wire.MAX_PACKET, 1)
+            message, beside, _, _ = self.control.recvmsg(wire.MAX_PACKET, _ROOM_FOR_ONE)
         except OSError as error:
             raise SandboxFault(f"the fork-server does not answer: {error}") from None
         if not message:
             raise SandboxFault(f"the fork-server died: {self.last_words()}")
-        return message, descriptors
+        return message, [array("i", data)[0] for *kind, data in beside if tuple(kind) == _RIGHTS]
+
+    def message_within(self, wait_s: float, stop_fd: int | None) -> bool:
+        """Whether a message comes before this time is over, or ``stop_fd`` is readable."""
+        if self._poller is None or stop_fd != self._polled_stop_fd:
+            self._poller, self._polled_stop_fd = select.poll(), stop_fd
+            for fd in (self.control.fileno(), stop_fd):
+                if fd is not None:
+                    self._poller.register(fd, select.POLLIN)
+        ready = self._poller.poll(max(wait_s, 0.0) * 1000.0)
+        return any(fd == self.control.fileno() for fd, _ in ready)
 
     def last_words(self) -> str:
         """The end of what it wrote to its standard error, for messages."""
@@ -150,7 +166,8 @@ def _private_directory() -> str:
 
 def _spawn(request: str, control_fd: int) -> subprocess.Popen[bytes]:
     """Start the interpreter below any virtual environment, with no variable of ours but its loader's."""
-    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    # Bound late, a library's functions would be looked up, and its tables be written, in every run anew.
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     executable: str = getattr(sys, "_base_executable", "") or sys.executable

@@ -98,6 +98,12 @@ class Run:
         self._result = Stream(kept[2], cap + job.result_extra)
         self._streams = (self._stdout, self._stderr, self._result)
 
+    def ends_at_once(self) -> bool:
+        """Wait until the first look at it, or a sign to stop; whether the run has ended."""
+        if self.server.message_within(self.next_tick - time.monotonic(), self.stop_fd):
+            self._on_message()
+        return self.ended
+
     def handlers(self) -> dict[int, Callable[[], bool]]:
         """What to call when a descriptor has something to read; it returns False when it is through.
 

@@ -9,6 +9,7 @@ from typing import Any
 from .syscall_numbers import number
 
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
+MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -32,6 +33,7 @@ CAP_KILL, CAP_SYS_ADMIN = 5, 21
 
 THREAD_STACK_BYTES = 8 << 20
 _CAPABILITY_VERSION_3 = 0x20080522
+_MAP_PRIVATE_ANONYMOUS, _MREMAP_MAYMOVE_FIXED = 0x22, 3
 
 
 class StepRefused(Exception):
@@ -48,6 +50,8 @@ fork = _plain.fork
 """fork(2) with the C library's call alone: 0 in the child, its process id in the parent, or -1."""
 prctl_now = _plain.prctl
 """prctl(2) with three arguments: ints, or bytes for a pointer; 0 when it is done."""
+pause = _plain.pause
+"""pause(2)."""
 wait_id = _plain.waitid
 """waitid(2): gives -1 where there is no child, without an exception."""
 
@@ -67,6 +71,11 @@ _prctl = _function("prctl", ctypes.c_int, _ulong, _ulong, _ulong, _ulong)
 _capset = _function("capset", ctypes.c_void_p, ctypes.c_void_p)
 _syscall2 = _function("syscall", ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p)
 _mprotect = _function("mprotect", _ulong, ctypes.c_size_t, ctypes.c_int)
+_madvise = _function("madvise", _ulong, ctypes.c_size_t, ctypes.c_int)
+_munmap = _function("munmap", _ulong, ctypes.c_size_t)
+_mmap = _function("mmap", _ulong, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_mremap = _function("mremap", _ulong, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, _ulong)
+_mmap.restype = _mremap.restype = ctypes.c_long
 _syscall4 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong)
 
 _capability_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
@@ -138,9 +147,38 @@ def protect(address: int, size: int, rights: int) -> None:
         raise _refused("mprotect")
 
 
-def landlock(name: str, arguments: tuple[int, int, int], step: str) -> int:
-    """One of the Landlock calls, pointers as addresses; its non-negative result."""
-    result: int = _syscall4(number(name), *arguments, 0)
+def advise(address: int, size: int, advice: int, step: str) -> None:
+    """madvise(2)."""
+    if _madvise(address, size, advice):
+        raise _refused(step)
+
+
+def map_anonymous(size: int) -> int:
+    """Fresh private memory of so many bytes; its address."""
+    address: int = _mmap(0, size, PROT_READ | PROT_WRITE, _MAP_PRIVATE_ANONYMOUS, -1, 0)
+    if address == -1:
+        raise _refused("mmap")
+    return address
+
+
+def unmap(address: int, size: int) -> None:
+    """munmap(2)."""
+    if size and _munmap(address, size):
+        raise _refused("munmap")
+
+
+def move_mapping(address: int, size: int, target: int) -> None:
+    """Move a mapping to ``target``, in the place of what is mapped there."""
+    if _mremap(address, size, size, _MREMAP_MAYMOVE_FIXED, target) != target:
+        raise _refused("mremap")
+
+
+def system_call(name: str, arguments: tuple[int, ...], step: str) -> int:
+    """A call that the C library has no function for: up to four arguments, pointers as addresses.
+
+    Returns its non-negative result.
+    """
+    result: int = _syscall4(number(name), *(*arguments, 0, 0, 0, 0)[:4])
     if result < 0:
         raise _refused(step)
     return result

@@ -24,7 +24,7 @@ _SCOPES = 0b11  # abstract unix sockets and signals
 def version() -> int:
     """The kernel's Landlock interface version; 0 where it has none."""
     try:
-        return kernel.landlock("landlock_create_ruleset", (0, 0, _VERSION_QUESTION), "landlock version")
+        return kernel.system_call("landlock_create_ruleset", (0, 0, _VERSION_QUESTION), "landlock version")
     except kernel.StepRefused:
         return 0
 
@@ -44,7 +44,7 @@ class Ruleset:
         if abi >= 6:
             attributes += struct.pack("=Q", _SCOPES)
         buffer = ctypes.create_string_buffer(attributes, len(attributes))
-        self.fd = kernel.landlock(
+        self.fd = kernel.system_call(
             "landlock_create_ruleset", (ctypes.addressof(buffer), len(attributes), 0), "landlock ruleset"
         )
 
@@ -56,7 +56,7 @@ class Ruleset:
         try:
             rule = ctypes.create_string_buffer(struct.pack("=Qi", rights & self._all, fd), 12)
             arguments = (self.fd, _PATH_BENEATH, ctypes.addressof(rule))
-            kernel.landlock("landlock_add_rule", arguments, f"landlock rule for {path}")
+            kernel.system_call("landlock_add_rule", arguments, f"landlock rule for {path}")
         finally:
             os.close(fd)
 
@@ -82,5 +82,5 @@ class Ruleset:
 
     def restrict_self(self) -> None:
         """Bind this process to the rules for good (needs no_new_privs), and let go of them."""
-        kernel.landlock("landlock_restrict_self", (self.fd, 0, 0), "landlock")
+        kernel.system_call("landlock_restrict_self", (self.fd, 0, 0), "landlock")
         os.close(self.fd)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from . import jail, keeper, kernel, scratch
+from . import jail, keeper, kernel, pinned, scratch
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .lockdown import Place
-from .mappings import Mappings
+from .own_memory import OwnMemory
 from .profile import Profile
 from .seccomp import KEEPER_CALLS, Filter, allow_list
 
@@ -116,11 +116,11 @@ def _enter_namespaces(tier: str) -> int | None:
     return uid
 
 
-def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
+def enter(request: Request) -> tuple[Place, _socket.socket, OwnMemory]:
     """Move into the place from which runs are forked. Only the stem returns; the keeper never does.
 
     Also returns the stem's end of a socket to the keeper, which can renew the directory where ``jailed``,
-    and the list of mappings, which cannot be opened from where we are then.
+    and what tells of our memory, which cannot be opened from where we are then.
     Raises StepRefused with the step that this machine does not allow.
     """
     counts = _join_group(request)
@@ -133,7 +133,9 @@ def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
     if pid:
         _become_keeper(pid, requests, request, owner)
     requests.close()
-    mappings = Mappings()
+    memory = OwnMemory()
+    if not request.profile.execute:
+        memory.descriptors.update(pinned.open_ring())
     _offer_to_the_memory_killer()
     table = _settle_in_jail(request.profile, owner) if request.jailed else None
     directory = jail.TMP if request.jailed else request.directory
@@ -141,7 +143,7 @@ def enter(request: Request) -> tuple[Place, _socket.socket, Mappings]:
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
     os.environ.update(request.profile.environment)
     profile = jail.as_shown(request.profile) if request.jailed else request.profile
-    return Place(profile, request.jailed, directory, uid, counts, table), theirs, mappings
+    return Place(profile, request.jailed, directory, uid, counts, table), theirs, memory
 
 
 def _join_group(request: Request) -> frozenset[str]:

@@ -104,7 +104,6 @@ def _limit_stem(tmp_bytes: int, *, own_count: bool) -> None:
         resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
         resource.RLIMIT_FSIZE: tmp_bytes,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if own_count:
@@ -160,7 +159,8 @@ def confine_stem(place: Place) -> None:
 
 
 def filter_stem(profile: Profile) -> None:
-    """Give up every system call that neither we nor a run will need."""
+    """Give up what neither we nor a run will need: system calls, and locking memory."""
+    resource.setrlimit(*_limited(resource.RLIMIT_MEMLOCK, 0, 0))
     calls = (*STEM_CALLS, *EXECUTING_CALLS) if profile.execute else STEM_CALLS
     Filter(allow_list(calls)).install("seccomp")
 

@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import NoReturn
 
 Harness = Callable[[bytes, int, "int | None"], None]
+Leave = Callable[[int], NoReturn]
+"""What ends the process, with an exit code."""
 
 PROGRAM_FILE = "main.py"
 # The frames below a program's are ours: they must not use up its recursion limit.
 _OUR_FRAMES = 40
-_exit = os._exit  # kept: the program may replace everything it can reach
 
 
 def prepare_main(directory: str) -> None:
@@ -46,7 +47,12 @@ def prepare_main(directory: str) -> None:
 
 
 def run_harness(
-    main: Harness, own_files: frozenset[str], payload: bytes, result_fd: int, link_fd: int | None
+    main: Harness,
+    own_files: frozenset[str],
+    payload: bytes,
+    result_fd: int,
+    link_fd: int | None,
+    leave: Leave,
 ) -> NoReturn:
     """Call a harness and leave the process with Python's own exit code, whatever happens.
 
@@ -70,7 +76,7 @@ def run_harness(
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
     finally:
-        _exit(code)
+        leave(code)
 
 
 def _exit_code(stop: SystemExit) -> int:

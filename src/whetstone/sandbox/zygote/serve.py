@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import kernel, lockdown, preload, wire
-from .program import Harness, run_harness
+from .program import Harness, Leave, run_harness
 from .seccomp import ProgramFilter
 from .tmp_dir import PrivateDirectory, PrivateMount
 
@@ -54,31 +54,48 @@ class Server:
 
 def serve(server: Server) -> None:
     """Answer requests until the driving process closes its end, then leave no process behind."""
-    poller = select.poll()
-    poller.register(wire.CONTROL_FD, select.POLLIN)
-    poller.register(_PIDFD_FD, select.POLLIN)
-    os.closerange(0, wire.CONTROL_FD)
     preload.settle()
-    while packet := server.control.recvmsg(wire.MAX_PACKET, _ANCILLARY_BYTES)[0]:
-        if packet[:1] != wire.RUN:
-            continue  # a question about a run that has ended meanwhile
-        _, number, harness, has_link, cpu_s, memory_bytes, size = wire.REQUEST.unpack(packet)
-        limits = lockdown.run_limits(cpu_s, memory_bytes, execute=server.place.profile.execute)
-        # A plain fork repeats the parent's numbers. Done here, it costs a run no copies of pages.
-        _reseed(_generator)
-        pid = kernel.fork()
-        if pid == 0:
-            _child(server, limits, server.harnesses[harness], size, wire.LINK_FD if has_link else None)
-        os.closerange(0, wire.CONTROL_FD)
-        os.closerange(wire.RESULT_FD, wire.LOG_FD)
-        if pid < 0:
-            raise kernel.StepRefused("fork")
-        _attend(server, poller, pid, number)
+    poller = wait_point()
+    while serve_next(server, poller):
+        pass
     _end_processes(server)
 
 
-def _child(
-    server: Server, limits: lockdown.ResourceLimits, main: Harness, size: int, link_fd: int | None
+def wait_point() -> select.poll:
+    """What tells that a run has ended, or that something is asked about it."""
+    poller = select.poll()
+    poller.register(wire.CONTROL_FD, select.POLLIN)
+    poller.register(_PIDFD_FD, select.POLLIN)
+    return poller
+
+
+def serve_next(server: Server, poller: select.poll) -> bool:
+    """Answer one request; False when there is none any more."""
+    packet = server.control.recvmsg(wire.MAX_PACKET, _ANCILLARY_BYTES)[0]
+    if packet[:1] != wire.RUN:
+        return bool(packet)  # a question about a run that has ended meanwhile
+    _, number, harness, has_link, cpu_s, memory_bytes, size = wire.REQUEST.unpack(packet)
+    limits = lockdown.run_limits(cpu_s, memory_bytes, execute=server.place.profile.execute)
+    # A plain fork repeats the parent's numbers. Done here, it costs a run no copies of pages.
+    _reseed(_generator)
+    pid = kernel.fork()
+    if pid == 0:
+        run_child(server, limits, server.harnesses[harness], size, wire.LINK_FD if has_link else None)
+    os.closerange(0, wire.CONTROL_FD)
+    os.closerange(wire.RESULT_FD, wire.LOG_FD)
+    if pid < 0:
+        raise kernel.StepRefused("fork")
+    _attend(server, poller, pid, number)
+    return True
+
+
+def run_child(
+    server: Server,
+    limits: lockdown.ResourceLimits,
+    main: Harness,
+    size: int,
+    link_fd: int | None,
+    leave: Leave = os._exit,
 ) -> NoReturn:
     """Confine this process and run the harness in it; a refused step goes to the status pipe."""
     try:
@@ -91,7 +108,7 @@ def _child(
     except BaseException as error:
         _write(wire.STATUS_WRITE_FD, f"{error}"[:2000].encode() or b"?")
         os._exit(1)
-    run_harness(main, server.own_files, payload, wire.RESULT_FD, link_fd)
+    run_harness(main, server.own_files, payload, wire.RESULT_FD, link_fd, leave)
 
 
 def _attend(server: Server, poller: select.poll, pid: int, number: int) -> None:

@@ -11,7 +11,8 @@ import signal
 import sys
 from typing import Any
 
-from . import kernel, launcher, lockdown, preload, program, serve, wire
+from . import kernel, launcher, lockdown, mappings, preload, program, rehearsal, serve, wire
+from .own_memory import OwnMemory
 from .profile import Profile
 from .program import Harness
 from .seccomp import ProgramFilter
@@ -54,14 +55,16 @@ def _prepare(
     # Before the host's files go out of sight.
     mains = [_load_harness(name, path) for name, path in harnesses]
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
-    place, requests, mappings = launcher.enter(request)
+    place, requests, memory = launcher.enter(request)
     preload.load(place.profile)
-    mappings.merge()
+    mappings.merge(memory)
+    if not place.profile.execute:
+        mappings.use_huge_pages(memory)
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # not for programs to find
     program.prepare_main(place.directory)
     lockdown.confine_stem(place)
-    control = _place_descriptors(control, requests, place.process_table)
+    control = _place_descriptors(control, requests, place.process_table, memory)
     tmp = PrivateMount(place.directory) if place.jailed else PrivateDirectory(place.directory)
     # Signals from within do not reach the first process of a namespace, unless it has a handler.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -71,8 +74,14 @@ def _prepare(
         # Without a group to count it, the CPU time of a child is known from whoever waits for it.
         keep_children="cpu" not in place.group_counts,
     )
+    server = serve.Server(control, place, tmp, program_filter, mains, own_files, os.getpid())
+    os.closerange(0, wire.CONTROL_FD)
+    if not place.profile.execute:
+        preload.settle()
+        rehearsal.pin_what_runs_write(server, memory)
+    memory.close()
     lockdown.filter_stem(place.profile)
-    return serve.Server(control, place, tmp, program_filter, mains, own_files, os.getpid())
+    return server
 
 
 def _load_harness(name: str, path: str) -> Harness:
@@ -94,7 +103,7 @@ def _load_harness(name: str, path: str) -> Harness:
 
 
 def _place_descriptors(
-    control: _socket.socket, requests: _socket.socket, table: int | None
+    control: _socket.socket, requests: _socket.socket, table: int | None, memory: OwnMemory
 ) -> _socket.socket:
     """Give our descriptors the numbers that ``wire`` says, and close all others but the standard ones."""
     read, write = os.pipe()
@@ -105,7 +114,9 @@ def _place_descriptors(
         wire.STATUS_READ_FD: read,
         wire.STATUS_WRITE_FD: write,
         wire.LOG_FD: 2,
+        **memory.descriptors,
     }
+    memory.were_moved()
     if table is not None:
         ours[wire.TABLE_FD] = table
     # First out of each other's way.

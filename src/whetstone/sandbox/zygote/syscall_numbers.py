@@ -223,6 +223,8 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
     "landlock_add_rule": (445, 445),
     "pivot_root": (155, 41),
     "umount2": (166, 39),
+    "io_uring_setup": (425, 425),
+    "io_uring_register": (427, 427),
 }
 """Calls that build the confinement or start runs; a program gets them in part (clone, kill) or not at all."""
 

@@ -42,3 +42,7 @@ MOST_FDS = 6
 """How many descriptors travel beside a request at most."""
 TABLE_FD = 11
 """The process table, until it has been sent."""
+PINS_FD = 12
+"""What keeps pages pinned: see ``pinned``. A run closes it with all that it does not know."""
+MAPPINGS_FD, PAGES_FD = 13, 14
+"""What tells of our own memory, until we serve."""
