@@ -35,7 +35,10 @@ def print_evaluation(name: str, evaluation: Evaluation, console: Console | None 
 
 def print_benchmarks(console: Console | None = None) -> None:
     """The benchmarks by name: what they are read from, and what a prompt shows of the tests."""
-    table = Table("benchmark", "--data", "the prompt shows")
+    table = Table()
+    table.add_column("benchmark", no_wrap=True)  # to be copied
+    for column in ("--data", "the prompt shows"):
+        table.add_column(column, overflow="fold")
     for name, entry in BENCHMARKS.items():
         table.add_row(name, escape(entry.data), escape(entry.shows))
     (console or Console()).print(table)
