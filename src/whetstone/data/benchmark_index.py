@@ -55,6 +55,12 @@ def read_item(problem: Problem, ngram: int, benchmark: str = "") -> Item:
     )
 
 
+def read_runs(problem: Problem, ngram: int) -> tuple[int, set[int]]:
+    """A hash of a problem's prose, and its runs of ``ngram`` words: of ``read_item`` just these."""
+    words = read_words(prose(task_text(problem.statement, problem.starter)))
+    return words.exact, shingles(words.tokens, ngram)
+
+
 class BenchmarkIndex:
     """The problems of the benchmarks, found by anything that another problem may share with them."""
 

@@ -25,7 +25,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from whetstone.data.benchmark_index import BenchmarkIndex, Item, read_item
+from whetstone.data.benchmark_index import BenchmarkIndex, Item, read_item, read_runs
 from whetstone.data.decisions import Decision
 from whetstone.data.similarity.words import jaccard
 from whetstone.errors import UserError
@@ -135,10 +135,10 @@ def _common_runs(problems: Iterable[Problem], index: BenchmarkIndex) -> set[int]
     counts: Counter[int] = Counter()
     texts: set[int] = set()
     for problem in problems:
-        item = read_item(problem, index.ngram)
-        if item.text not in texts:  # copies of one statement do not make its words common
-            texts.add(item.text)
-            counts.update(run for run in item.runs if index.has_run(run))
+        text, runs = read_runs(problem, index.ngram)
+        if text not in texts:  # copies of one statement do not make its words common
+            texts.add(text)
+            counts.update(run for run in runs if index.has_run(run))
     bound = max(_COMMON_IN_SET, len(texts) // 100)
     return {run for run, count in counts.items() if count > bound}
 
