@@ -140,6 +140,8 @@ def _literal(value: Any) -> str:
     """Python code for plain data. ``repr`` has no such form for infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         return "float('nan')" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
+    if isinstance(value, complex):  # whose repr, read again, loses the sign of a zero
+        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, cast('list[Any]', value)))}]"
     if isinstance(value, tuple):
@@ -159,6 +161,8 @@ def _value(node: ast.expr) -> Any:
             return tuple(_value(item) for item in items)
         case ast.Dict(keys, values):
             return {_value(k): _value(v) for k, v in zip(keys, values, strict=True) if k is not None}
+        case ast.Call(args=[real, imaginary]):
+            return complex(_value(real), _value(imaginary))
         case ast.Call(args=[ast.Constant("nan")]):
             return math.nan
         case _:
@@ -208,8 +212,8 @@ def _shaped(shape: str, value: Any) -> Any:
             return _tuples(value)
         case "values tuples":
             return {key: _tuple(item) for key, item in value.items()}
-        case "sets":  # an empty one stood for an empty dict
-            return [(set(item) or {}) if isinstance(item, list) else item for item in value]
+        case "sets":  # evalplus reads whatever is no list, and an empty one, as an empty dict
+            return [(set(item) or {}) if isinstance(item, list) else {} for item in value]
         case "float":
             return float(value)
         case "complex":

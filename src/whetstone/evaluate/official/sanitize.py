@@ -1,4 +1,4 @@
-"""The program in a reply by EvalPlus' rule (0.3.1, ``evalplus/sanitize.py``).
+"""The program in a reply by EvalPlus' rule (26d6d00, ``evalplus/sanitize.py``).
 
 The longest run of lines that parses, and of that: all imports, then the classes, functions and assigned
 names that the entry point needs, by the names that occur in them, each name's first definition alone. Where
@@ -11,16 +11,18 @@ The model works on tree-sitter's trees, this on Python's own. So quirks are repr
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import cast
 
+_TERMINAL_CODES = re.compile(r"\x1b(?:[@-Z\\^_\]]|\[[0-?]*[ -/]*[@-~])")
 _Definition = tuple[str, ast.stmt]
 
 
 def sanitized(reply: str, entry_point: str) -> str:
     """The program in ``reply`` whose function ``entry_point`` is asked for; blank where there is none."""
-    code = longest_parsable(reply)
+    code = longest_parsable(_TERMINAL_CODES.sub("", reply))
     tree = _parsed(code)
     if tree is None:
         return code
