@@ -1,6 +1,6 @@
 """Validating problems: throughput beside plain ``subprocess``, and memory over a large generated set.
 
-    .venv/bin/python benchmarks/data_validate.py speed --data FOLDER [--rounds 3]
+    .venv/bin/python benchmarks/data_validate.py speed --data FOLDER [--rounds 3] [--batches 10]
     .venv/bin/python benchmarks/data_validate.py memory [--problems 100000] [--tests 20] [--out DIR]
 
 ``speed``: HumanEval, sanitized MBPP and the shipped problems. Batches of the same problems are validated, and
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from speed.tree_cpu import CgroupCpu, WalkCpu, tree_cpu
 from whetstone import __version__
 from whetstone.data.builtin import shipped_problems
 from whetstone.data.files import write_problems
@@ -50,6 +51,7 @@ def main() -> None:
     speed = parts.add_parser("speed")
     speed.add_argument("--data", type=Path, required=True)
     speed.add_argument("--rounds", type=int, default=3)
+    speed.add_argument("--batches", type=int, default=BATCHES, help=f"of {BATCHES} (default: all)")
     memory = parts.add_parser("memory")
     memory.add_argument("--problems", type=int, default=100_000)
     memory.add_argument("--tests", type=int, default=20)
@@ -59,19 +61,22 @@ def main() -> None:
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
     print(f"Whetstone {__version__}, {machine}, load average {os.getloadavg()[0]:.1f}")
     if args.part == "speed":
-        compare_speed(args.data, args.rounds)
+        compare_speed(args.data, args.rounds, args.batches)
     else:
         watch_memory(args.problems, args.tests, args.workers, args.out)
 
 
-def compare_speed(data: Path, rounds: int) -> None:
+def compare_speed(data: Path, rounds: int, count: int) -> None:
     """Print problems per CPU second and per second, for each contestant."""
     problems = [*humaneval(data), *mbpp(data), *shipped_problems("builtin:all")]
-    print(f"{len(problems)} problems in {BATCHES} batches, {rounds} rounds, one worker")
-    batches = [problems[start::BATCHES] for start in range(BATCHES)]
+    print(f"{len(problems)} problems, {count} of {BATCHES} batches of them, {rounds} rounds, one worker")
+    batches = [problems[start::BATCHES] for start in range(count)]
+    meter = tree_cpu(f"data-validate-{os.getpid()}")
+    meter.add(os.getpid())
+    print(f"CPU: {meter.source}")
     figures: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{n}.jsonl" for n in range(BATCHES)]
+        files = [Path(folder) / f"{n}.jsonl" for n in range(count)]
         for file, batch in zip(files, batches, strict=True):
             write_problems(file, batch)
         for turn in range(rounds):
@@ -87,7 +92,7 @@ def compare_speed(data: Path, rounds: int) -> None:
                 ]
                 first = (turn + number) % len(contestants)
                 for name, run in [*contestants[first:], *contestants[:first]]:
-                    wall, cpu = timed(run)
+                    wall, cpu = timed(run, meter)
                     figures.setdefault(name, []).append((len(batch) / wall, len(batch) / cpu))
     for name, rates in figures.items():
         wall, cpu = (statistics.median(rate[i] for rate in rates) for i in (0, 1))
@@ -97,17 +102,11 @@ def compare_speed(data: Path, rounds: int) -> None:
         )
 
 
-def timed(run: Callable[[], None]) -> tuple[float, float]:
-    """Wall seconds, and CPU seconds of this process and all that it started and waited for."""
-    began, used = time.perf_counter(), cpu_seconds()
+def timed(run: Callable[[], None], meter: CgroupCpu | WalkCpu) -> tuple[float, float]:
+    """Wall seconds, and CPU seconds of this process and of all that it started."""
+    began, used = time.perf_counter(), meter.seconds()
     run()
-    return time.perf_counter() - began, cpu_seconds() - used
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process and of its children that have ended."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return time.perf_counter() - began, meter.seconds() - used
 
 
 def validate(file: Path, policy: Policy, fork_per_case: bool = True) -> None:
