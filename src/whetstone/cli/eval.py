@@ -12,6 +12,7 @@ from whetstone.cli.eval_options import (
     plan_of,
     unescaped,
 )
+from whetstone.cli.eval_rating import add_rating_parser, run_rating
 from whetstone.cli.eval_watch import add_watch_parser, run_watch
 from whetstone.errors import UserError
 
@@ -48,9 +49,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(action="measure")
     add_measuring_options(parser)
-    actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | watch | benchmarks")
+    actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | rating | watch | benchmarks")
     actions.add_parser("benchmarks", help="the benchmarks by name, and the data each is read from")
     add_watch_parser(actions)
+    add_rating_parser(actions)
     compare = actions.add_parser("compare", help="paired difference of two evaluations, with its interval")
     compare.add_argument("a", help="the --out folder of one evaluation")
     compare.add_argument("b", help="that of the other; the difference is b - a")
@@ -74,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.action == "watch":
         return run_watch(args)
+    if args.action == "rating":
+        return run_rating(args)
     return measure_benchmarks(args)
 
 
