@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-import warnings
 
 from whetstone.data.sources.humaneval import COMPLETES_STARTER
 from whetstone.problem import AssertTests, Problem, Program
+from whetstone.syntax import parsed, parsing
 from whetstone.verdict import Judgement
 from whetstone.workflow.single_turn import ProgramJudge
 
@@ -51,7 +51,7 @@ def assemble(problem: Problem, code: str) -> str:
 
 def _defines(code: str, name: str) -> bool:
     """Whether the code binds ``name`` at top level; by its text when it does not parse."""
-    tree = _parse(code)
+    tree = parsed(code)
     if tree is None:
         return re.search(rf"^(async\s+def|def|class)\s+{name}\b", code, re.MULTILINE) is not None
     for node in tree.body:
@@ -97,21 +97,10 @@ def _indented_part(body: str) -> str:
     return "".join(kept)
 
 
-def _parse(code: str) -> ast.Module | None:
-    # SyntaxError, and what the parser raises for NUL bytes, half surrogates and absurd nesting.
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
-
-
 def _compiles(code: str) -> bool:
     # Beyond parsing: `return` outside a function, which a body with lost indentation becomes.
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with parsing():
             compile(code, "program", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False

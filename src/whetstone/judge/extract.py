@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC, language_named
+from whetstone.syntax import parsed
 
 ExtractionRule = Literal["last_fence", "first_fence", "all_fences", "whole"]
 
@@ -131,13 +131,8 @@ def _block(opening: re.Match[str], lines: list[str], complete: bool) -> _Block:
 
 def _is_program(text: str) -> bool:
     """Whether a text without fences is a program: it parses, and has a statement that prose has not."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(_does_something(node) for node in tree.body)
+    tree = parsed(text)
+    return tree is not None and any(_does_something(node) for node in tree.body)
 
 
 def _does_something(node: ast.stmt) -> bool:

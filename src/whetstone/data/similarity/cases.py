@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from array import array
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from whetstone.data.similarity.words import hash64
 from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
+from whetstone.syntax import parsed
 
 _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 _ENOUGH_CASES, _ENOUGH_TEXT = 5, 64
@@ -76,7 +76,7 @@ def _print(pairs: list[tuple[str, str]], count: int, name: str, extra: str = "")
 def _asserted(tests: AssertTests) -> CaseSet:
     """Cases where every assert compares a call with a literal; else the whole test code in normal form."""
     code = tests.check or tests.unittest or "\n".join(tests.asserts or [])
-    tree = _parse(code)
+    tree = parsed(code)
     asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)] if tree else []
     pairs = [pair for pair in map(_asserted_case, asserts) if pair is not None]
     name = tests.entry_point or next((n for node in asserts if (n := _called(node)) is not None), "")
@@ -153,15 +153,6 @@ def _plain(value: Any) -> Any:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _parse(code: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
 
 
 def shared_cases(a: CaseSet, b: CaseSet) -> tuple[int, int]:

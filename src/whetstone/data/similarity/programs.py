@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 
 from msgspec import Struct
 
 from whetstone.data.similarity.words import hash64
+from whetstone.syntax import parse
 
 
 class ProgramPrint(Struct, frozen=True):
@@ -24,9 +24,7 @@ def read_program(source: str) -> ProgramPrint | None:
     (functions, parameters, variables, classes) become numbers in the order in which they appear.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+        tree = parse(source)
         reduced = _Reduce().visit(tree)
         numbered = _Number(_bound(reduced)).visit(reduced)
         return ProgramPrint(hash64(ast.dump(numbered)), sum(1 for _ in ast.walk(numbered)))

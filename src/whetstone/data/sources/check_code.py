@@ -9,12 +9,12 @@ does more than compare values stays test code.
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
 from whetstone.data.sources.source import Skip
 from whetstone.problem import AssertTests, CallCase, CallTests
+from whetstone.syntax import NotPython, parse
 
 _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_PLAIN = object()
@@ -56,10 +56,8 @@ def calls_in_check(check: ast.FunctionDef) -> list[CallCase] | None:
 
 def _parsed(code: str) -> ast.Module:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return parse(code)
+    except NotPython as error:
         raise Skip("broken_tests", f"the test code does not compile: {error}") from None
 
 

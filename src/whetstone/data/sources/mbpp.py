@@ -6,13 +6,13 @@ Austin et al. 2021, arXiv 2108.07732: the prompt shows all asserts, and problems
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 from typing import cast
 
 from whetstone.data.sources.humaneval import LIMITS
 from whetstone.data.sources.source import ColumnError, Row, Source, list_of, text_of, value_of
 from whetstone.problem import AssertTests, Problem, Program
+from whetstone.syntax import NotPython, parse
 
 _LICENCE = "CC-BY-4.0"
 _SPLITS = (("prompt", range(1, 11)), ("test", range(11, 511)), ("validation", range(511, 601)))
@@ -73,10 +73,8 @@ def _lines(row: Row, column: str) -> list[str]:
 
 def _tree(column: str, code: str) -> ast.Module:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # MBPP has invalid escapes, which Python warns of
-            return ast.parse(code)
-    except (SyntaxError, ValueError) as error:
+        return parse(code)
+    except NotPython as error:
         raise ColumnError(column, f"no Python code ({error})", "Python code") from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from whetstone.errors import UserError
 from whetstone.judge.languages.table import PYTHON, language_named
 from whetstone.problem import Program
+from whetstone.syntax import parsed
 
 _FENCED = re.compile(r"\s*```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 _SHOWN = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.MULTILINE)
@@ -66,11 +66,8 @@ def is_python_2(source: str) -> bool:
         return True
     if not any(word in source for word in _WORDS) and not any(s.search(source) for s in _STATEMENTS):
         return False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(source)
+    if tree is None:
         return True
     used: set[str] = set()
     bound: set[str] = set()

@@ -7,12 +7,12 @@ Of pytest itself there are ``raises``, ``approx`` and ``mark.parametrize``; what
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from whetstone.data.sources.source import Skip
 from whetstone.problem import AssertTests
+from whetstone.syntax import NotPython, parse
 
 _HELPERS = """
 class pytest:
@@ -80,10 +80,8 @@ def pytest_tests(module: str, *, solution: str = "solution") -> AssertTests:
 
 def _parsed(module: str) -> ast.Module:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(module)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return parse(module)
+    except NotPython as error:
         raise Skip("malformed_tests", f"the tests are no Python code: {error}") from None
 
 

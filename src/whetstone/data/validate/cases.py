@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import Flag
-from whetstone.data.validate.syntax import parsed
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.text import compare
 from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
+from whetstone.syntax import parsed
 
 _MB = 1 << 20
 _SHOWN = 8  # cases that a detail names

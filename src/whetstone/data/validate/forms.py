@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from whetstone.data.validate.cases import named
 from whetstone.data.validate.reasons import Flag
-from whetstone.data.validate.syntax import parsed
 from whetstone.problem import CallCase, CallTests, Problem, StdinTests
+from whetstone.syntax import parsed
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)

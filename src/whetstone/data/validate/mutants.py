@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.data.validate.mutations import OPERATORS, Mutate, is_guard, says_nothing
-from whetstone.data.validate.syntax import parsed
+from whetstone.syntax import parsed
 
 _LONGEST = 200_000  # characters; a longer program is data with some code around it
 

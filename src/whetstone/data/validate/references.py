@@ -18,7 +18,6 @@ from whetstone.data.validate.cases import named
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import Flag
 from whetstone.data.validate.runs import Runs, is_python
-from whetstone.data.validate.syntax import PARSING
 from whetstone.judge import Judgement, Verdict
 from whetstone.problem import Problem, Program, case_count
 
@@ -190,10 +189,7 @@ def _all_failed(problem: Problem, failed: list[Tried]) -> Iterator[Flag]:
 
 def _python2(tried: Tried) -> bool:
     failed_early = not tried.passed or tried.failure.verdict is Verdict.COMPILE_ERROR
-    if not failed_early or not is_python(tried.program):
-        return False
-    with PARSING:
-        return is_python_2(tried.program.source)
+    return failed_early and is_python(tried.program) and is_python_2(tried.program.source)
 
 
 def with_limits(problem: Problem, cpu_s: float, memory_mb: float) -> Problem:

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from whetstone.data.validate.syntax import parsed
 from whetstone.problem import AssertTests, CallTests, Problem, Program, StdinTests
+from whetstone.syntax import parsed
 
 _LONGEST = 100_000  # characters of an answer that a program may hold
 

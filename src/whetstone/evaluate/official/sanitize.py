@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import cast
+
+from whetstone.syntax import parsed, parsing
 
 _TERMINAL_CODES = re.compile(r"\x1b(?:[@-Z\\^_\]]|\[[0-?]*[ -/]*[@-~])")
 _Definition = tuple[str, ast.stmt]
@@ -23,7 +24,7 @@ _Definition = tuple[str, ast.stmt]
 def sanitized(reply: str, entry_point: str) -> str:
     """The program in ``reply`` whose function ``entry_point`` is asked for; blank where there is none."""
     code = longest_parsable(_TERMINAL_CODES.sub("", reply))
-    tree = _parsed(code)
+    tree = parsed(code)
     if tree is None:
         return code
     imports, definitions = _top_level(tree)
@@ -74,8 +75,7 @@ def _wrong_line(code: str) -> int | None:
     What reaches beyond the line of a syntax error has the same error: the parser reads no further.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with parsing():
             ast.parse(code)
     except SyntaxError as error:
         inside_string = error.msg.startswith("f-string")  # whose lines are counted from its own beginning
@@ -83,15 +83,6 @@ def _wrong_line(code: str) -> int | None:
     except (ValueError, MemoryError, RecursionError):
         return code.count("\n") + 1
     return None
-
-
-def _parsed(code: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
 
 
 def _top_level(tree: ast.Module) -> tuple[list[ast.stmt], list[_Definition]]:
