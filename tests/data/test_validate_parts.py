@@ -17,6 +17,7 @@ from whetstone.data.validate.costs import Cost, cost_of, limits_for
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.mutations import OPERATORS
 from whetstone.data.validate.policy import Policy, read_policy
+from whetstone.data.validate.run import Tally
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.shared_tests import SharedTests
 from whetstone.data.validate.statements import statement_flags
@@ -283,3 +284,10 @@ def test_trivial_programs_are_python_and_each_is_there_once() -> None:
         assert len(set(sources)) == len(sources)
         for source in sources:
             ast.parse(source)
+
+
+def test_every_validation_counts_for_itself() -> None:
+    first = Tally()
+    first.drops["wrong_test"] += 1
+    first.marks["few_tests"] += 1
+    assert (Tally().drops, Tally().marks) == ({}, {})

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from whetstone.data.dataset import open_problems, transform
 from whetstone.data.decisions import Decision, encode_decision
@@ -46,8 +46,9 @@ class Tally(Struct):
     unconfirmed: int = 0
     mutants: int = 0
     mutants_refused: int = 0
-    drops: Counter[str] = Counter()
-    marks: Counter[str] = Counter()
+    # A plain `Counter()` would be one for all tallies: msgspec copies built-in defaults only.
+    drops: Counter[str] = field(default_factory=Counter[str])
+    marks: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, outcome: Outcome, decisions: Sequence[Decision]) -> None:
         """Count a problem."""
