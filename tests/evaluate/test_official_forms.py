@@ -168,6 +168,11 @@ def test_evalplus_special_rules_come_with_the_dataset(judge: Judge, caller: Call
     pair = _task("def Diff(x):\n    return [1, x]", [[2]], "Diff", "mbpp")
     form = evalplus.official_form(_PLUS, pair, caller)
     assert _accepts(judge, form, "def Diff(x):\n    return (y for y in (x, 1, x))")
+    floats = evalplus.official_form(
+        _PLUS, _task("def Diff(x): return [x / 4]", [[2]], "Diff", "mbpp"), caller
+    )
+    assert _accepts(judge, floats, "def Diff(x): return [x / 4 + 1e-7]")
+    assert not _accepts(judge, floats, "def Diff(x): return (x / 4 + 1e-7,)")
 
 
 def test_an_endless_call_ends_when_its_own_time_is_over(
