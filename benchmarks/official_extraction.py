@@ -11,7 +11,6 @@ import random
 from pathlib import Path
 
 from official_compare import theirs
-
 from whetstone.evaluate.official.sanitize import sanitized
 
 _THEIR_RUN = """
@@ -23,8 +22,10 @@ for line in sys.stdin:
     print(json.dumps(sanitize(order["reply"], order["entry_point"])))
 """
 _LINES = [
-    "Here is the solution:", "Sure!", "# Example", "```", "```python", "Note that (this works", "It's fine.", "", "   ",
-    "- item one", "1. first", "x", "print(has(1))", "    return 5", "if True:", "'''", '"""doc', "assert f(1) == 2",
+    "Here is the solution:", "Sure!", "# Example", "```", "```python", "Note that (this works", "It's fine.",
+    "", "   ",
+    "- item one", "1. first", "x", "print(has(1))", "    return 5", "if True:", "'''", '"""doc',
+    "assert f(1) == 2",
     "from __future__ import annotations", "import math, os.path as p", "@cache", "async def g(x): return x",
     "y: int = 3", "a = b = 4", "c, d = e", "z.q = w", "q[0] = r", "x += 1", "class A:",
     "    def m(self): return helper(1)", "def helper(n):", "    return n", "def noret(n):", "    print(n)",
