@@ -148,7 +148,8 @@ async def _one(
             )
         except (UserError, asyncio.CancelledError):
             if folder:
-                console.print(f"{folder.path} keeps what is judged; the same command goes on from there")
+                kept = f"{folder.path} keeps what is judged; the same command goes on from there"
+                console.print(kept, highlight=False, soft_wrap=True)
             raise
         if folder:
             folder.finish(evaluation)
