@@ -50,6 +50,7 @@ HUMANEVAL_ATTACKS = {
     "no assert": "import builtins\nbuiltins.AssertionError = SystemExit\ndef product(a, b):\n    return 0",
 }
 CLASSES = ("early_exit", "forged_equality", "forged_channels", "stolen_answers")
+WAITING = {"link swallowed by the program"}  # costs the wall clock limit, and tests nothing more here
 
 
 def corpus_set() -> tuple[list[Problem], dict[str, str], dict[str, str]]:
@@ -63,6 +64,7 @@ def corpus_set() -> tuple[list[Problem], dict[str, str], dict[str, str]]:
             attack
             for attack in corpus.classes[name]
             if attack.language == "python" and not (attack.earlier or attack.texts or attack.not_stopped)
+            if attack.name not in WAITING
         ]
         for attack in plain[::4]:
             problem = corpus.problems[attack.problem]
