@@ -54,11 +54,23 @@ def test_wall_limit(run, source):
         "x = []\nwhile True: x.append(bytearray(1 << 20))",
         "x = [bytearray(1 << 20) for _ in range(200)]; del x",
         "import mmap; m = mmap.mmap(-1, 400 << 20)\nfor i in range(0, 400 << 20, 4096): m[i] = 1",
+        "import mmap; m = mmap.mmap(-1, 400 << 20)\nfor i in range(0, 400 << 20, 1 << 20):\n"
+        "    m[i:i + (1 << 20)] = bytes(1 << 20); m.madvise(mmap.MADV_DONTNEED, i, 1 << 20)\n"
+        "import time; time.sleep(9)",
         "x = bytearray(1 << 44)",
         "x = 1 << (1 << 60)",
         "def f(n): return f(n + 1)\nimport sys; sys.setrecursionlimit(1 << 30); f(0)",
     ],
-    ids=["at-once", "growing", "spike", "shared-map", "address-space", "integer", "recursion"],
+    ids=[
+        "at-once",
+        "growing",
+        "spike",
+        "shared-map",
+        "shared-out-of-sight",
+        "address-space",
+        "integer",
+        "recursion",
+    ],
 )
 def test_memory_limit(run, source):
     assert run(source, memory_mb=100, cpu_s=20).ended is Ended.MEMORY_LIMIT

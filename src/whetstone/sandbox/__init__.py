@@ -6,12 +6,11 @@ from whetstone.sandbox.probe import ProbeResult, probe
 from whetstone.sandbox.run import Run
 from whetstone.sandbox.supervise import supervise
 from whetstone.sandbox.tiers import detect_tier
-from whetstone.sandbox.zygote.lockdown import MAX_OPEN_FILES, MAX_PROCESSES, MAX_TASKS
+from whetstone.sandbox.zygote.lockdown import MAX_OPEN_FILES, MAX_TASKS
 from whetstone.sandbox.zygote.profile import TMP_BYTES, Profile
 
 __all__ = [
     "MAX_OPEN_FILES",
-    "MAX_PROCESSES",
     "MAX_TASKS",
     "TMP_BYTES",
     "Ended",

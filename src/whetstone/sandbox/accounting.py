@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 from whetstone.sandbox.cgroup import ControlGroup
 from whetstone.sandbox.meter import Meter
-from whetstone.sandbox.process_table import ProcessTable, TreeUsage
-from whetstone.sandbox.zygote.lockdown import COUNTED, TASKS_CEILING
+from whetstone.sandbox.process_table import ProcessTable, Proportional, TreeUsage
+from whetstone.sandbox.starvation import Waited, waited_for_core
+from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 
-_SLACK_BYTES = 256 << 20
+_SLACK_BYTES = 96 << 20
+_SHARED_WAIT_S = 0.005
+"""How long a look at a few processes takes, to find out what they share."""
+_FORK_S = 0.005
+"""More than a fork-server's own part in starting a run costs."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +23,8 @@ class Usage:
     """What a run has used so far, its whole tree of processes."""
 
     cpu_s: float
-    peak_bytes: int
-    processes: int
-    """Those there are now."""
     tasks: int
-    """Processes and threads together."""
+    """Processes and threads that there are now."""
 
 
 class Accounting:
@@ -33,9 +35,9 @@ class Accounting:
         self.group = group
         self.table = table
         self._counts = group.controllers if group is not None else frozenset[str]()
-        self.own_tasks = self.own_processes = 0
-        if group is not None:
-            self.own_processes = group.processes()
+        self.own_tasks = 0
+        self.cpu_before = 0.0
+        """What the group had used when the run began."""
         if group is not None and "pids" in self._counts:
             self.own_tasks = group.tasks()
             group.set_task_limit(self.own_tasks + TASKS_CEILING)
@@ -50,10 +52,13 @@ class Accounting:
         return self.group if resource in self._counts else None
 
     def begin(self, memory_bytes: int, tmp_bytes: int) -> None:
-        """A run with this memory limit begins. Free, unless the last one had another limit."""
+        """A run with this memory limit begins. Nearly free, unless the last one had another limit."""
+        if (group := self.group_for("cpu")) is not None:
+            self.cpu_before = group.cpu_s()
         if (group := self.group_for("memory")) is not None:
-            # Far above the limit that decides: this one only bounds what a burst can take meanwhile.
-            group.limit_memory(2 * memory_bytes + tmp_bytes + _SLACK_BYTES)
+            # Above the limit that decides, for what does not count there: files in memory, what the kernel
+            # keeps for many processes, and ourselves. It bounds what a burst can take between two looks.
+            group.limit_memory(memory_bytes + tmp_bytes + _SLACK_BYTES)
 
     def run_is(self, pid: int) -> None:
         """The run's first process is known."""
@@ -92,41 +97,50 @@ class TreeMeter:
         self._first = first
         self._accounting = accounting
         self._memory_limit = memory_limit_bytes
-        self._several = False
+        self.several = False
+        """More than one process was seen."""
         self._cpu_s = 0.0
-        self._peak = 0
-        # What the group had used before this run. Should the run have more processes by now, those got
-        # the few milliseconds until this first look for nothing.
+        self._memory = self._peak = 0
         self._cpu_before = 0.0
+        self._tree: TreeUsage | None = None
+        self._proportional: Proportional | None = None
         if (group := accounting.group_for("cpu")) is not None:
-            self._cpu_before = group.cpu_s() - first.cpu_s() - first.children_cpu_s()
+            # A little of the rest is ours, for starting the run; what is more, children have used by now.
+            others = group.cpu_s() - first.cpu_s() - first.children_cpu_s()
+            self._cpu_before = min(others, accounting.cpu_before + _FORK_S)
 
     def read(self) -> Usage:
-        """What was used until now."""
-        peak, threads = self._first.memory()
-        processes, tasks, tree = self._look(max(threads, 1))
-        alone = tasks <= max(threads, 1)
-        self._several |= not alone
-        self._cpu_s = max(self._cpu_s, self._tree_cpu_s(tree))
-        self._peak = max(self._peak, peak, 0 if alone else self._tree_memory(tree))
-        return Usage(self._cpu_s, self._peak, processes, tasks)
+        """CPU time and tasks until now: what is quickly seen."""
+        self._memory, threads = self._first.memory()
+        tasks, self._tree = self._look(max(threads, 1))
+        self.several |= tasks > max(threads, 1)
+        self._cpu_s = max(self._cpu_s, self._tree_cpu_s(self._tree))
+        return Usage(self._cpu_s, tasks)
 
-    def _look(self, first_threads: int) -> tuple[int, int, TreeUsage | None]:
-        """Processes and tasks of the run; and what the process table says, if it is needed.
+    def memory_bytes(self) -> int:
+        """What all processes hold now, or the first one's peak where that is more; after ``read``."""
+        if self.several:
+            self._memory = max(self._memory, self._tree_memory(self._tree))
+        self._memory = max(self._memory, self._out_of_sight())
+        self._peak = max(self._peak, self._memory)
+        return self._memory
+
+    def _look(self, first_threads: int) -> tuple[int, TreeUsage | None]:
+        """Tasks of the run; and what the process table says, if it is needed.
 
         While there is only the first process, that costs one call.
         """
         accounting = self._accounting
         if (group := accounting.group_for("pids")) is not None:
             tasks = max(group.tasks() - accounting.own_tasks, first_threads)
-            if tasks == first_threads:
-                return 1, tasks, None
-            if accounting.group_for("cpu") is not None and accounting.group_for("memory") is not None:
-                return group.processes() - accounting.own_processes, tasks, None
-        if accounting.table is None or len(accounting.table.pids()) <= 1:
-            return 1, first_threads, None
+            counted = accounting.group_for("cpu") is not None and accounting.group_for("memory") is not None
+            if tasks == first_threads or counted:
+                return tasks, None
+        processes = len(accounting.table.pids()) if accounting.table is not None else 1
+        if accounting.table is None or not 1 < processes < MAX_TASKS:
+            return max(processes, first_threads), None
         tree = accounting.table.usage()
-        return tree.processes, max(tree.tasks, first_threads), tree
+        return max(tree.tasks, first_threads), tree
 
     def _tree_cpu_s(self, tree: TreeUsage | None) -> float:
         if (group := self._accounting.group_for("cpu")) is not None:
@@ -138,19 +152,55 @@ class TreeMeter:
     def _tree_memory(self, tree: TreeUsage | None) -> int:
         if (group := self._accounting.group_for("memory")) is not None:
             return self._memory_limit + 1 if group.memory_exhausted() else group.memory_bytes()
-        if tree is None or self._accounting.table is None or tree.resident_bytes <= self._memory_limit:
-            return tree.resident_bytes if tree is not None else 0
-        proportional = self._accounting.table.proportional_bytes()
-        return tree.resident_bytes if proportional is None else min(tree.resident_bytes, proportional)
+        if tree is None or self._accounting.table is None:
+            return 0
+        if tree.resident_bytes <= self._memory_limit // 2:
+            return tree.resident_bytes
+        # It may be more than allowed if nothing is shared. What is, takes a while to find out.
+        found = 0
+        if self._proportional is None or self._proportional.done:
+            found = self._proportional.bytes(tree) if self._proportional is not None else 0
+            self._proportional = Proportional(self._accounting.table, tree.resident_bytes)
+            self._proportional.wait(_SHARED_WAIT_S)
+        return max(found, self._proportional.bytes(tree))
+
+    def _out_of_sight(self) -> int:
+        """What shared memory may hold that no process has in its tables (any more), and so is nobody's.
+
+        At most what was ever given out. A control group counts it, and holds up who takes too much.
+        """
+        faulted = self._first.faulted_bytes() if self._tree is None else self._tree.faulted_bytes
+        if faulted <= self._memory_limit:
+            return 0
+        if (group := self._accounting.group_for("memory")) is not None:
+            return self._memory_limit + 1 if group.memory_exhausted() else 0
+        several = self._accounting.table if self.several else None
+        shared = self._first.shares_memory() if several is None else several.shares_memory()
+        return faulted if shared else 0
+
+    def ready(self) -> bool:
+        """Whether a process of the run has, or waits for, a core."""
+        return self._accounting.table is not None and self._accounting.table.ready()
+
+    def waited(self, pid: int) -> Waited:
+        """How long the process that waited longest for a core did so; ``pid`` is the first one."""
+        first = waited_for_core(pid) if pid > 0 else Waited(0.0, False)
+        if not self.several or self._accounting.table is None:
+            return first
+        return max(first, self._accounting.table.waited())
 
     def final(self, cpu_s: float, peak_bytes: int) -> tuple[float, int]:
         """CPU seconds and peak bytes of the run, which has ended, given what the kernel reported in the end.
 
         That report lacks children whose end their parent ignored; a group has them.
         """
-        if self._several and (group := self._accounting.group_for("cpu")) is not None:
+        if self.several and (group := self._accounting.group_for("cpu")) is not None:
             self._cpu_s = max(self._cpu_s, group.cpu_s() - self._cpu_before)
-        return max(cpu_s, self._cpu_s if self._several else 0.0), max(peak_bytes, self._peak)
+        return max(cpu_s, self._cpu_s if self.several else 0.0), max(peak_bytes, self._peak)
+
+    def unshared_bytes(self) -> int:
+        """Resident bytes that the first process shares with no other, now; 0 where that is not told."""
+        return self._first.unshared_bytes()
 
     def kill(self) -> None:
         """End the run: its first process, with which the fork-server ends all others.
@@ -159,12 +209,14 @@ class TreeMeter:
         """
         self._accounting.let_go()
         self._first.kill()
-        if self._several and self._accounting.table is not None:
+        if self.several and self._accounting.table is not None:
             self._accounting.table.kill_all()
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Give the descriptors back; the run has ended."""
         self._first.close()
+        if self._proportional is not None:
+            self._proportional.wait()
 
 
 def parallelism(tasks: int) -> int:

@@ -40,14 +40,14 @@ class ControlGroup:
     def __init__(self, made: dict[str, tuple[Place, str]]) -> None:
         """``made`` maps each controller that works here to its place and the new directory."""
         self._made = made
-        self._files: dict[str, int] = {}
+        self._files: dict[tuple[str, str], int] = {}
         self._memory_limit: int | None = None
         self.controllers = frozenset(made)
         for controller, (place, directory) in made.items():
             for name in _READ_FILES[place.version, controller]:
                 path = os.path.join(directory, name)
                 with contextlib.suppress(OSError):  # some are not in every kernel; reading says which
-                    self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    self._files[controller, name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if "memory" in made and made["memory"][0].version == 1:
             # Over the limit a process shall wait for the meter to end the run, never be picked by the
             # kernel: it might pick the fork-server.
@@ -73,15 +73,6 @@ class ControlGroup:
     def tasks(self) -> int:
         """Processes and threads in the group now."""
         return int(self._read("pids", "pids.current"))
-
-    def processes(self) -> int:
-        """Processes in the group now, not counting those that have ended and were not waited for."""
-        # Opened anew: version 1 lists the processes of the moment when the file was opened.
-        try:
-            with open(self.entrances[0], "rb") as file:
-                return file.read().count(b"\n")
-        except OSError as error:
-            raise SandboxFault(f"control group: {self.entrances[0]}: {error.strerror}") from None
 
     def set_task_limit(self, limit: int) -> None:
         """No more processes and threads than this: the next one is refused with EAGAIN."""
@@ -123,16 +114,19 @@ class ControlGroup:
         self._memory_limit = limit_bytes
 
     def _read(self, controller: str, name: str) -> bytes:
-        path = os.path.join(self._made[controller][1], name)
-        if path not in self._files:
-            raise SandboxFault(f"control group: {path} cannot be read")
+        fd = self._files.get((controller, name))
+        if fd is None:
+            raise SandboxFault(f"control group: {self._path(controller, name)} cannot be read")
         try:
-            return os.pread(self._files[path], 16384, 0)
+            return os.pread(fd, 16384, 0)
         except OSError as error:
-            raise SandboxFault(f"control group: {path}: {error.strerror}") from None
+            raise SandboxFault(f"control group: {self._path(controller, name)}: {error.strerror}") from None
+
+    def _path(self, controller: str, name: str) -> str:
+        return os.path.join(self._made[controller][1], name)
 
     def _write(self, controller: str, name: str, text: str) -> None:
-        path = os.path.join(self._made[controller][1], name)
+        path = self._path(controller, name)
         try:
             with open(path, "w") as file:
                 file.write(text)

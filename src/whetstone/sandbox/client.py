@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -65,7 +66,8 @@ class Sandbox:
             raise RuntimeError("this sandbox is closed")
         if self._run is not None and not self._run.ended and self._server.alive:
             raise RuntimeError("a run of this sandbox has not ended yet; supervise it first")
-        self._number = self._number % 0xFFFFFFFF + 1
+        # At random: the fork-server has it when it forks, and so has the run.
+        self._number = int.from_bytes(os.urandom(4), "little")
         if self._server.alive:
             try:
                 self._run = Run(self._server, job, self._number, self._stop_fd)
@@ -78,7 +80,9 @@ class Sandbox:
 
     def _fresh_server(self) -> ForkServer:
         try:
-            return ForkServer(self.tier, self._harnesses, self._profile)
+            fresh = ForkServer(self.tier, self._harnesses, self._profile)
+            fresh.loaded_bytes = self._server.loaded_bytes
+            return fresh
         except StartRefused as refused:
             raise SandboxFault(f"no new fork-server could be started: {refused}") from None
 

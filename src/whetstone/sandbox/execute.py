@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from whetstone.sandbox.job import Job, RunLimits, SandboxFault
 from whetstone.sandbox.tiers import EXECUTE
-from whetstone.sandbox.zygote.execute import FAILED, FAULT, MADE
+from whetstone.sandbox.zygote.run_execute import FAILED, FAULT, MADE
 
 
 class NotExecuted(SandboxFault):

@@ -21,7 +21,7 @@ from whetstone.sandbox.cgroup import make_group
 from whetstone.sandbox.job import SandboxFault, Tier
 from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.streams import PayloadFile
-from whetstone.sandbox.zygote import scratch, wire
+from whetstone.sandbox.zygote import scratch_dir, wire
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 _BOOT = Path(__file__).parent / "zygote" / "boot.py"
@@ -43,6 +43,8 @@ class ForkServer:
         self.tier = tier
         self.profile = profile
         self.alive = True
+        self.loaded_bytes = 0
+        """Resident memory of what was loaded ahead of all runs: no run's own. Known when it was proved."""
         self.payload = PayloadFile()
         self._poller: select.poll | None = None
         self._polled_stop_fd: int | None = None
@@ -62,7 +64,7 @@ class ForkServer:
             "harnesses": [(name, str(path.resolve())) for name, path in harnesses.items()],
         }
         with theirs:
-            self._process = _spawn(json.dumps(request), theirs.fileno())
+            self._process = _spawn(json.dumps(request), theirs.fileno(), profile.hash_seed)
         try:
             self._wait_until_ready()
         except BaseException:
@@ -154,7 +156,7 @@ class ForkServer:
             self._group.remove()
         if self.directory and os.path.isdir(self.directory):
             with contextlib.suppress(OSError):
-                scratch.empty_directory(self.directory)
+                scratch_dir.empty_directory(self.directory)
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -164,17 +166,20 @@ def _private_directory() -> str:
     return os.path.realpath(tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place))
 
 
-def _spawn(request: str, control_fd: int) -> subprocess.Popen[bytes]:
+def _spawn(request: str, control_fd: int, hash_seed: int | None) -> subprocess.Popen[bytes]:
     """Start the interpreter below any virtual environment, with no variable of ours but its loader's."""
     # Bound late, a library's functions would be looked up, and its tables be written, in every run anew.
     environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    if hash_seed is not None:
+        environment["PYTHONHASHSEED"] = str(hash_seed)
     executable: str = getattr(sys, "_base_executable", "") or sys.executable
     # Standard output and error are pipes from the start: Python's stream objects, which every child
     # inherits, remember that they cannot seek.
     return subprocess.Popen(
-        [executable, "-I", "-S", "-X", "utf8", str(_BOOT), request],
+        # Not -I, which would have it ignore the seed. Of the variables that it reads, none but ours is there.
+        [executable, "-s", "-P", "-S", "-X", "utf8", str(_BOOT), request],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

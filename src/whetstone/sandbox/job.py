@@ -32,7 +32,8 @@ class RunLimits:
     """Bounds of one run, on all its processes and threads together, also those that it left behind.
 
     CPU time decides; wall time is a generous backstop. Memory is resident memory. Time in which the run was
-    ready but had no core to run on does not count as wall time, up to five times the limit.
+    ready but had no core to run on does not count as wall time, up to five times the limit; a run that goes
+    on computing is STARVED then.
     """
 
     cpu_s: float
@@ -72,6 +73,8 @@ class Ended(StrEnum):
     MEMORY_LIMIT = "memory_limit"
     OUTPUT_LIMIT = "output_limit"
     PROCESS_LIMIT = "process_limit"
+    STARVED = "starved"
+    """Ended by us: the machine gave it so little of a core that nothing can be said of it."""
     KILLED = "killed"
     """Ended by us: its partner's run was over, or the caller wanted no more of it."""
 

@@ -8,8 +8,9 @@ import signal
 import time
 
 from whetstone.sandbox.job import SandboxFault
-from whetstone.sandbox.process_table import kibibytes
+from whetstone.sandbox.process_table import SHARED_WITHOUT_FILE, faulted_bytes, kibibytes
 
+_UNSHARED = (b"\nPrivate_Clean:", b"\nPrivate_Dirty:", b"\nSwap:")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,10 +47,39 @@ class Meter:
         return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
 
     def memory(self) -> tuple[int, int]:
-        """(largest resident plus swapped bytes, threads) so far; zeros when it has ended."""
+        """(largest resident plus swapped bytes, and page tables; threads) so far; zeros when it has ended."""
         text = self._read("status")
         now = kibibytes(text, b"VmRSS:") + kibibytes(text, b"VmSwap:")
-        return max(kibibytes(text, b"VmHWM:"), now) << 10, kibibytes(text, b"Threads:")
+        resident = max(kibibytes(text, b"VmHWM:"), now) + kibibytes(text, b"VmPTE:")
+        return resident << 10, kibibytes(text, b"Threads:")
+
+    def faulted_bytes(self) -> int:
+        """Pages that it was ever given, and the children that it has waited for, in bytes."""
+        return faulted_bytes(self._read("stat").rpartition(b")")[2].split())
+
+    def shares_memory(self) -> bool:
+        """Whether it has memory without a file that stays although no process has it in sight."""
+        if (pid := pid_of(self._pidfd)) <= 0:
+            return False
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                return SHARED_WITHOUT_FILE in file.read()
+        except OSError:
+            return False
+
+    def unshared_bytes(self) -> int:
+        """Resident bytes that it shares with no other process, now; 0 where that is not told.
+
+        Finding that out takes the kernel about a millisecond for each 200 MiB.
+        """
+        if (pid := pid_of(self._pidfd)) <= 0:
+            return 0
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                text = file.read()
+        except OSError:
+            return 0
+        return sum(kibibytes(text, name) for name in _UNSHARED) << 10
 
     def _read(self, name: str) -> bytes:
         try:

@@ -10,10 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from dataclasses import dataclass
 
+from whetstone.sandbox.starvation import Waited, preempted
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _FIRST = "1"  # the fork-server itself
+_COUNTED = (b"RssAnon:", b"RssShmem:", b"VmSwap:", b"VmPTE:")
+SHARED_WITHOUT_FILE = b" /dev/zero (deleted)"
+"""What the kernel calls memory that processes share by descent: in ``/proc/PID/maps``."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +31,13 @@ class TreeUsage:
     """Also of the processes that these have waited for."""
     resident_bytes: int
     """Pages of libraries once; memory that processes share as often as they share it."""
-    processes: int
-    """Of them, those that have not ended."""
     tasks: int
     """All of them, with their threads."""
+    private_bytes: int
+    """Memory without files, as often as it is shared."""
+    pids: frozenset[str]
+    faulted_bytes: int
+    """All pages that they were ever given, in bytes."""
 
 
 class ProcessTable:
@@ -58,35 +68,75 @@ class ProcessTable:
 
     def usage(self) -> TreeUsage:
         """What all processes of the run use now."""
-        cpu_s, memory, files, processes, tasks = 0.0, 0, 0, 0, 0
-        for pid in self.pids():
+        cpu_s, memory, private, files, tasks, faulted = 0.0, 0, 0, 0, 0, 0
+        for pid in (pids := self.pids()):
             fields = self._stat(pid)
             if len(fields) < 18:
                 continue  # it ended just now, and was waited for
             user, system, user_of_dead, system_of_dead = map(int, fields[11:15])
-            # Ticks are coarse; the scheduler's own figure is exact, but knows the main thread only.
-            on_cpu = self._read(pid, "schedstat").split()
-            exact_s = int(on_cpu[0]) / 1e9 if on_cpu else 0.0
+            threads = int(fields[17])
+            # Ticks are coarse; the scheduler's own figures are exact, but leave out threads that have ended.
+            exact_s = self._on_cpu_s(pid) if threads == 1 else self._threads_s(pid)
             cpu_s += (
                 max(exact_s, (user + system) / _TICKS_PER_S) + (user_of_dead + system_of_dead) / _TICKS_PER_S
             )
-            processes += fields[0] != b"Z"
-            tasks += int(fields[17])
+            tasks += threads
+            faulted += faulted_bytes(fields)
             status = self._read(pid, "status")
-            memory += sum(kibibytes(status, name) for name in (b"RssAnon:", b"RssShmem:", b"VmSwap:"))
+            private += kibibytes(status, b"RssAnon:")
+            memory += sum(kibibytes(status, name) for name in _COUNTED)
             files = max(files, kibibytes(status, b"RssFile:"))
-        return TreeUsage(cpu_s, (memory + files) << 10, processes, tasks)
+        resident = (memory + files) << 10
+        return TreeUsage(cpu_s, resident, tasks, private << 10, frozenset(pids), faulted)
 
-    def proportional_bytes(self) -> int | None:
-        """Resident and swapped memory, shared pages counted once; None where we may not look."""
-        total = 0
+    def _threads_s(self, pid: str) -> float:
+        try:
+            fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
+        except OSError:
+            return 0.0
+        try:
+            return sum(self._on_cpu_s(f"{pid}/task/{thread}") for thread in os.listdir(fd))
+        except OSError:
+            return 0.0
+        finally:
+            os.close(fd)
+
+    def _on_cpu_s(self, path: str) -> float:
+        """CPU seconds of one thread, to the nanosecond."""
+        figures = self._read(path, "schedstat").split()
+        return int(figures[0]) / 1e9 if figures else 0.0
+
+    def ready(self) -> bool:
+        """Whether one of them has, or waits for, a core."""
+        return any(self._stat(pid)[:1] == [b"R"] for pid in self.pids())
+
+    def waited(self) -> Waited:
+        """How long the first thread of the process that waited longest for a core did so."""
+        longest = Waited(0.0, False)
         for pid in self.pids():
-            if not (text := self._read(pid, "smaps_rollup")):
-                if self._read(pid, "status").find(b"VmRSS:") < 0:
-                    continue  # it has ended
-                return None
-            total += kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:")
-        return total << 10
+            figures = self._read(pid, "schedstat").split()
+            if len(figures) > 1 and int(figures[1]) / 1e9 > longest.seconds:
+                longest = Waited(int(figures[1]) / 1e9, preempted(self._read(pid, "status")))
+        return longest
+
+    def shares_memory(self) -> bool:
+        """Whether one has memory without a file that stays although no process has it in sight."""
+        return any(self._has_shared(pid) for pid in self.pids())
+
+    def _has_shared(self, pid: str) -> bool:
+        try:
+            fd = os.open(f"{pid}/maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
+            with open(fd, "rb") as file:
+                return SHARED_WITHOUT_FILE in file.read()
+        except OSError:
+            return False  # it has ended
+
+    def proportional_bytes(self, pid: str) -> int | None:
+        """Resident and swapped memory, of what a process shares its part; None where we may not look."""
+        if text := self._read(pid, "smaps_rollup"):
+            tables = kibibytes(self._read(pid, "status"), b"VmPTE:")
+            return (kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:") + tables) << 10
+        return None if self._read(pid, "status").find(b"VmRSS:") >= 0 else 0  # it has ended
 
     def kill_all(self) -> None:
         """Send SIGKILL to every process of the run, and to those that these start meanwhile."""
@@ -124,6 +174,51 @@ class ProcessTable:
     def close(self) -> None:
         """Give the descriptor back."""
         os.close(self._fd)
+
+
+class Proportional:
+    """One reading of what a run's processes hold, shared pages once, for which nobody waits.
+
+    The kernel makes the reader of a process wait while that one forks, and among many it may be long before
+    it gets a core to end that. Meanwhile the other limits are looked at.
+    """
+
+    def __init__(self, table: ProcessTable, otherwise: int) -> None:
+        """Begin. ``otherwise``: the bytes to assume where we may not look."""
+        self._otherwise = otherwise
+        self._bytes = 0
+        self._then: TreeUsage | None = None
+        self._thread = threading.Thread(target=self._read, args=(table,), daemon=True)
+        self._thread.start()
+
+    def _read(self, table: ProcessTable) -> None:
+        for pid in table.pids():
+            if (part := table.proportional_bytes(pid)) is None:
+                self._bytes = self._otherwise
+                return
+            self._bytes += part
+        self._then = table.usage()
+
+    @property
+    def done(self) -> bool:
+        """Whether all were read."""
+        return not self._thread.is_alive()
+
+    def bytes(self, now: TreeUsage) -> int:
+        """What they hold at least: of those that were read, with what the same processes have made since."""
+        if self._then is None or self._then.pids != now.pids:
+            return self._bytes
+        return self._bytes + max(now.private_bytes - self._then.private_bytes, 0)
+
+    def wait(self, most_s: float | None = None) -> None:
+        """Until it is done, which is soon where the processes have ended; or at most so long."""
+        self._thread.join(most_s)
+
+
+def faulted_bytes(fields: list[bytes]) -> int:
+    """Pages that a process was ever given, and the children that it has waited for, in bytes; from the fields
+    of its ``stat`` from the state on."""
+    return sum(map(int, fields[7:11])) * _PAGE
 
 
 def kibibytes(text: bytes, name: bytes) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import ceil
 
@@ -12,7 +13,7 @@ from whetstone.sandbox.accounting import TreeMeter, parallelism
 from whetstone.sandbox.fork_server import ForkServer
 from whetstone.sandbox.job import Ended, Job, RunResult, SandboxFault
 from whetstone.sandbox.meter import Meter, pid_of
-from whetstone.sandbox.starvation import waited_for_core_s
+from whetstone.sandbox.starvation import Patience, Waited
 from whetstone.sandbox.streams import Stream, sealed_file
 from whetstone.sandbox.zygote import lockdown, wire
 
@@ -21,8 +22,10 @@ TICK_S = 0.010
 """How often a run that lasts is looked at."""
 _FIRST_LOOK_S = 0.020
 """How long it goes unobserved at first: most runs are over by then, even on a busy machine."""
+_FILLED_IN_A_SECOND = 4 << 30
+"""Bytes of fresh memory that a core can use up."""
 MOST_STARVED = 5.0
-"""How many times its wall clock limit a run may wait for a core before it is ended nevertheless."""
+"""How many times its wall clock limit a run may wait for a core, or for us, before it is ended."""
 _DISK_EVERY_TICKS = 10
 _ANSWER_TIMEOUT_S = 60.0
 _ENTRY_BYTES = 1 << 14  # counted for each file or directory, so that their number is bounded as well
@@ -36,12 +39,13 @@ class Run:
         self.server = server
         self.stop_fd = stop_fd
         self.ended = False
+        job = _raised(job, server.loaded_bytes)
         self._limits = job.limits
         self._number = number
         self._why: Ended | None = None
         self._meter: TreeMeter | None = None
         self._final: tuple[float, int] = (0.0, 0)
-        self._asked = False
+        self._asked = self._crowd = False
         self._disk_countdown = _DISK_EVERY_TICKS
         self._status: int | None = None
         server.accounting.begin(job.limits.memory_bytes, server.profile.tmp_bytes)
@@ -49,8 +53,7 @@ class Run:
         self._started = time.monotonic()
         self._wall_s = self._started
         wall = 10.0 + 10.0 * self._limits.cpu_s if self._limits.wall_s is None else self._limits.wall_s
-        self._wall_limit_s = wall
-        self._wall_deadline = self._started + wall
+        self._patience = Patience(self._started, wall, MOST_STARVED)
         self._pid = -1
         self._answer_deadline: float | None = None
         self.next_tick = self._started + min(_FIRST_LOOK_S, wall)
@@ -76,9 +79,8 @@ class Run:
                 kept.append(read)
                 given.append(write)
                 os.set_blocking(read, False)
-                if self.server.profile.execute:
-                    # /dev/stdout opens the pipe anew, as another user than us who made it.
-                    os.fchmod(write, 0o222)
+                # /dev/stdout opens the pipe anew, as another user than us who made it.
+                os.fchmod(write, 0o222)
             link = () if job.link is None else (job.link,)
             payload = self.server.payload
             self.server.send(request, [*given, *link, payload.holding(job.payload)])
@@ -97,6 +99,11 @@ class Run:
         self._stderr = Stream(kept[1], cap, keep_last=STDERR_BYTES)
         self._result = Stream(kept[2], cap + job.result_extra)
         self._streams = (self._stdout, self._stderr, self._result)
+
+    @property
+    def has_several(self) -> bool:
+        """Whether it was seen to have several processes or threads."""
+        return self._crowd
 
     def ends_at_once(self) -> bool:
         """Wait until the first look at it, or a sign to stop; whether the run has ended."""
@@ -148,47 +155,61 @@ class Run:
         self._final = cpu_us / 1e6, peak
         if self._meter is not None:
             self._final = self._meter.final(*self._final)
-        self.ended = True
         for stream in self._streams:
             while stream.open and stream.read():
                 pass  # what was still in the pipes
         self.close()
+        self.ended = True  # from here on ``result`` is what it will be
 
     def tick(self, now: float) -> None:
         """Look at the limits, and set when to look next."""
         if self._answer_deadline is not None and now > self._answer_deadline:
             raise SandboxFault("the fork-server did not answer in time")
-        if now >= self._wall_deadline and not self._starved(now):
-            self.kill(Ended.WALL_LIMIT)
+        patience = self._patience
+        patience.late(now, self.next_tick)
+        if now >= patience.deadline and patience.over(now, self._waited()):
+            self.kill(Ended.STARVED if patience.starved else Ended.WALL_LIMIT)
         wait = TICK_S
         if self._meter is None:
             self._ask_for_meter()
         elif self._why is None:
             wait = self._measure(self._meter)
-        self.next_tick = now + wait if self._why else min(now + wait, max(self._wall_deadline, now))
+        self.next_tick = now + wait if self._why else min(now + wait, max(patience.deadline, now))
 
-    def _starved(self, now: float) -> bool:
-        """Whether it has time left when the time in which it waited for a core is taken off."""
-        waited = waited_for_core_s(self._pid) if self._pid > 0 else 0.0
-        self._wall_deadline = self._started + self._wall_limit_s * (
-            1.0 + min(waited / self._wall_limit_s, MOST_STARVED)
-        )
-        return now < self._wall_deadline
+    def _waited(self) -> Waited:
+        """How long it was without a core, as far as its processes that live tell."""
+        return Waited(0.0, False) if self._meter is None else self._meter.waited(self._pid)
 
     def _measure(self, meter: TreeMeter) -> float:
-        """Enforce CPU, memory, processes and disk; the seconds until the next look."""
+        """Enforce tasks, CPU, memory and disk; the seconds until the next look.
+
+        Tasks first, so that a fork bomb is called one, whatever else it has used by then.
+        """
+        began = time.monotonic()
         used = meter.read()
+        self._crowd |= used.tasks > 1
+        if meter.several:
+            self._patience.looked(began, used.cpu_s, ready=meter.ready())
         left = self._limits.cpu_s - used.cpu_s
-        if left <= 0:
-            self.kill(Ended.CPU_LIMIT)
-        # Before memory, which a fork bomb uses as well.
-        if used.processes >= lockdown.MAX_PROCESSES or used.tasks >= lockdown.MAX_TASKS:
+        if used.tasks >= lockdown.MAX_TASKS:
             self.kill(Ended.PROCESS_LIMIT)
-        if used.peak_bytes > self._limits.memory_bytes:
-            self.kill(Ended.MEMORY_LIMIT)
+        elif left <= 0:
+            self.kill(Ended.CPU_LIMIT)
+        else:
+            left = min(left, self._seconds_to_full(meter))
         if self._disk_is_full():
             self.kill(Ended.OUTPUT_LIMIT)
-        return min(TICK_S, max(left / parallelism(used.tasks), 0.001))
+        looked_s = time.monotonic() - began
+        return min(TICK_S, max(left / parallelism(used.tasks), 0.001 + 2 * looked_s))
+
+    def _seconds_to_full(self, meter: TreeMeter) -> float:
+        """Enforce memory; how many CPU seconds the rest will last where it grows as fast as it can."""
+        left, loaded = self._limits.memory_bytes - meter.memory_bytes(), self.server.loaded_bytes
+        if 0 <= left < loaded:  # it may have let go of what was loaded ahead, and have taken as much
+            left = min(left, self._limits.memory_bytes - loaded - meter.unshared_bytes())
+        if left < 0:
+            self.kill(Ended.MEMORY_LIMIT)
+        return left / _FILLED_IN_A_SECOND
 
     def _disk_is_full(self) -> bool:
         """More in the private directory of a tier without a size-limited mount than that mount would take."""
@@ -217,6 +238,27 @@ class Run:
         else:
             self._ask_for_meter()
 
+    @property
+    def killed(self) -> bool:
+        """Whether it was ended, or is about to be."""
+        return self._why is not None
+
+    @property
+    def pid(self) -> int:
+        """The process, as this one sees it; -1 until it is known."""
+        return self._pid
+
+    def give_up(self) -> None:
+        """End the run and its fork-server; what its harness wrote until then is kept: see ``said``."""
+        self.server.kill()
+        while self._result.open and not self._result.over and self._result.read():
+            pass
+        self.close()
+
+    def said(self) -> bytes:
+        """What its harness has written to its result descriptor so far, also where the run failed."""
+        return self._result.bytes()
+
     def close(self) -> None:
         """Give back every descriptor of the run."""
         for stream in self._streams:
@@ -236,7 +278,7 @@ class Run:
             signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
             cpu_s=cpu_s,
             wall_s=self._wall_s,
-            peak_bytes=peak,
+            peak_bytes=max(peak - self.server.loaded_bytes, 0),
             stdout=self._stdout.bytes(),
             stderr=self._stderr.bytes(),
             result=self._result.bytes(),
@@ -260,6 +302,13 @@ class Run:
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != 1:
             return False
         return self._stderr.bytes().rstrip().rsplit(b"\n", 1)[-1].startswith(b"MemoryError")
+
+
+def _raised(job: Job, loaded_bytes: int) -> Job:
+    """The job with room for what the fork-server has loaded ahead, which is none of the program's."""
+    if not loaded_bytes:
+        return job
+    return replace(job, limits=replace(job.limits, memory_bytes=job.limits.memory_bytes + loaded_bytes))
 
 
 def disk_usage(directory: str) -> int:

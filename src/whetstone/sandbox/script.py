@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 
 from whetstone.sandbox.job import Job, RunLimits
 from whetstone.sandbox.tiers import SCRIPT
-from whetstone.sandbox.zygote.script import CODE, MOST_CODE_BYTES, WITH_MORE
+from whetstone.sandbox.zygote.run_script import CODE, MOST_CODE_BYTES, WITH_MORE
 
-LENGTH_BYTES = 4
-MOST_HANDED_OUT = LENGTH_BYTES + MOST_CODE_BYTES
-"""What a run may write of its code: a length, and so many bytes."""
+_LENGTH_BYTES = 4
 
 
 def script_job(
@@ -36,22 +36,33 @@ def script_job(
     return Job(SCRIPT, source, limits, stdin, link)
 
 
-def script_job_with_code(source: bytes, code: bytes, limits: RunLimits, *, stdin: bytes = b"") -> Job:
+def script_job_with_code(
+    source: bytes, code: bytes, limits: RunLimits, *, stdin: bytes = b"", hand_out: HandedOut | None = None
+) -> Job:
     """The same for a program that runs again and again: ``code`` is what an earlier run handed out.
 
-    Without any (empty), this run hands its own out: see ``handed_out``.
+    Without any (empty), this run compiles, and hands its own out where it is given ``hand_out``.
     """
-    head = CODE + len(code).to_bytes(LENGTH_BYTES, "little")
-    extra = 0 if code else MOST_HANDED_OUT
-    return Job(SCRIPT, b"".join((head, code, source)), limits, stdin, result_extra=extra)
+    head = CODE + len(code).to_bytes(_LENGTH_BYTES, "little")
+    link = None if hand_out is None else hand_out.link
+    return Job(SCRIPT, b"".join((head, code, source)), limits, stdin, link)
 
 
-def handed_out(result: bytes) -> bytes:
-    """The code in the result of a run that was to hand it out; empty if it did not come to that.
+class HandedOut:
+    """The code that one run hands out, as its ``link``: to be loaded where programs run and nowhere else.
 
-    Only of such a run: in it, what stands first was written before the program began. The code is to be
-    loaded where programs run and nowhere else.
+    The run closes its end before anything of the program begins. In the result, the program could read the
+    code back where the pipe is its own user's, and leave another one to the next run.
     """
-    size = int.from_bytes(result[:LENGTH_BYTES], "little")
-    code = result[LENGTH_BYTES : LENGTH_BYTES + size]
-    return code if size <= MOST_CODE_BYTES and len(code) == size else b""
+
+    def __init__(self) -> None:
+        """For one run, which gets ``link`` and closes it here as well."""
+        read, self.link = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._file = io.FileIO(read)
+
+    def code(self) -> bytes:
+        """What it handed out, after its end; empty if it did not come to that, or was too long. Only once."""
+        with self._file as file:
+            said = file.read(_LENGTH_BYTES + MOST_CODE_BYTES) or b""
+        code = said[_LENGTH_BYTES:]
+        return code if len(code) == int.from_bytes(said[:_LENGTH_BYTES], "little") else b""

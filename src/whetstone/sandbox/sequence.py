@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult
 from whetstone.sandbox.tiers import SEQUENCE
-from whetstone.sandbox.zygote.sequence import SUCCEEDED
+from whetstone.sandbox.zygote.run_sequence import SUCCEEDED
 
 _MARKER_BYTES = 16
 

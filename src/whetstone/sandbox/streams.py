@@ -1,14 +1,16 @@
-"""The bytes that go into a run and come out of it: sealed files and capped pipes."""
+"""The bytes that go into a run and come out of it: sealed files, capped pipes, and named links."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import socket
 
 _CHUNK = 1 << 16
 _MFD = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _KEPT_BYTES = 1 << 20
+_NAME_BYTES = 16
 
 
 class Stream:
@@ -69,6 +71,17 @@ def sealed_file(data: bytes) -> int:
         at += os.pwrite(fd, view[at:], at)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
+
+
+def link_to_program() -> tuple[socket.socket, socket.socket]:
+    """Two joined sockets, of which the second is for a program.
+
+    That one has a name already, drawn at random: it is a socket of this machine's network, and whatever name
+    a program gave it there would be seen by the programs of all other sandboxes, since it is taken for them.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.bind(b"\0" + os.urandom(_NAME_BYTES))
+    return ours, theirs
 
 
 class PayloadFile:

@@ -7,35 +7,47 @@ import time
 from collections.abc import Callable, Sequence
 
 from whetstone.sandbox.job import Ended, RunResult, Stopped
+from whetstone.sandbox.priority import Turn, turn
 from whetstone.sandbox.run import Run
 
 PARTNER_GRACE_S = 0.050
 """How long a partner may go on after the leader's end, so that its own end can be seen."""
 
 
-def supervise(runs: Sequence[Run], grace_s: float | None = PARTNER_GRACE_S) -> list[RunResult]:
+Grace = Callable[[RunResult], float | None]
+
+
+def partner_grace(leader: RunResult) -> float | None:
+    """What a partner gets, however the leader ended."""
+    return PARTNER_GRACE_S
+
+
+def supervise(runs: Sequence[Run], grace: Grace = partner_grace) -> list[RunResult]:
     """Drive runs of different sandboxes to their end; results in their order.
 
-    ``runs[0]`` leads: when it has ended, the others get ``grace_s`` and are then killed (KILLED); with None
-    they go on to their own end. A partner that ends first changes nothing for the leader, except that
-    its link reads end of file.
+    ``runs[0]`` leads: when it has ended, the others get the seconds that ``grace`` gives for its result,
+    and are then killed (KILLED); with None they go on to their own end. A partner that ends first changes
+    nothing for the leader, except that its link reads end of file.
     Raises SandboxFault if a fork-server fails; every run is then over and its fork-server gone. Raises
     Stopped, with every run over, once the leader's ``stop_fd`` became readable.
     """
     try:
         # Most runs are alone and over before anybody would look at them.
-        stopped = False if len(runs) == 1 and runs[0].ends_at_once() else _drive(runs, grace_s)
+        if len(runs) == 1 and runs[0].ends_at_once():
+            stopped = False
+        else:
+            with turn() as mine:
+                stopped = _drive(runs, grace, mine)
     except BaseException:
         for run in runs:
-            run.close()
-            run.server.kill()
+            run.give_up()
         raise
     if stopped:
         raise Stopped
     return [run.result() for run in runs]
 
 
-def _drive(runs: Sequence[Run], grace_s: float | None) -> bool:
+def _drive(runs: Sequence[Run], grace: Grace, mine: Turn) -> bool:
     """Until every run has ended; whether the caller's ``stop_fd`` asked for it."""
     poller = select.poll()
     stopped = False
@@ -59,14 +71,16 @@ def _drive(runs: Sequence[Run], grace_s: float | None) -> bool:
     if runs[0].stop_fd is not None:
         watch(runs[0], {runs[0].stop_fd: stop})
     lasting: set[Run] = set()
-    leader_ended: float | None = None
+    partners_end: float | None = None
+    leader_ended = False
     while active := [run for run in runs if not run.ended]:
         now = time.monotonic()
-        if runs[0].ended and grace_s is not None:
-            leader_ended = leader_ended or now
-            if now - leader_ended >= grace_s:
-                for partner in active:
-                    partner.kill(Ended.KILLED)
+        if runs[0].ended and not leader_ended:
+            leader_ended, grace_s = True, grace(runs[0].result())
+            partners_end = None if grace_s is None else now + grace_s
+        if partners_end is not None and now >= partners_end:
+            for partner in active:
+                partner.kill(Ended.KILLED)
         wait_s = min(run.next_tick for run in active) - now
         _handle(poller, handlers, max(wait_s, 0.0))
         now = time.monotonic()
@@ -76,6 +90,8 @@ def _drive(runs: Sequence[Run], grace_s: float | None) -> bool:
                     lasting.add(run)
                     watch(run, run.output_handlers())
                 run.tick(now)
+                if run.has_several:
+                    mine.go_first()  # their wakings may leave us no core at all
     return stopped
 
 

@@ -16,12 +16,14 @@ SCRIPT = "script"
 EXECUTE = "execute"
 SEQUENCE = "sequence"
 BUILTIN_HARNESSES = {
-    SCRIPT: Path(__file__).parent / "zygote" / "script.py",
-    EXECUTE: Path(__file__).parent / "zygote" / "execute.py",
-    SEQUENCE: Path(__file__).parent / "zygote" / "sequence.py",
+    SCRIPT: Path(__file__).parent / "zygote" / "run_script.py",
+    EXECUTE: Path(__file__).parent / "zygote" / "run_execute.py",
+    SEQUENCE: Path(__file__).parent / "zygote" / "run_sequence.py",
 }
 
 _PROOF = Job(SCRIPT, b"print(6 * 7)", RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1024))
+# What a run of an interpreter without packages has at least.
+_BARE_BYTES = 12 << 20
 # What this machine refused before, with the reason: not asked again in this process.
 _refusals: dict[Tier, str] = {}
 
@@ -37,6 +39,8 @@ def start_at(tier: Tier, harnesses: Mapping[str, Path], profile: Profile = PYTHO
     if result.ended is not Ended.EXITED or result.exit_code != 0 or result.stdout != b"42\n":
         server.kill()
         raise StartRefused(f"a program that prints 42 did not: {result.ended}, {result.stderr[-300:]!r}")
+    if profile.imports:
+        server.loaded_bytes = max(result.peak_bytes - _BARE_BYTES, 0)
     return server
 
 

@@ -2,5 +2,5 @@
 
 It runs as a fresh interpreter with nothing but the standard library (``boot.py`` starts it), so no
 module here may import anything else, or anything of ``whetstone`` outside this folder. ``wire`` and
-``scratch`` are also used from the other side of its socket.
+``scratch_dir`` are also used from the other side of its socket.
 """

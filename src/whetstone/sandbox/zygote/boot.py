@@ -1,9 +1,10 @@
-"""Entry of the fork-server: ``python -I -S boot.py REQUEST``; not to be imported.
+"""Entry of the fork-server: ``python -s -P -S boot.py REQUEST``; not to be imported.
 
 REQUEST is JSON: ``{"tier", "directory", "control": fd, "profile": {...}, "harnesses": [[name, path], ...]}``.
 """
 
 import _socket
+import ctypes
 import importlib.util
 import json
 import os
@@ -11,14 +12,28 @@ import resource
 import sys
 
 PACKAGE = "_whetstone_zygote"
+ASK, ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 
 
-def raise_stack_limit() -> None:
-    """Start again with an unlimited stack: its room in the address space is fixed when a process starts."""
+def start_again() -> None:
+    """Begin anew with what is fixed when a process starts: room for an unlimited stack, and, with the hash
+    seed 0, all addresses: ``None`` and objects hash as their addresses, and so order sets as well.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+    fixed = os.environ.get("PYTHONHASHSEED") == "0" and fix_addresses()
+    if soft != hard or fixed:
         os.execv(sys.executable, sys.orig_argv)
+
+
+def fix_addresses() -> bool:
+    """Whether a program that is executed from now on has its addresses where it had them before, and had not
+    until now. Some containers do not allow it.
+    """
+    personality = ctypes.CDLL(None).personality
+    now: int = personality(ASK)
+    return now >= 0 and not now & ADDR_NO_RANDOMIZE and personality(now | ADDR_NO_RANDOMIZE) >= 0
 
 
 def load_package() -> None:
@@ -35,7 +50,7 @@ def load_package() -> None:
 
 
 def main() -> None:
-    raise_stack_limit()
+    start_again()
     load_package()
     request = json.loads(sys.argv[1])
     control = _socket.socket(fileno=request.pop("control"))

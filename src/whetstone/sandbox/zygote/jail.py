@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
-from . import kernel
+from . import kernel, tools
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
 from .packages import package_folders
 from .profile import Profile
@@ -103,22 +104,37 @@ def _place(path: str, target: str, home: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.symlink(os.readlink(path), target)
         return
-    if path == home or os.path.isdir(path):
+    source = _reachable(path, home)
+    if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
-    # The interpreter's tree may lie under a directory that we can no longer walk through (a home
-    # of mode 0700): it is reached through the working directory, which was set before.
-    _bind("./lib" if path == home else path, target)
+    _bind(source, target)
 
 
-def _hide_packages(path: str, root: str, profile: Profile) -> None:
-    """Cover the package folders beneath ``path``, but for those of which the profile shows a part."""
+def _reachable(path: str, home: str) -> str:
+    """``path`` as we can walk to it: the interpreter's tree may lie under a directory of mode 0700, and is
+    reached through the working directory, which was set before.
+    """
+    return f"./lib{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
+
+
+def _hide_packages(path: str, root: str, reads: Mapping[str, str], home: str) -> None:
+    """Cover the package folders beneath ``path``, and show in them what ``reads`` has.
+
+    Its keys are places in the jail, its values where these are on this machine.
+    """
     for folder in package_folders(root + path):
-        shown = folder.removeprefix(root)
-        if not any(f"{read}/".startswith(f"{shown}/") for read in profile.reads):
-            kernel.mount("tmpfs", folder, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=0555")
+        covered = folder.removeprefix(root)
+        if covered in reads:
+            continue
+        flags = MS_NOSUID | MS_NODEV
+        kernel.mount("tmpfs", folder, "tmpfs", flags, "size=64k,mode=0755")
+        for place, source in reads.items():
+            if place.startswith(f"{covered}/") and os.access(_reachable(source, home), os.R_OK):
+                _place(source, root + place, home)
+        kernel.mount("none", folder, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
 def enter(profile: Profile) -> int | None:
@@ -136,20 +152,21 @@ def enter(profile: Profile) -> int | None:
     os.mkdir(root + TMP, 0o755)
     os.symlink(TMP[1:], root + "/tmp")
     os.mkdir(root + "/dev", 0o755)
-    shown = as_shown(profile)
+    reads = dict(zip(as_shown(profile).reads, profile.reads, strict=True))
     for path in sources:
         place = path if profile.execute else _shown_at(path)
         _place(path, root + place, home)
         if not os.path.islink(path):
-            _hide_packages(place, root, shown)
+            _hide_packages(place, root, reads, home)
     if profile.shown_as_kit and os.access(profile.shown_as_kit, os.R_OK):
         os.mkdir(root + KIT, 0o755)
         _bind(profile.shown_as_kit, root + KIT)
     for device in DEVICES:
         os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
         kernel.mount(device, root + device, None, MS_BIND)
-    if profile.execute:
-        _name_streams(root, whole=profile.proc)
+    if not profile.execute:
+        _place_tools(root, home)
+    _name_streams(root, whole=profile.proc)
     os.symlink("../" + TMP[1:], root + SHARED_MEMORY)
     processes = _own_processes(root + TMP)
     os.chdir(root)
@@ -158,6 +175,23 @@ def enter(profile: Profile) -> int | None:
     os.chdir("/")
     kernel.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     return processes
+
+
+def _place_tools(root: str, home: str) -> None:
+    """Show what programs may execute, the interpreter at its own place unless that is the jail's."""
+    for path in tools.system_tools():
+        _place(path, root + path, home)
+    real = tools.interpreter()
+    if os.path.lexists(root + real) or _shown_at(real) != real:
+        return
+    folder = os.path.dirname(python_home() + "/")
+    reached = "./" + real.removeprefix(folder + "/") if real.startswith(folder + "/") else real
+    os.makedirs(os.path.dirname(root + real), exist_ok=True)
+    os.close(os.open(root + real, os.O_CREAT | os.O_WRONLY, 0o755))
+    _bind(reached, root + real)
+    for path, target in tools.other_names().items():
+        if not os.path.lexists(root + path) and os.path.isdir(os.path.dirname(root + path)):
+            os.symlink(target, root + path)
 
 
 def _own_processes(mount_point: str) -> int | None:

@@ -13,6 +13,7 @@ MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
@@ -29,7 +30,9 @@ MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
 MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
 MNT_DETACH = 2
 
-CAP_KILL, CAP_SYS_ADMIN = 5, 21
+CAP_KILL, CAP_SYS_ADMIN, CAP_CHECKPOINT_RESTORE = 5, 21, 40
+IN_CREATE, IN_DELETE, IN_MOVED = 0x100, 0x200, 0xC0
+_IN_ONESHOT, _IN_FLAGS = 0x80000000, os.O_NONBLOCK | os.O_CLOEXEC
 
 THREAD_STACK_BYTES = 8 << 20
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -52,6 +55,9 @@ prctl_now = _plain.prctl
 """prctl(2) with three arguments: ints, or bytes for a pointer; 0 when it is done."""
 pause = _plain.pause
 """pause(2)."""
+read_now = _plain.read
+"""read(2) into a buffer of a length: how many bytes were read, or -1."""
+_capset_now = _plain.capset
 wait_id = _plain.waitid
 """waitid(2): gives -1 where there is no child, without an exception."""
 
@@ -69,6 +75,8 @@ _umount2 = _function("umount2", ctypes.c_char_p, ctypes.c_int)
 _unshare = _function("unshare", ctypes.c_int)
 _prctl = _function("prctl", ctypes.c_int, _ulong, _ulong, _ulong, _ulong)
 _capset = _function("capset", ctypes.c_void_p, ctypes.c_void_p)
+_inotify_init1 = _function("inotify_init1", ctypes.c_int)
+_inotify_add_watch = _function("inotify_add_watch", ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
 _syscall2 = _function("syscall", ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p)
 _mprotect = _function("mprotect", _ulong, ctypes.c_size_t, ctypes.c_int)
 _madvise = _function("madvise", _ulong, ctypes.c_size_t, ctypes.c_int)
@@ -79,6 +87,7 @@ _mmap.restype = _mremap.restype = ctypes.c_long
 _syscall4 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong)
 
 _capability_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+_CAPABILITY_HEADER, _NO_CAPABILITIES = bytes(_capability_header), bytes(24)
 
 
 def refused_by(step: str, error: OSError) -> StepRefused:
@@ -130,8 +139,14 @@ def set_seccomp_filter(program_address: int, step: str) -> None:
 def keep_capabilities(*kept: int) -> None:
     """Reduce the permitted and effective sets to these few, or none; nothing is inheritable."""
     bits = sum(1 << capability for capability in kept)
-    if _capset(_capability_header, (ctypes.c_uint32 * 6)(bits, bits, 0, 0, 0, 0)):
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    if _capset(_capability_header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)):
         raise _refused("drop capabilities")
+
+
+def drop_capabilities() -> int:
+    """Keep none, at the cost of one call; 0 when it is done."""
+    return _capset_now(_CAPABILITY_HEADER, _NO_CAPABILITIES)
 
 
 def drop_bounding_set() -> None:
@@ -139,6 +154,16 @@ def drop_bounding_set() -> None:
     for capability in range(64):
         if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
             return  # past the kernel's last capability
+
+
+def watch_once(fd: int, path: str, changes: int) -> bool:
+    """Have ``fd`` tell of the first of some ``changes`` (IN_…) in a directory; False where it cannot."""
+    found = _inotify_init1(_IN_FLAGS)
+    if found < 0:
+        return False
+    os.dup2(found, fd, inheritable=False)
+    os.close(found)
+    return _inotify_add_watch(fd, os.fsencode(path), changes | _IN_ONESHOT) >= 0
 
 
 def protect(address: int, size: int, rights: int) -> None:

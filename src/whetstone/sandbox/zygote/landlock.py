@@ -76,9 +76,10 @@ class Ruleset:
         for path in paths:
             self._allow(path, _READ_FILE | _WRITE_FILE | _TRUNCATE)
 
-    def allow_everything_in(self, path: str) -> None:
-        """Let all be done beneath a directory, except making devices and sockets."""
-        self._allow(path, self._all & ~(_MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK))
+    def allow_everything_in(self, path: str, *, sockets: bool) -> None:
+        """Let all be done beneath a directory, except making devices, and sockets unless they are wanted."""
+        refused = _MAKE_CHAR | _MAKE_BLOCK | (0 if sockets else _MAKE_SOCK)
+        self._allow(path, self._all & ~refused)
 
     def restrict_self(self) -> None:
         """Bind this process to the rules for good (needs no_new_privs), and let go of them."""

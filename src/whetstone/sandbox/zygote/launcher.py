@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from . import jail, keeper, kernel, pinned, scratch
+from . import jail, keeper, kernel, pinned, scratch_dir, tools, wire
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .lockdown import Place
 from .own_memory import OwnMemory
@@ -24,6 +24,8 @@ from .profile import Profile
 from .seccomp import KEEPER_CALLS, Filter, allow_list
 
 ROOT, USERNS, RESTRICTED = "root", "userns", "restricted"
+_FOR_INTERPRETERS = ("PYTHONHASHSEED", "LD_LIBRARY_PATH")
+_LAST_PID = "sys/kernel/ns_last_pid"
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 # Far above the users that a machine has, or, where a container maps few ids, above the usual ones.
 _UID_RANGES = ((0x70000000, 1 << 22), (61000, 4000), (40000, 1))
@@ -138,10 +140,18 @@ def enter(request: Request) -> tuple[Place, _socket.socket, OwnMemory]:
         memory.descriptors.update(pinned.open_ring())
     _offer_to_the_memory_killer()
     table = _settle_in_jail(request.profile, owner) if request.jailed else None
+    if table is not None:
+        with contextlib.suppress(OSError):  # where it is not ours to choose, process ids count up
+            chooses = os.open(_LAST_PID, os.O_WRONLY | os.O_CLOEXEC, dir_fd=table)
+            memory.descriptors[wire.LAST_PID_FD] = chooses
     directory = jail.TMP if request.jailed else request.directory
+    for_interpreters = {name: os.environ[name] for name in _FOR_INTERPRETERS if name in os.environ}
     os.environ.clear()
-    os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
+    path = "/usr/bin:/bin" if request.profile.execute else tools.search_path()
+    os.environ.update(PATH=path, LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
     os.environ.update(request.profile.environment)
+    for name, value in for_interpreters.items():
+        os.putenv(name, value)  # for those that a program starts: its own has read them
     profile = jail.as_shown(request.profile) if request.jailed else request.profile
     return Place(profile, request.jailed, directory, uid, counts, table), theirs, memory
 
@@ -195,7 +205,7 @@ def _become_keeper(stem: int, requests: _socket.socket, request: Request, owner:
         profile = request.profile
         renew = partial(jail.renew_tmp, profile.tmp_bytes, *owner, execute=profile.execute)
     else:
-        clean_up = partial(scratch.remove_directory, request.directory)
+        clean_up = partial(scratch_dir.remove_directory, request.directory)
     keeper.keep(stem, _socket.socket(fileno=0), renew, clean_up)
 
 

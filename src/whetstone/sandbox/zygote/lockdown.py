@@ -6,21 +6,19 @@ import os
 import resource
 import signal
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import takewhile
+from typing import Any
 
-from . import jail, kernel, wire
+from . import jail, kernel, tools, wire
 from .landlock import Ruleset, version
 from .packages import without_packages
 from .profile import Profile
 from .seccomp import EXECUTING_CALLS, STEM_CALLS, Filter, ProgramFilter, allow_list
 
-MAX_PROCESSES = 64
-"""Processes of one run: with as many, it is ended."""
-MAX_TASKS = 512
+MAX_TASKS = 256
 """Processes and threads of one run: with as many, it is ended."""
-TASKS_CEILING = MAX_TASKS + 128
-"""Where the kernel refuses more. It leaves room for a burst, so that the limit itself is seen."""
+TASKS_CEILING = MAX_TASKS + 32
+"""Where the kernel refuses more. Refused attempts count for a moment: so that the limit itself is seen."""
 MAX_OPEN_FILES = 256
 _ADDRESS_SPACE_SLACK = 4 << 30
 _ADDRESS_SPACE_SLACK_OF_RUNTIMES = 1 << 40  # runtimes reserve far more than they use
@@ -38,12 +36,14 @@ _NO_FD = 1 << 30
 _FILTER_MODE = 2
 _SIGKILL = int(signal.SIGKILL)
 _prctl, _setrlimit, _closerange = kernel.prctl_now, resource.setrlimit, os.closerange
+_drop_capabilities = kernel.drop_capabilities
 _getpid, _getppid, _setpgid = os.getpid, os.getppid, os.setpgid
 COUNTED = {"cpu", "memory", "pids"}
 """What a control group must count to account for a tree of processes by itself."""
 
 ResourceLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Kinds of rlimit with their soft and hard values."""
+_last_limits: list[Any] = [(), ()]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,16 @@ class Place:
         counted = self.process_table is not None or self.group_counts >= COUNTED
         return self.jailed and counted and (self.own_count or "pids" in self.group_counts)
 
+    @property
+    def visible(self) -> bool:
+        """Whether the driving process, an ordinary user, is to see which memory a run's processes share."""
+        return self.uid is None and "memory" not in self.group_counts
+
+    @property
+    def executes(self) -> bool:
+        """Whether a run may execute programs: where that is its purpose, or all its processes are counted."""
+        return self.profile.execute or self.whole_tree
+
 
 def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
     ceiling = _CEILINGS[kind]
@@ -82,13 +92,19 @@ def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
     return kind, (soft, hard)
 
 
-@lru_cache(maxsize=64)
-def run_limits(cpu_s: int, memory_bytes: int, *, execute: bool) -> ResourceLimits:
-    """Backstops behind the limits that are measured from outside.
+def run_limits(cpu_s: int, memory_bytes: int, execute: bool) -> ResourceLimits:
+    """Backstops behind the limits that are measured from outside. Most runs have those of the one before.
 
-    Address space gets room beyond the memory limit, because only resident memory is to count:
-    reserved space and thread stacks are free.
+    A cache of the library's would count its hits, where a run finds them. Address space gets room beyond the
+    memory limit, because only resident memory is to count: reserved space and thread stacks are free.
     """
+    asked = (cpu_s, memory_bytes, execute)
+    if _last_limits[0] != asked:
+        _last_limits[:] = asked, _run_limits(cpu_s, memory_bytes, execute=execute)
+    return _last_limits[1]
+
+
+def _run_limits(cpu_s: int, memory_bytes: int, *, execute: bool) -> ResourceLimits:
     slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if execute else _ADDRESS_SPACE_SLACK
     address_space = 2 * memory_bytes + slack
     return (
@@ -103,7 +119,8 @@ def _limit_stem(tmp_bytes: int, *, own_count: bool) -> None:
     constant = {
         resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
         resource.RLIMIT_FSIZE: tmp_bytes,
-        resource.RLIMIT_CORE: 0,
+        # With 0 a machine's helper would still be started for a core; one byte is never written.
+        resource.RLIMIT_CORE: 1,
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if own_count:
@@ -126,16 +143,19 @@ def _bind_to_files(place: Place) -> None:
     rules = Ruleset()
     profile = place.profile
     # Links resolved: a rule for one would let all be read that it leads to.
-    for path in dict.fromkeys(map(os.path.realpath, jail.readable_paths(profile))):
+    executed = [*tools.system_tools(), tools.interpreter()] if place.executes else []
+    for path in dict.fromkeys(map(os.path.realpath, (*jail.readable_paths(profile), *executed))):
         readable, listed = without_packages(path)
-        rules.allow_reading(readable, execute=profile.execute)
+        rules.allow_reading(readable, execute=place.executes)
         rules.allow_listing(listed)
     rules.allow_reading(profile.reads, execute=profile.execute)  # some packages may be among them
-    rules.allow_listing(profile.import_from)
+    if place.jailed:
+        rules.allow_listing(profile.import_from)  # nothing else is there
     if profile.shown_as_kit:
         rules.allow_reading([jail.KIT if place.jailed else profile.shown_as_kit])
     rules.allow_devices(jail.DEVICES)
-    rules.allow_everything_in(jail.WRITABLE_PARENT if place.jailed else place.directory)
+    writable = jail.WRITABLE_PARENT if place.jailed else place.directory
+    rules.allow_everything_in(writable, sockets=place.jailed)
     rules.restrict_self()
 
 
@@ -146,10 +166,15 @@ def confine_stem(place: Place) -> None:
     no_new_privs.
     """
     os.setsid()
+    # Of the capabilities one, that to choose the next process id; each run drops it.
+    kernel.prctl(kernel.PR_SET_KEEPCAPS, 1, "keeping capabilities")
     if place.uid is not None:
         os.setresgid(place.uid, place.uid, place.uid)
         os.setresuid(place.uid, place.uid, place.uid)
-    kernel.keep_capabilities()
+    try:
+        kernel.keep_capabilities(*((kernel.CAP_CHECKPOINT_RESTORE,) if place.jailed else ()))
+    except kernel.StepRefused:
+        kernel.keep_capabilities()
     # After the change of user, which resets both. Not dumpable: no run, though it is the same user,
     # can look into us.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
@@ -158,21 +183,22 @@ def confine_stem(place: Place) -> None:
     _bind_to_files(place)
 
 
-def filter_stem(profile: Profile) -> None:
+def filter_stem(place: Place) -> None:
     """Give up what neither we nor a run will need: system calls, and locking memory."""
     resource.setrlimit(*_limited(resource.RLIMIT_MEMLOCK, 0, 0))
-    calls = (*STEM_CALLS, *EXECUTING_CALLS) if profile.execute else STEM_CALLS
-    Filter(allow_list(calls)).install("seccomp")
+    calls = (*STEM_CALLS, *EXECUTING_CALLS) if place.executes else STEM_CALLS
+    Filter(allow_list(calls, local_sockets=place.jailed)).install("seccomp")
 
 
 def confine_run(
-    limits: ResourceLimits, program_filter: ProgramFilter, stem: int, first_foreign_fd: int
+    limits: ResourceLimits, program_filter: ProgramFilter, stem: int, first_foreign_fd: int, *, visible: bool
 ) -> None:
     """Confine this process, a fork of the stem (whose id is ``stem``), to what a program may do.
 
     Leaves open the standard streams, the status pipe, and result and link, which are below
-    ``first_foreign_fd``. Raises OSError or StepRefused for a step that the kernel did not take. Every
-    object used here is one that is copied for this run, so there are few.
+    ``first_foreign_fd``. ``visible``: to our user, who measures what its processes share. Raises OSError or
+    StepRefused for a step that the kernel did not take. Every object used here is one that is copied for
+    this run, so there are few.
     """
     if stem != 1:  # the first process of a pid namespace takes all others along
         if _prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL, 0):
@@ -180,10 +206,14 @@ def confine_run(
         if _getppid() != stem:
             raise kernel.StepRefused("the fork-server ended meanwhile")
         _setpgid(0, 0)  # which no program can leave: so this ends, and counts, whatever it starts
+    if visible:
+        _prctl(kernel.PR_SET_DUMPABLE, 1, 0)
     for limit in limits:
         _setrlimit(*limit)
     _closerange(wire.CONTROL_FD, wire.STATUS_WRITE_FD)
     _closerange(first_foreign_fd, _NO_FD)
+    if _drop_capabilities():
+        raise kernel.StepRefused("capabilities")
     program_filter.set_pid(_getpid())
     if _prctl(kernel.PR_SET_SECCOMP, _FILTER_MODE, program_filter.program):
         raise kernel.StepRefused("seccomp for a program")

@@ -6,8 +6,43 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
+from collections.abc import Collection, Sequence
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+)
 
 _PATTERNS = ("*-packages", "python*/*-packages")
+
+
+class _ShownFinder(FileFinder):
+    """Finds the names of a folder that are shown, as if no others were there.
+
+    Landlock leaves the others in sight, and an import that finds what it may not read fails otherwise than
+    one that finds nothing: packages import others only where there are any.
+    """
+
+    def __init__(self, folder: str, names: Collection[str]) -> None:
+        super().__init__(
+            folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES)
+        )
+        self._names = names
+
+    def _fill_cache(self) -> None:
+        self._path_cache = set(self._names)
+
+
+def search(folders: Sequence[str], reads: Sequence[str]) -> None:
+    """Put folders at the end of ``sys.path``, in which what ``reads`` names can be imported."""
+    sys.path += folders
+    for folder in folders:
+        if folder not in reads:
+            names = [os.path.basename(path) for path in reads if os.path.dirname(path) == folder]
+            sys.path_importer_cache[folder] = _ShownFinder(folder, names)
 
 
 def package_folders(path: str) -> list[str]:

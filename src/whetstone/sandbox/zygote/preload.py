@@ -11,7 +11,7 @@ import gc
 import importlib
 import sys
 
-from . import kernel
+from . import kernel, packages
 from .profile import Profile
 
 MODULES = (
@@ -75,7 +75,7 @@ def load(profile: Profile) -> None:
     """Import what Python programs use, and run a small one. Nothing where programs are executed."""
     if profile.execute:
         return
-    sys.path += profile.import_from
+    packages.search(profile.import_from, profile.reads)
     for name in (*MODULES, *profile.imports):
         try:
             importlib.import_module(name)

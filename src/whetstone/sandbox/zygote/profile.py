@@ -34,6 +34,13 @@ class Profile:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     tmp_bytes: int = TMP_BYTES
     """What a run may write to its private directory."""
+    hash_seed: int | None = None
+    """What Python's hashes of text are made with, so that a set has the same order in every run and place.
+
+    With 0 objects also have the same addresses everywhere, where the machine allows that, and so sets of
+    them have an order. None: drawn anew for each fork-server, as must be wherever code of ours reads what
+    a program made.
+    """
 
     def __post_init__(self) -> None:
         """ValueError for a path that is not absolute, or processes without execution."""

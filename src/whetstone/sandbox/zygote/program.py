@@ -17,6 +17,9 @@ from types import TracebackType
 from typing import NoReturn
 
 Harness = Callable[[bytes, int, "int | None"], None]
+Rehearsal = tuple[int, bytes, bytes, bytes]
+"""An ordinary run: the harness's number, its payload, what it hears on its link, and a part of the last
+message that it sends there."""
 Leave = Callable[[int], NoReturn]
 """What ends the process, with an exit code."""
 

@@ -1,5 +1,8 @@
 """Which pages every run writes: found out before the first one, by running a small program.
 
+A harness may say how its runs go instead (``REHEARSALS``): with what payload, and what they hear on their
+link.
+
 Our pages are shared with every process that we fork, until it or we write to them. So two looks tell what is
 written: one at the very end of a run, which does not leave before; and one after some runs have been forked,
 attended and reported as later ones will be, while an idle process shares our pages. What is written each
@@ -17,19 +20,21 @@ import select
 import signal
 import struct
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from . import kernel, lockdown, pinned, wire
 from .own_memory import DATA, Look, OwnMemory
-from .script import CODE
+from .program import Rehearsal
+from .run_script import CODE
 from .serve import Server, run_child, serve_next, wait_point
 
 _SOURCE = b"import sys\nn = int(input())\nprint(sum(map(int, sys.stdin.readline().split())))\n"
 _INPUT, _OUTPUT = b"3\n1 2 3\n", b"6\n"
 _SERVED_RUNS, _LOOKS = 2, 2
 _PATIENCE_MS = 10_000
+_SETTLES_MS = 20
 _OUT_OF_THE_WAY = 40
 _SIGKILL = int(signal.SIGKILL)
 _CPU_S, _MEMORY_BYTES = 10, 1 << 30
@@ -71,7 +76,7 @@ class _Files:
         raise kernel.StepRefused("a rehearsal went wrong")
 
 
-def pin_what_runs_write(server: Server, memory: OwnMemory) -> None:
+def pin_what_runs_write(server: Server, memory: OwnMemory, rehearsals: Sequence[Rehearsal]) -> None:
     """Rehearse, and pin the pages; nothing where either is impossible. Nobody else must share our pages.
 
     Why a run fails here, the first real one will tell.
@@ -84,7 +89,10 @@ def pin_what_runs_write(server: Server, memory: OwnMemory) -> None:
     with contextlib.suppress(kernel.StepRefused):
         for ours, theirs in zip(by_us, by_runs, strict=True):
             _look_at_ours(server, payload, ours)
-            _look_at_a_runs(server, payload, theirs)
+            if not rehearsals:
+                _look_at_a_runs(server, payload, theirs)
+            for rehearsal in rehearsals:
+                _look_at_a_conversation(server, rehearsal, theirs)
         pinned.pin(_always(by_us) | _always(by_runs))
 
 
@@ -126,7 +134,7 @@ def _look_at_a_runs(server: Server, payload: bytes, look: Look) -> None:
     for fd, number in zip(run.given, (0, 1, 2, wire.RESULT_FD, wire.LINK_FD), strict=True):
         os.dup2(fd, number)
     run.hand_over()
-    limits = lockdown.run_limits(_CPU_S, _MEMORY_BYTES, execute=False)
+    limits = lockdown.run_limits(_CPU_S, _MEMORY_BYTES, False)
     pid = kernel.fork()
     if pid == 0:
         run_child(server, limits, server.harnesses[0], len(payload), None, _stay)
@@ -138,6 +146,50 @@ def _look_at_a_runs(server: Server, payload: bytes, look: Look) -> None:
     os.read(wire.STATUS_READ_FD, 4096)
     server.tmp.clear()
     run.expect_output()
+
+
+def _look_at_a_conversation(server: Server, rehearsal: Rehearsal, look: Look) -> None:
+    """Look when a run has said its last, and waits to hear more. Raises StepRefused."""
+    number, payload, heard, last = rehearsal
+    run = _Files.fresh(payload)
+    ours, theirs = (_moved(end.detach()) for end in _socket.socketpair())
+    given = (*run.given[:4], theirs, run.given[4])
+    for fd, place in zip(given, (0, 1, 2, wire.RESULT_FD, wire.LINK_FD, wire.LINK_FD + 1), strict=True):
+        os.dup2(fd, place)
+    run.hand_over()
+    os.close(theirs)
+    limits = lockdown.run_limits(_CPU_S, _MEMORY_BYTES, execute=False)
+    pid = kernel.fork()
+    if pid == 0:
+        run_child(server, limits, server.harnesses[number], len(payload), wire.LINK_FD)
+    os.closerange(0, wire.CONTROL_FD)
+    os.closerange(wire.RESULT_FD, wire.LINK_FD + 2)
+    os.write(ours, heard)
+    said = _said_up_to(ours, last)
+    look.take()
+    _end(pid)
+    for fd in (ours, run.output):
+        os.close(fd)
+    os.read(wire.STATUS_READ_FD, 4096)
+    server.tmp.clear()
+    if not said:
+        raise kernel.StepRefused("a rehearsal went wrong")
+
+
+def _said_up_to(link: int, last: bytes) -> bool:
+    """Read what a run says until it has said ``last``; False where it ends or falls silent before."""
+    poller = select.poll()
+    poller.register(link, select.POLLIN)
+    said = b""
+    while last not in said:
+        if not poller.poll(_PATIENCE_MS):
+            return False
+        part = os.read(link, 1 << 16)
+        if not part:
+            return False
+        said += part
+    poller.poll(_SETTLES_MS)  # it goes back to where it waits
+    return True
 
 
 def _idle() -> NoReturn:

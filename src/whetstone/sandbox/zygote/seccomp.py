@@ -34,9 +34,11 @@ _SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what isatty and set_blocking use.
 _HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
+_PRIO_PROCESS = 0
+_O_TMPFILE = 0o20000000  # a file without a name, whose making no watch on its directory tells
 STEM_CALLS = (
     *("clone", "fork", "vfork", "kill", "tgkill", "prctl", "prlimit64"),
-    *("sendmsg", "recvmsg", "pidfd_open"),
+    *("sendmsg", "recvmsg", "pidfd_open", "capset", "inotify_init1", "inotify_add_watch"),
 )
 """What the process that forks the runs needs, and a program gets in part or not at all."""
 KEEPER_CALLS = ("mount", "umount2")
@@ -49,7 +51,7 @@ EXECUTING_CALLS = tuple(EXECUTING)
 _HARMFUL_WITHOUT_JAIL = (
     *("setsid", "setpgid"),
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat", "truncate", "openat2"),
+    *("utime", "utimes", "futimesat", "utimensat", "truncate"),
 )
 _ACCESS_MODE_AND_TRUNCATE = 0o1003
 
@@ -83,11 +85,25 @@ def _fail_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Cod
     return code + _ret(_ALLOW)
 
 
-def _allow_stream_socketpair() -> Code:
+def _allow_local_stream() -> Code:
     """Only connected streams: a datagram socket could be aimed at any address of the host."""
     types = (_SOCK_STREAM, _SOCK_STREAM | 0o4000, _SOCK_STREAM | 0o2000000, _SOCK_STREAM | _SOCK_FLAGS)
     check = [*_argument(0), (_EQUAL, 1, 0, _AF_UNIX), *_fail(errno.EPERM)]
     return check + _allow_if_argument_in(1, types, errno.EPERM)
+
+
+def _local_sockets() -> Code:
+    """Streams between the processes of a run, which nobody else can name. Options are said to be set."""
+    code = _on_call("socket", _allow_local_stream()) + _on_call("setsockopt", _fail(0))
+    for name in ("bind", "listen", "accept", "accept4", "connect"):
+        code += _on_call(name, _ret(_ALLOW))
+    return code
+
+
+def _pretend_to_yield() -> Code:
+    """Nothing happens to one's own priority; anybody else's is refused."""
+    own = [*_argument(0), (_EQUAL, 0, 3, _PRIO_PROCESS), *_argument(1), (_EQUAL, 0, 1, 0), *_fail(0)]
+    return own + _fail(errno.EPERM)
 
 
 def _allow_threads_only() -> Code:
@@ -127,6 +143,10 @@ def _only_on_oneself(own_pid: int) -> Code:
     ]
 
 
+def _fail_if_any_bit(index: int, bits: int, error: int) -> Code:
+    return [*_argument(index), (_ANY_BIT, 0, 1, bits), *_fail(error), *_ret(_ALLOW)]
+
+
 def _on_call(name: str, block: Code) -> Code:
     """``block`` when the call (its number is loaded) is ``name``; nothing where it does not exist."""
     nr = number(name)
@@ -141,7 +161,7 @@ def _on_calls(names: Sequence[str], block: Code) -> Code:
     return [*jumps[:-1], (_EQUAL, 0, len(block), numbers[-1]), *block]
 
 
-def allow_list(more: Iterable[str]) -> Code:
+def allow_list(more: Iterable[str], *, local_sockets: bool = False) -> Code:
     """What a process and its children may call at all: harmless calls and ``more``; the rest is ENOSYS.
 
     A foreign architecture's calls (and x32) kill: their numbers mean something else.
@@ -152,9 +172,17 @@ def allow_list(more: Iterable[str]) -> Code:
         code += [(_AT_LEAST, 0, 1, _X32_BIT), *_ret(_KILL)]
     code += _on_call("fcntl", _fail_if_argument_in(1, _SIGNALLING_FCNTL, errno.EPERM))
     code += _on_call("ioctl", _allow_if_argument_in(1, _HARMLESS_IOCTL, errno.ENOTTY))
-    code += _on_call("socketpair", _allow_stream_socketpair())
+    code += _on_call("socketpair", _allow_local_stream())
+    for name, index in (("open", 1), ("openat", 2)):
+        code += _on_call(name, _fail_if_any_bit(index, _O_TMPFILE, errno.EOPNOTSUPP))
+    # Who yields to others is told that it does, and does not: it would wait, and a wait decides nothing.
+    code += _on_call("setpriority", _pretend_to_yield())
+    code += _local_sockets() if local_sockets else []
     for name in (*HARMLESS, *more):
         code += _on_call(name, _ret(_ALLOW))
+    # "Operation not permitted" is what a traceback is to say, not that there is no such call.
+    for name in EXECUTING:
+        code += _on_call(name, _fail(errno.EPERM))
     return code + _fail(errno.ENOSYS)
 
 
@@ -179,8 +207,12 @@ def take_away(own_pid: int, *, jailed: bool, processes: bool, keep_children: boo
     else:
         code += _only_on_oneself(own_pid)
     code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
-    code += _on_calls(("sendmsg", "recvmsg", "pidfd_open"), _fail(errno.EPERM))
-    if not jailed:
+    kept = ("sendmsg", "recvmsg", "pidfd_open", "capset", "inotify_init1", "inotify_add_watch")
+    code += _on_calls(kept, _fail(errno.EPERM))
+    if jailed:
+        # Each session gets as much of a core as whoever supervises it, so a program is told it has one.
+        code += _on_call("setsid", _fail(0))
+    else:
         code += _on_call("open", _fail_if_truncating_unread(1))
         code += _on_call("openat", _fail_if_truncating_unread(2))
         for name in _HARMFUL_WITHOUT_JAIL:

@@ -31,7 +31,9 @@ _generator: Any = random.getrandbits.__self__
 _reseed = _random.Random.seed
 # What ``signal.signal`` wraps.
 _plain_signal: Any = importlib.import_module("_signal").signal
-_pread, _write, _close, _handle_signal = os.pread, os.write, os.close, _plain_signal
+OWN_PID = b"1"
+"""As text, where there is a pid namespace: the next process then gets the number after it."""
+_pread, _pwrite, _write, _close, _handle_signal = os.pread, os.pwrite, os.write, os.close, _plain_signal
 _interrupt, _interrupted = int(signal.SIGINT), signal.default_int_handler
 _PIDFD_FD = 0
 """The number of a run's pidfd: the lowest, because the standard streams' are free while a run lasts."""
@@ -50,6 +52,10 @@ class Server:
     harnesses: Sequence[Harness]
     own_files: frozenset[str]
     own_pid: int
+    numbers_runs: bool
+    """Whether every run can be given the same process id, which would tell it how many there were before."""
+    visible: bool
+    """Whether our user is to see which memory a run's processes share."""
 
 
 def serve(server: Server) -> None:
@@ -75,9 +81,11 @@ def serve_next(server: Server, poller: select.poll) -> bool:
     if packet[:1] != wire.RUN:
         return bool(packet)  # a question about a run that has ended meanwhile
     _, number, harness, has_link, cpu_s, memory_bytes, size = wire.REQUEST.unpack(packet)
-    limits = lockdown.run_limits(cpu_s, memory_bytes, execute=server.place.profile.execute)
+    limits = lockdown.run_limits(cpu_s, memory_bytes, server.place.profile.execute)
     # A plain fork repeats the parent's numbers. Done here, it costs a run no copies of pages.
     _reseed(_generator)
+    if server.numbers_runs:
+        _pwrite(wire.LAST_PID_FD, OWN_PID, 0)
     pid = kernel.fork()
     if pid == 0:
         run_child(server, limits, server.harnesses[harness], size, wire.LINK_FD if has_link else None)
@@ -102,7 +110,9 @@ def run_child(
         first_foreign_fd = wire.LINK_FD if link_fd is None else wire.LINK_FD + 1
         payload = _pread(first_foreign_fd, size, 0)
         _handle_signal(_interrupt, _interrupted)
-        lockdown.confine_run(limits, server.program_filter, server.own_pid, first_foreign_fd)
+        lockdown.confine_run(
+            limits, server.program_filter, server.own_pid, first_foreign_fd, visible=server.visible
+        )
         _write(wire.STATUS_WRITE_FD, CONFINED)
         _close(wire.STATUS_WRITE_FD)
     except BaseException as error:

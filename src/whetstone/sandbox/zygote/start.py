@@ -53,7 +53,12 @@ def _prepare(
     control: _socket.socket, request: launcher.Request, harnesses: list[tuple[str, str]]
 ) -> serve.Server:
     # Before the host's files go out of sight.
-    mains = [_load_harness(name, path) for name, path in harnesses]
+    mains: list[Harness] = []
+    rehearsals: list[program.Rehearsal] = []
+    for number, (name, path) in enumerate(harnesses):
+        module = _load_harness(name, path)
+        mains.append(module.main)
+        rehearsals += [(number, *conversation) for conversation in getattr(module, "REHEARSALS", ())]
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
     place, requests, memory = launcher.enter(request)
     preload.load(place.profile)
@@ -65,7 +70,9 @@ def _prepare(
     program.prepare_main(place.directory)
     lockdown.confine_stem(place)
     control = _place_descriptors(control, requests, place.process_table, memory)
-    tmp = PrivateMount(place.directory) if place.jailed else PrivateDirectory(place.directory)
+    tmp = PrivateDirectory(place.directory)
+    if place.jailed:
+        tmp = PrivateMount(place.directory, program_file=not place.profile.execute)
     # Signals from within do not reach the first process of a namespace, unless it has a handler.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     program_filter = ProgramFilter(
@@ -74,20 +81,32 @@ def _prepare(
         # Without a group to count it, the CPU time of a child is known from whoever waits for it.
         keep_children="cpu" not in place.group_counts,
     )
-    server = serve.Server(control, place, tmp, program_filter, mains, own_files, os.getpid())
+    numbered = _numbers_runs(memory)
+    own_pid, seen = os.getpid(), place.visible
+    server = serve.Server(control, place, tmp, program_filter, mains, own_files, own_pid, numbered, seen)
     os.closerange(0, wire.CONTROL_FD)
     if not place.profile.execute:
         preload.settle()
-        rehearsal.pin_what_runs_write(server, memory)
+        rehearsal.pin_what_runs_write(server, memory, rehearsals)
     memory.close()
-    lockdown.filter_stem(place.profile)
+    lockdown.filter_stem(place)
     return server
 
 
-def _load_harness(name: str, path: str) -> Harness:
+def _numbers_runs(memory: OwnMemory) -> bool:
+    """Whether we may choose the next process's id."""
+    if wire.LAST_PID_FD not in memory.descriptors:
+        return False
+    try:
+        os.pwrite(wire.LAST_PID_FD, serve.OWN_PID, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _load_harness(name: str, path: str) -> Any:
     if os.path.dirname(path) == os.path.dirname(os.path.abspath(__file__)):
-        builtin: Harness = importlib.import_module(f".{os.path.basename(path)[:-3]}", __package__).main
-        return builtin
+        return importlib.import_module(f".{os.path.basename(path)[:-3]}", __package__)
     module_name = f"_whetstone_harness_{name}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
@@ -98,8 +117,7 @@ def _load_harness(name: str, path: str) -> Harness:
         spec.loader.exec_module(module)
     except Exception as error:
         raise kernel.StepRefused(f"harness {name} ({path}): {type(error).__name__}: {error}") from None
-    main: Harness = module.main
-    return main
+    return module
 
 
 def _place_descriptors(

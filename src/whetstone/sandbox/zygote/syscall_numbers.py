@@ -25,7 +25,6 @@ HARMLESS: dict[str, tuple[int | None, int | None]] = {
     "pwritev2": (328, 287),
     "open": (2, None),
     "openat": (257, 56),
-    "openat2": (437, 437),
     "close": (3, 57),
     "close_range": (436, 436),
     "creat": (85, None),
@@ -199,10 +198,22 @@ HARMLESS: dict[str, tuple[int | None, int | None]] = {
 }
 """Calls that a program may make freely: they reach nothing outside of its own process and files."""
 
+LOCAL_SOCKETS: dict[str, tuple[int | None, int | None]] = {
+    "socket": (41, 198),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "connect": (42, 203),
+    "setsockopt": (54, 208),
+}
+"""Calls on top where the network and the file system are the run's own: of AF_UNIX streams alone."""
+
 CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "fcntl": (72, 25),
     "ioctl": (16, 29),
     "socketpair": (53, 199),
+    "setpriority": (141, 140),
 }
 """Calls that a program may make with some arguments only (see ``seccomp``)."""
 
@@ -218,6 +229,9 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
     "sendmsg": (46, 211),
     "recvmsg": (47, 212),
     "pidfd_open": (434, 434),
+    "capset": (126, 91),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
     "landlock_restrict_self": (446, 446),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
@@ -249,7 +263,7 @@ def audit_arch() -> int:
 def number(name: str) -> int | None:
     """The number of a call named in the tables above on this machine, or None where it does not exist."""
     column = 0 if audit_arch() == X86_64 else 1
-    for table in (HARMLESS, CONDITIONAL, SET_UP, EXECUTING):
+    for table in (HARMLESS, LOCAL_SOCKETS, CONDITIONAL, SET_UP, EXECUTING):
         if name in table:
             return table[name][column]
     raise KeyError(name)

@@ -46,3 +46,5 @@ PINS_FD = 12
 """What keeps pages pinned: see ``pinned``. A run closes it with all that it does not know."""
 MAPPINGS_FD, PAGES_FD = 13, 14
 """What tells of our own memory, until we serve."""
+WATCH_FD, LAST_PID_FD = 15, 16
+"""What tells of changes in /tmp, and what sets the number of the next process, where these can be had."""

@@ -18,7 +18,7 @@ import stat
 from typing import Any, NoReturn
 
 from . import lockdown
-from .files import put_files, talk_over
+from .files_and_streams import put_files, talk_over
 from .task_limit import limit_tasks
 
 # What a result begins with. Only the FAULT of a run can be forged by the program that was to run.

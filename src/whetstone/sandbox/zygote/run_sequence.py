@@ -22,7 +22,7 @@ import types
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 
 from .program import flush_streams
-from .script import compiled, put_program
+from .run_script import compiled, put_program
 
 _INPUT_FILE = ".input"
 _PRIVATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

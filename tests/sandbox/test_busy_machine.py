@@ -1,0 +1,196 @@
+"""Limits hold while every core is fought for: four processes a core compute beside the run, without end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from whetstone.sandbox import Ended, RunResult, Tier
+from whetstone.sandbox.priority import turn
+
+pytestmark = pytest.mark.isolation
+
+Runner = Callable[..., RunResult]
+CPU_S = 0.5
+MEMORY_MB = 300
+MOST_CPU_S = max(1.2 * CPU_S, CPU_S + 0.05)
+MOST_BYTES = max(1.2 * MEMORY_MB, MEMORY_MB + 16) * (1 << 20)
+BESIDE = [sys.executable, "-S", "-c", "while True: pass"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crowd() -> Iterator[None]:
+    """The processes beside, each in a session of its own, so that each gets as much of a core as this one."""
+    beside: list[subprocess.Popen[bytes]] = []
+    try:
+        beside += [subprocess.Popen(BESIDE, start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))]
+        yield
+    finally:
+        for process in beside:
+            process.kill()
+        for process in beside:
+            process.wait()
+
+
+@pytest.fixture
+def tree(tier: Tier) -> None:
+    if tier is Tier.RESTRICTED:
+        pytest.skip("a program has one process there (test_containment)")
+
+
+SPINNERS = """
+import os, time
+for _ in range(50):
+    if os.fork() == 0:
+        {child}
+        while True: pass
+time.sleep(100)
+"""
+SHORT_LIVED = """
+import os, signal, time
+{before}
+while True:
+    if os.fork() == 0:
+        {child}
+        end = time.process_time() + 0.01
+        while time.process_time() < end: pass
+        os._exit(0)
+    {after}
+"""
+THREADS = """
+import os, threading
+{before}
+for _ in range(20):
+    threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()
+"""
+
+
+def supervisor_goes_first() -> bool:
+    with turn() as mine:
+        mine.go_first()
+        return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+
+
+def check_cpu_limit(run: Runner, source: str, **limits: int) -> None:
+    """Within the bound; now and then where the supervisor may have to wait for a core (docs/threats.md)."""
+    for _ in range(1 if supervisor_goes_first() else 10):
+        result = run(source, cpu_s=CPU_S, **limits)
+        assert result.ended is Ended.CPU_LIMIT
+        assert result.cpu_s >= CPU_S
+        if result.cpu_s <= MOST_CPU_S:
+            return
+    raise AssertionError(result)
+
+
+@pytest.mark.parametrize("source", ["while True: pass", THREADS.format(before="")], ids=["plain", "threads"])
+def test_cpu_time_of_one_process(run: Runner, source: str) -> None:
+    check_cpu_limit(run, source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        SPINNERS.format(child="pass"),
+        SPINNERS.format(child="os.setsid()"),
+        SHORT_LIVED.format(before="", child="", after="os.wait()"),
+        SHORT_LIVED.format(before="", child="if os.fork(): os._exit(0)", after="os.wait()"),
+        SHORT_LIVED.format(
+            before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)", child="", after="time.sleep(0.005)"
+        ),
+        THREADS.format(before="for _ in range(3): os.fork()"),
+    ],
+    ids=["children", "setsid", "short-lived", "daemons", "sigchld ignored", "threads of children"],
+)
+@pytest.mark.usefixtures("tree")
+def test_cpu_time_of_many_processes(run: Runner, source: str) -> None:
+    check_cpu_limit(run, source, memory_mb=1000)
+
+
+BOMB = (
+    "import os, ctypes\nlibc = ctypes.CDLL(None)\nwhile True:\n    try:\n        {}\n    except OSError: pass"
+)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "os.fork()",
+        "if os.fork() == 0: os.setsid()",
+        "if os.fork() == 0 and os.fork(): os._exit(0)",
+        "libc.syscall(56, 17, 0, 0, 0, 0)",
+    ],
+    ids=["fork", "setsid", "double fork", "clone"],
+)
+@pytest.mark.usefixtures("tree")
+def test_a_fork_bomb(run: Runner, step: str) -> None:
+    result = run(BOMB.format(step), cpu_s=30.0, memory_mb=2000)
+    assert result.ended is Ended.PROCESS_LIMIT
+    assert result.cpu_s < 10.0
+    assert run("print(1)").stdout == b"1\n"
+
+
+GROWING = "x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))"
+GROWING_CHILDREN = "import os\nfor _ in range(3): os.fork()\n" + GROWING
+GROWING_SHARED = """
+import mmap, os
+for _ in range(3): os.fork()
+x = []
+while True:
+    x.append(mmap.mmap(-1, 1 << 20))
+    x[-1].write(b'x' * (1 << 20))
+"""
+
+
+def test_memory_of_one_process(run: Runner) -> None:
+    result = run(GROWING, memory_mb=MEMORY_MB)
+    assert result.ended is Ended.MEMORY_LIMIT
+    assert MEMORY_MB << 20 < result.peak_bytes <= MOST_BYTES
+
+
+@pytest.mark.parametrize("source", [GROWING_CHILDREN, GROWING_SHARED], ids=["private", "shared maps"])
+@pytest.mark.usefixtures("tree")
+def test_memory_of_many_processes(run: Runner, source: str) -> None:
+    result = run(source, memory_mb=MEMORY_MB)
+    assert result.ended is Ended.MEMORY_LIMIT
+    assert result.peak_bytes <= MOST_BYTES
+
+
+@pytest.mark.usefixtures("tree")
+def test_memory_that_processes_share_counts_once(run: Runner) -> None:
+    source = (
+        "import os, time\n"
+        "x = bytearray(b'x') * (150 << 20)\n"
+        "for _ in range(5):\n"
+        "    if os.fork() == 0:\n"
+        "        y = bytearray(b'x') * (6 << 20)\n"
+        "        time.sleep(0.2); os._exit(0)\n"
+        "for _ in range(5): os.wait()\n"
+        "print('shared')"
+    )
+    result = run(source, memory_mb=MEMORY_MB)
+    assert (result.ended, result.stdout) == (Ended.EXITED, b"shared\n")
+    assert 150 << 20 < result.peak_bytes < 250 << 20
+
+
+def test_the_wall_clock_of_one_that_sleeps(run: Runner) -> None:
+    result = run("import time; time.sleep(60)", wall_s=0.5)
+    assert result.ended is Ended.WALL_LIMIT
+    assert result.wall_s < 5.0
+
+
+@pytest.mark.parametrize("pool", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
+def test_honest_pools_compute(run: Runner, tier: Tier, pool: str) -> None:
+    if pool == "ProcessPoolExecutor" and tier is Tier.RESTRICTED:
+        pytest.skip("a program has one process there")
+    source = (
+        f"from concurrent.futures import {pool}\n"
+        "def square(x): return x * x\n"
+        "if __name__ == '__main__':\n"
+        f"    with {pool}(4) as pool: print(sum(pool.map(square, range(100))))"
+    )
+    result = run(source)
+    assert (result.exit_code, result.stdout) == (0, b"328350\n"), result.stderr
