@@ -8,15 +8,19 @@ are positive, names that are called are identifiers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from whetstone.errors import UserError
+from whetstone.errors import UserError, did_you_mean
 
 Positive = Annotated[float, Meta(gt=0)]
 NonEmpty = Annotated[str, Meta(min_length=1)]
+
+COMPLETES_STARTER = "completes_starter"
+"""Key of ``Problem.meta``, true where replies continue the starter, or repeat it without its imports and
+helpers. Importers set it; whoever takes the program out of a reply then joins starter and reply."""
 
 
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,14 +38,11 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     output_mb: Positive = 16.0
 
 
-CompareMode = Literal[
-    "tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines",
-    "lcb", "scalebox", "kattis", "evalplus",
-]  # fmt: skip
-
-Oracle = Literal[
-    "anything", "zero_too", "pyramid_surface", "digit_distance", "same_set", "not_none", "polynomial_root"
-]
+CompareMode = Literal["tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "kattis"]
+_MODES: tuple[str, ...] = get_args(CompareMode)
+GRADER_PREFIX = "grader:"
+"""What the modes begin with that the maker of a judge adds."""
+_MODE_SCHEMA = {"anyOf": [{"enum": [*_MODES]}, {"pattern": f"^{GRADER_PREFIX}"}]}
 
 
 class Compare(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,32 +50,34 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``tokens`` (default): whitespace-separated tokens, case-sensitive; a token also matches as an
     equal decimal number, or within 1e-6 when the expected token has a ``.`` or an exponent.
-    An expected integer padded with zeros is no number but text: its width counts.
+    An expected token that is not written as programs print numbers (``007``, ``+1``, ``1e5``) is text.
     ``exact``: the same text. ``lines``: the same lines, trailing blanks aside.
     ``floats``: tokens, every numeric one within ``abs`` or ``rel`` (each 1e-6 unless given).
     ``ignore_case``: tokens without regard to case. ``unordered_lines``: lines in any order.
 
-    Three modes reproduce other judges, with their faults, so that figures can be compared with
-    published ones; see ``whetstone.judge.answers.foreign``. ``lcb``: LiveCodeBench. ``scalebox``:
-    ScaleBox, which does not see missing or extra lines. ``kattis``: the default validator of
-    Kattis, with its flags ``case_sensitive`` and ``space_change_sensitive``; ``abs`` and ``rel`` are its
-    float tolerances, none unless given.
+    ``kattis``: the default validator of Kattis, with its flags ``case_sensitive`` and
+    ``space_change_sensitive``; ``abs`` and ``rel`` are its float tolerances, none unless given.
 
-    ``lcb`` and ``evalplus`` also reproduce how those judges compare values that were returned; see
-    ``whetstone.judge.answers.foreign_values``. ``evalplus`` is for ``call`` tests alone: ``abs`` is a task's
-    ``atol``, ``oracle`` the special rule of a task that has one.
+    ``grader:NAME`` is a comparison that the judge was given, for printed text or for values that were
+    returned: those of published graders, with their faults, are in ``whetstone.graders``. ``oracle`` is
+    the special rule that it has for a task.
     """
 
-    mode: CompareMode = "tokens"
+    mode: Annotated[str, Meta(extra_json_schema=_MODE_SCHEMA)] = "tokens"
     abs: Annotated[float, Meta(ge=0)] | None = None
     rel: Annotated[float, Meta(ge=0)] | None = None
     case_sensitive: bool = False
     space_change_sensitive: bool = False
-    oracle: Oracle | None = None
+    oracle: str | None = None
 
     def __post_init__(self) -> None:
-        if self.mode != "evalplus" and self.oracle is not None:
-            raise ValueError("`oracle` belongs to the mode evalplus")
+        if self.mode not in _MODES and not self.mode.startswith(GRADER_PREFIX):
+            raise ValueError(
+                f"there is no comparison `{self.mode}`{did_you_mean(self.mode, _MODES)} (known: "
+                f"{', '.join(_MODES)}); that of another grader is written `{GRADER_PREFIX}{self.mode}`"
+            )
+        if self.oracle is not None and not self.mode.startswith(GRADER_PREFIX):
+            raise ValueError(f"`oracle` belongs to comparisons of other graders (mode `{GRADER_PREFIX}NAME`)")
         if self.mode != "kattis" and (self.case_sensitive or self.space_change_sensitive):
             raise ValueError("`case_sensitive` and `space_change_sensitive` belong to the mode kattis")
 
@@ -317,8 +320,6 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     meta: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        if self.compare.mode == "evalplus" and not isinstance(self.tests, CallTests):
-            raise ValueError("the comparison `evalplus` is for `call` tests only")
         if self.checker is not None and not isinstance(self.tests, StdinTests):
             raise ValueError("`checker` decides `stdin` tests only")
         grouped = {number for group in self.scoring.groups for number in group.cases}
@@ -331,10 +332,12 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
 def problem_from(value: Problem | dict[str, Any]) -> Problem:
     """Return ``value`` as a Problem; a dict is read in the published schema.
 
-    Raises UserError naming the field that does not fit.
+    Raises UserError naming the field that does not fit, TypeError for what is neither.
     """
     if isinstance(value, Problem):
         return value
+    if not isinstance(value, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the problem is a {type(value).__name__}; give a Problem, or a dict in its schema")
     try:
         return msgspec.convert(value, Problem)
     except msgspec.ValidationError as error:

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+SHARED_INTERPRETER = "shared_interpreter"
+"""Why a judgement that could have been forged is unpaid, and the name under which it is counted."""
+
 
 class Verdict(StrEnum):
     """The nine outcomes. JUDGE_ERROR says that *we* failed: it is never a number."""
@@ -45,10 +48,14 @@ class Judgement(Struct, frozen=True):
 
     ``score`` in [0, 1] is what the problem's scoring makes of the accepted cases: their share of the cases
     (or of the subset asked for), unless the problem says otherwise; cases that were not run count as
-    not accepted. It is None exactly when the verdict is JUDGE_ERROR. ``isolation`` names the tier that held
-    the program. ``shared_interpreter`` is True when test code had to run inside the program's own process,
-    where its verdict can be forged. ``shared_process`` is True when a case was accepted in a process that ran
-    other cases of the program too (``fork_per_case=False``): they may have left something for it.
+    not accepted. It is None where nothing may be paid: the verdict is JUDGE_ERROR, or could have been forged;
+    ``unpaid`` says which. Whoever rewards by the verdict looks whether there is a score first.
+    ``isolation`` names the tier that held the program. ``shared_interpreter`` is True when test code had to
+    run inside the program's own process, where its verdict can be forged: no score, unless the judge was told
+    to give one (``score_shared_interpreter``). ``shared_process`` is True when a case was accepted in a
+    process that ran other cases of the program too (``fork_per_case=False``): they may have left something
+    for it. That has a score: expected values were out of its reach, and who judges so has asked for it.
+    ``environment`` names the packages that Python code could import, with a digest of their versions.
     """
 
     verdict: Verdict
@@ -58,10 +65,13 @@ class Judgement(Struct, frozen=True):
     reason: str = ""
     shared_interpreter: bool = False
     shared_process: bool = False
+    environment: str = ""
 
     def __post_init__(self) -> None:
-        if (self.score is None) != (self.verdict is Verdict.JUDGE_ERROR):
-            raise ValueError("score is None exactly when the judge failed")
+        if self.verdict is Verdict.JUDGE_ERROR and self.score is not None:
+            raise ValueError("a judge that failed gives no score")
+        if self.score is None and not self.unpaid:
+            raise ValueError("only a judge that failed, or a shared interpreter, leaves no score")
         if self.verdict is Verdict.ACCEPTED and not (
             self.cases and all(c.verdict is Verdict.ACCEPTED for c in self.cases)
         ):
@@ -71,3 +81,12 @@ class Judgement(Struct, frozen=True):
     def accepted(self) -> bool:
         """True when every test gave positive evidence."""
         return self.verdict is Verdict.ACCEPTED
+
+    @property
+    def unpaid(self) -> str:
+        """Why there is no score: ``judge_error`` or ``shared_interpreter``; empty where there is one."""
+        if self.score is not None:
+            return ""
+        if self.verdict is Verdict.JUDGE_ERROR:
+            return self.verdict.value
+        return SHARED_INTERPRETER if self.shared_interpreter else ""

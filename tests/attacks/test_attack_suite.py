@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from whetstone.attacks.corpus import Attack, Corpus, load_corpus
-from whetstone.attacks.run import Trial, outcome, run_trials, trials
+from whetstone.attacks.suite import Trial, outcome, run_trials, trials
 from whetstone.cli.main import main
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
@@ -77,19 +77,24 @@ def test_an_attack_that_is_stopped_is_none(corpus: Corpus) -> None:
 
 
 def test_only_the_named_tier_or_mark_excuses_an_attack(corpus: Corpus) -> None:
-    for where, excused in (("restricted", True), ("root", False), ("shared_interpreter", False)):
+    for where, excused in (("restricted", True), ("root", False), ("shared_process", False)):
         found = outcome(attack_trial(corpus, not_stopped={where: "because"}), ACCEPTED)
         assert (found.known, bool(found.failure)) == ("because" if excused else "", not excused)
-    marked = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED, shared_interpreter=True)
-    found = outcome(attack_trial(corpus, not_stopped={"shared_interpreter": "because"}), marked)
+    marked = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED, shared_process=True)
+    found = outcome(attack_trial(corpus, not_stopped={"shared_process": "because"}), marked)
     assert (found.known, found.failure) == ("because", "")
 
 
-def test_a_failed_judge_is_excused_only_where_the_corpus_says_so(corpus: Corpus) -> None:
+def test_a_failed_judge_is_excused_nowhere(corpus: Corpus) -> None:
     failed = judgement(Verdict.JUDGE_ERROR)
     assert outcome(attack_trial(corpus, not_stopped={"restricted": "because"}), failed).failure
-    found = outcome(attack_trial(corpus, not_stopped={"judge_error": "because"}), failed)
-    assert (found.known, found.failure) == ("because", "")
+
+
+def test_a_forgeable_verdict_is_no_success_as_long_as_nobody_pays_for_it(corpus: Corpus) -> None:
+    cases = [CaseJudgement(Verdict.ACCEPTED, shared_interpreter=True)]
+    for score, escaped in ((None, False), (1.0, True)):
+        forged = Judgement(Verdict.ACCEPTED, cases, score, "restricted", shared_interpreter=True)
+        assert bool(outcome(attack_trial(corpus), forged).failure) is escaped
 
 
 def test_every_text_is_a_program_of_its_own() -> None:

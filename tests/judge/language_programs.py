@@ -251,6 +251,19 @@ case $mode in
 esac
 """
 
+_PERL = r"""
+use strict;
+no warnings 'recursion';
+sub depth { my ($n) = @_; return $n ? 1 + depth($n - 1) : 0 }
+my ($mode, $n) = split ' ', <STDIN>;
+if ($mode eq 'sum') { my $s = 0; $s += <STDIN> while $n-- > 0; print "$s\n" }
+elsif ($mode eq 'flood') { print '0' x 99, "7\n" while $n-- > 0 }
+elsif ($mode eq 'recurse') { print depth($n), "\n" }
+elsif ($mode eq 'crash') { die 'broken' }
+elsif ($mode eq 'spin') { 1 while 1 }
+else { my @all; push @all, 'x' x (1 << 20) while 1 }
+"""
+
 PROGRAMS = {
     "c": _C,
     "cpp17": _CPP,
@@ -260,9 +273,10 @@ PROGRAMS = {
     "typescript": "import * as fs from 'fs';\n" + _NODE.replace("depth(n)", "depth(n: number): number", 1),
     "go": _GO,
     "rust": _RUST,
+    "perl": _PERL,
     "bash": _BASH,
 }
-WITHOUT_THREADS = {"javascript", "typescript"}
+WITHOUT_THREADS = {"javascript", "typescript", "perl"}
 """Languages whose programs usually have none."""
 DEPTH = {"bash": 1_000, "java": 1_000_000, "javascript": 1_000_000, "typescript": 1_000_000}
 """How deep honest programs recurse, where that is not a million with a gigabyte."""
@@ -275,5 +289,6 @@ BROKEN = {
     "typescript": "let missing: = 3;",
     "go": "package main\nfunc main() { missing() }\n",
     "rust": "fn main() { missing(); }",
+    "perl": "my $x = ;",
     "bash": "if missing; then",
 }

@@ -106,7 +106,7 @@ def plainly_right(problem: Problem, source: str) -> bool:
     else:
         code = "\n".join([source, tests.setup, *(tests.asserts or [])])
     try:
-        run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=20)
+        run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=300)
     except subprocess.TimeoutExpired:
         return False
     return run.returncode == 0

@@ -15,8 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whetstone.graders import COMPARISONS
+from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.answers.text import compare
 from whetstone.problem import Compare
+
+add_comparisons(COMPARISONS)
 
 _NUMBERS = ["0", "1", "-0", "1.0", "1.00001", "1.0000001", "0.99999", "1e0", "+1", "1e400", "0x1", "0x1p0"]
 _WORDS = ["1_0", "nan", "sNaN", "inf", "Infinity", "a", "A", "Yes", "YES", "é", "١"]
@@ -142,13 +146,13 @@ def _ours(mode: Any, output: str, expected: str, **flags: Any) -> bool:
 @settings(max_examples=600, deadline=None)
 @given(_pairs())
 def test_lcb_decides_as_livecodebench_does(texts: tuple[str, str]) -> None:
-    assert _ours("lcb", *texts) is _lcb(*texts)
+    assert _ours("grader:lcb", *texts) is _lcb(*texts)
 
 
 @settings(max_examples=600, deadline=None)
 @given(_pairs())
 def test_scalebox_decides_as_scalebox_does(texts: tuple[str, str]) -> None:
-    assert _ours("scalebox", *texts) is _scalebox(*texts)
+    assert _ours("grader:scalebox", *texts) is _scalebox(*texts)
 
 
 @settings(max_examples=1000, deadline=None)
@@ -160,15 +164,15 @@ def test_kattis_decides_as_the_default_validator_does(texts: tuple[str, str], fl
 @pytest.mark.parametrize(
     ("mode", "output", "expected", "flags", "right"),
     [
-        ("lcb", "1.0 2", "1 2.00", {}, True),
-        ("lcb", "1.0000001", "1", {}, False),
-        ("lcb", "Yes", "YES", {}, False),
-        ("lcb", "1\n\n2", "1\n2", {}, False),
-        ("lcb", "1_0", "10", {}, True),
-        ("scalebox", "YES\n1.000001", "yes\n1", {}, True),
-        ("scalebox", "1", "1\n2\n3", {}, True),
-        ("scalebox", "1 2", "1 2.0", {}, False),
-        ("scalebox", "", "1", {}, False),
+        ("grader:lcb", "1.0 2", "1 2.00", {}, True),
+        ("grader:lcb", "1.0000001", "1", {}, False),
+        ("grader:lcb", "Yes", "YES", {}, False),
+        ("grader:lcb", "1\n\n2", "1\n2", {}, False),
+        ("grader:lcb", "1_0", "10", {}, True),
+        ("grader:scalebox", "YES\n1.000001", "yes\n1", {}, True),
+        ("grader:scalebox", "1", "1\n2\n3", {}, True),
+        ("grader:scalebox", "1 2", "1 2.0", {}, False),
+        ("grader:scalebox", "", "1", {}, False),
         ("kattis", "yes  1", "YES 1", {}, True),
         ("kattis", "yes", "YES", {"case_sensitive": True}, False),
         ("kattis", "1.0", "1", {}, False),
@@ -183,7 +187,7 @@ def test_rules(mode: str, output: str, expected: str, flags: dict[str, Any], rig
     assert _ours(mode, output, expected, **flags) is right
 
 
-@pytest.mark.parametrize("mode", ["lcb", "scalebox", "kattis"])
+@pytest.mark.parametrize("mode", ["grader:lcb", "grader:scalebox", "kattis"])
 @pytest.mark.parametrize(
     "hostile", [b"1" * 10**6, b"1e" + b"9" * 10**6, b"0x" + b"f" * 10**6, b"\xff\0" * 10**5]
 )

@@ -58,12 +58,13 @@ def test_a_right_program_is_accepted_in_every_case(judge: Judge) -> None:
     [
         (SEARCH.replace('"!", low', '"!", low + 1'), Verdict.WRONG_ANSWER, "refused by the interactor"),
         ("print('! 7')", Verdict.WRONG_ANSWER, "refused by the interactor"),
-        ("pass", Verdict.WRONG_ANSWER, "output ended before"),
+        ("pass", Verdict.WRONG_ANSWER, "output ended too early"),
         ("input(); print('! 50', flush=True)\n1 / 0", Verdict.RUNTIME_ERROR, "ZeroDivisionError"),
         ("input(); 1 / 0", Verdict.RUNTIME_ERROR, "ZeroDivisionError"),
-        ("import os; os._exit(0)", Verdict.WRONG_ANSWER, "output ended before"),
+        ("import os; os._exit(0)", Verdict.WRONG_ANSWER, "output ended too early"),
         ("print('! 50'); raise SystemExit(3)", Verdict.RUNTIME_ERROR, "exit code 3"),
-        ("while True: print('? 1')", Verdict.OUTPUT_LIMIT, "more than allowed"),
+        ("while True: print('? 1')", Verdict.WRONG_ANSWER, "refused by the interactor"),
+        ("while True: print(end='? 1')", Verdict.OUTPUT_LIMIT, "more than allowed"),
         ("while True: pass", Verdict.TIME_LIMIT, "CPU time"),
         ("def (", Verdict.COMPILE_ERROR, ""),
         (SEARCH + "import sys; sys.stdout.write('x' * 100000); sys.stdout.flush()", Verdict.ACCEPTED, ""),
@@ -80,7 +81,7 @@ def test_what_else_programs_do(judge: Judge, source: str, verdict: Verdict, reas
     ("interactor", "reason"),
     [
         ("def interact(input, read, write): 1 / 0", "ZeroDivisionError"),
-        ("import os\ndef interact(input, read, write): os._exit(3)", "did not decide"),
+        ("import os\ndef interact(input, read, write): os._exit(3)", "exit code 3 before it decided"),
         ("def interact(input, read, write): pass", "not a bool"),
         ("def interact(input, read, write): return 1", "not a bool"),
         ("def talk(): pass", "defines no interact"),
@@ -153,8 +154,9 @@ def test_an_interactor_may_be_a_program_with_testlibs_exit_codes(judge: Judge) -
     side = {"type": "program", "language": "cpp", "source": TESTLIB_LIKE, "protocol": "testlib"}
     problem = interactive_problem(side, "63", cpu_s=2.0)
     assert judge.judge(problem, python(SEARCH)).accepted
-    for source in ("print('! 1')", "print('what')", "pass", "1 / 0"):
+    for source in ("print('! 1')", "print('what')", "pass"):
         assert judge.judge(problem, python(source)).verdict is Verdict.WRONG_ANSWER
+    assert judge.judge(problem, python("1 / 0")).verdict is Verdict.RUNTIME_ERROR
     crash = {**side, "source": "#include <cstdlib>\nint main() { abort(); }"}
     assert judge.judge(interactive_problem(crash, "1"), python(SEARCH)).verdict is Verdict.JUDGE_ERROR
     program = Program("cpp", '#include <iostream>\nint main() { std::cout << "! 63\\n"; }')
@@ -176,7 +178,7 @@ def test_an_interactor_may_be_a_program_with_kattis_exit_codes(judge: Judge) -> 
     problem = interactive_problem(side, "sesame")
     assert judge.judge(problem, python("input(); print('sesame')")).accepted
     assert judge.judge(problem, python("input(); print('43')")).verdict is Verdict.WRONG_ANSWER
-    assert judge.judge(problem, python("import sys; sys.exit(42)")).verdict is Verdict.WRONG_ANSWER
+    assert judge.judge(problem, python("import sys; sys.exit(42)")).verdict is Verdict.RUNTIME_ERROR
     odd = {**side, "source": "import sys; sys.exit(1)"}
     assert judge.judge(interactive_problem(odd, "x"), python("print(1)")).verdict is Verdict.JUDGE_ERROR
 
@@ -192,3 +194,53 @@ def test_two_sides_that_wait_for_each_other_end_at_the_programs_limit() -> None:
         for judgement in impatient.judge_many(pairs):
             assert judgement.verdict is Verdict.TIME_LIMIT
             assert "wall clock" in judgement.reason
+
+
+# The interactor decides upon the first line alone, and refuses every one but the right.
+STRICT = {
+    "callable": "def interact(input, read, write):\n    return read() == input",
+    "testlib": "import sys\nsys.exit(input() != open(sys.argv[1]).read())",
+    "kattis": "import sys\nsys.exit(42 + (input() != open(sys.argv[1]).read()))",
+}
+SPIN, CRASH, FLOOD = "while True: pass", "1 / 0", "import os\nwhile True: os.write(1, b'x' * 65536)"
+WAIT, KILL = "import time; time.sleep(99)", "import os; os.kill(os.getpid(), 9)"
+LATE = "import os, time\nwhile time.process_time() < 0.285: pass\nos.write(1, b'wrong\\n')\nwhile True: pass"
+SHUT = (
+    "import os, time\nprint('wrong', flush=True); os.close(0); os.close(1)\ntime.sleep(0.7)\nwhile True: pass"
+)
+
+
+@pytest.mark.parametrize("protocol", STRICT)
+def test_a_refusal_stands_whatever_the_program_does_afterwards(protocol: str) -> None:
+    """What it does when it is not refused yet is its own failure, in the same words everywhere."""
+    source = STRICT[protocol]
+    side = source if protocol == "callable" else {
+        "type": "program", "language": "python", "source": source, "protocol": protocol
+    }  # fmt: skip
+    problem = interactive_problem(side, "right", cpu_s=0.3)
+    wrong, right = "print('wrong', flush=True)\n", "print('right', flush=True)\n"
+    expected = [
+        *[(wrong + then, Verdict.WRONG_ANSWER) for then in (SPIN, CRASH, FLOOD, WAIT, KILL, "input()")],
+        *[(source, Verdict.WRONG_ANSWER) for source in (LATE, SHUT, "pass", "import os; os.close(1)")],
+        (SPIN, Verdict.TIME_LIMIT),
+        (CRASH, Verdict.RUNTIME_ERROR),
+        (KILL, Verdict.RUNTIME_ERROR),
+        (FLOOD, Verdict.OUTPUT_LIMIT),
+        (right + SPIN, Verdict.TIME_LIMIT),
+        (right + CRASH, Verdict.RUNTIME_ERROR),
+        (right + FLOOD, Verdict.OUTPUT_LIMIT),
+        (right, Verdict.ACCEPTED),
+    ]
+    with Judge(workers=2, confirm_time_limit=False) as judge:
+        pairs = [(problem, python(source)) for source, _ in expected]
+        found = [
+            (source, j.verdict) for (source, _), j in zip(expected, judge.judge_many(pairs), strict=True)
+        ]
+    assert found == expected
+
+
+def test_a_program_that_is_refused_does_not_run_on(judge: Judge) -> None:
+    problem = interactive_problem(STRICT["callable"], "right", cpu_s=60.0)
+    judged = judge.judge(problem, python("print('wrong', flush=True)\nwhile True: pass"))
+    assert (judged.verdict, judged.reason) == (Verdict.WRONG_ANSWER, "refused by the interactor")
+    assert judged.cases[0].cpu_s < 30

@@ -252,7 +252,7 @@ FORGEABLE = [
     "assert {fib(3)} == {2}",
     "assert sorted([fib(3), 2]) == [2, 2]",
     "assert sum([fib(3)]) == 2",
-    "assert int(fib(3)) == 12586269025",
+    "assert int(fib(3)) == 2",
     "assert [2, 3].index(fib(3)) == 0",
     "assert [2].count(fib(3)) == 1",
     "assert max(fib(3), 2) == 2",

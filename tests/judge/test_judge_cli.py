@@ -90,6 +90,13 @@ def test_a_program_is_in_the_language_of_its_file_unless_said_otherwise(
     assert "compile_error" in capsys.readouterr().out
     assert main([*command, "cobol"]) == 2
     assert "cobol" in capsys.readouterr().err
+    (files / "sum.shh").write_text("read a b; echo $((a + b))")
+    unknown = ["judge", "one", str(files / "problem.json"), str(files / "sum.shh")]
+    assert main(unknown) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in ("sum.shh", "--language", ".cpp", ".sh", "javascript"))
+    assert main([*unknown, "--language", "bash"]) == 0
+    assert "accepted" in capsys.readouterr().out
     line = {"problem_id": "demo/add", "source": "read a b; echo $((a + b))", "language": "bash"}
     assert run(files, json.dumps(line)) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "accepted"

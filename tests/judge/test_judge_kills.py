@@ -7,12 +7,20 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
 from judge_problems import assert_problem, call_problem, python, stdin_problem
-from judge_processes import ENOUGH_S, GROW, below, fork_servers, runs_something_big, server_generations
+from judge_processes import (
+    ENOUGH_S,
+    GROW,
+    below,
+    fork_servers,
+    runs_something_big,
+    server_generations,
+)
 
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
@@ -124,12 +132,40 @@ def test_a_program_that_brings_down_every_worker_meets_a_verdict() -> None:
     assert "brought the judge's worker down 3 times" in judgement.reason
 
 
+def test_what_was_refused_outlasts_the_worker() -> None:
+    """The first case would be right if it were judged again; the worker dies in the second."""
+    problem = stdin_problem(("1\n", "1\n"), ("2\n", "2\n"))
+    for patience_s in (2.0, 8.0, 32.0, 90.0):
+        with Judge(workers=1) as judge:
+            [worker] = judge.worker_pids()
+            late = time.time() + patience_s
+            source = (
+                f"import time\nn = int(input())\nif n == 1: print(1 if time.time() > {late} else 0)\nelse:\n"
+                f"    {GROW}    while time.time() < {late + 1}: time.sleep(0.01)\n    print(2)"
+            )
+            future = judge.submit(problem, python(source))
+            second = False
+            while time.time() < late and not second:
+                time.sleep(0.01)
+                second = runs_something_big(worker)
+            if not second:
+                continue  # the machine is slow: the first case may have been late as well
+            time.sleep(max(late - time.time(), 0.0))
+            os.kill(worker, signal.SIGKILL)
+            judged = future.result(ENOUGH_S)
+            assert [case.verdict for case in judged.cases] == [Verdict.WRONG_ANSWER, Verdict.ACCEPTED]
+            return
+    raise AssertionError("nothing was judged in time")
+
+
 def test_fork_servers_that_die_of_everything_give_no_verdict() -> None:
     """The harmless program dies as well, so there is no evidence against the other."""
     with Judge(workers=1) as judge:
         stop = threading.Event()
 
         def kill() -> None:
+            with contextlib.suppress(PermissionError):  # not to be kept waiting for a core
+                os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
             while not stop.wait(0.005):
                 for server in (server for pid in judge.worker_pids() for server in fork_servers(pid)):
                     with contextlib.suppress(ProcessLookupError):
@@ -137,7 +173,7 @@ def test_fork_servers_that_die_of_everything_give_no_verdict() -> None:
 
         thread = threading.Thread(target=kill)
         thread.start()
-        judgement = judge.judge(ECHO, python("import time\ntime.sleep(1)\nprint(input())"))
+        judgement = judge.judge(ECHO, python("import time\ntime.sleep(9)\nprint(input())"))
         stop.set()
         thread.join()
         assert judgement.verdict is Verdict.JUDGE_ERROR

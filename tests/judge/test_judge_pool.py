@@ -217,3 +217,50 @@ def test_the_judge_imports_neither_torch_nor_numpy() -> None:
     code = f"import {modules}\nprint({{'torch', 'numpy'}} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "set()\n"
+
+
+MODULE = """
+import multiprocessing
+from whetstone.judge import Judge, Problem, Program
+from whetstone.problem import StdinCase, StdinTests
+
+judge = Judge(workers=1)
+problem = Problem("echo", "", StdinTests([StdinCase("1", "1")]))
+
+def reward(source):
+    found = [j.accepted for j in judge.judge_many([(problem, Program("python", source))] * 2)]
+    return found, judge.worker_pids()
+
+if __name__ == "__main__":
+    own = reward("print(1)")
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        others = pool.map(reward, ["print(input())", "print(2)"])
+    again = reward("print(2)")
+    assert [found for found, _ in (own, *others, again)] == [[True] * 2, [True] * 2, [False] * 2, [False] * 2]
+    assert own[1] == again[1], "the first process has lost its worker"
+    assert not {pid for _, pids in others for pid in pids} & set(own[1]), "a worker is shared"
+    print("well", *{pid for _, pids in (own, *others) for pid in pids})
+"""
+
+
+def test_a_judge_made_before_a_fork_judges_after_it(tmp_path: Path) -> None:
+    """As a reward function's module does that a pool of processes is forked from."""
+    file = tmp_path / "rewards.py"
+    file.write_text(MODULE)
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=5 * _ENOUGH_S)
+    said = done.stdout.split()
+    assert said[:1] == ["well"], done.stderr
+    assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in said[1:])), "workers are left"
+
+
+def test_a_forked_process_that_closes_an_inherited_judge_harms_nobody() -> None:
+    with Judge(workers=1) as judge:
+        assert judge.judge(ECHO, python("print(1)")).accepted
+        before = judge.worker_pids()
+        child = os.fork()
+        if child == 0:
+            judge.close()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert judge.judge(ECHO, python("print(1)")).accepted
+        assert judge.worker_pids() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -116,16 +117,64 @@ def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
     blocker = one.submit(ENDLESS, SLEEPER, priority=1)
     for _ in range(1000):
         one.submit(ECHO, ONE, deadline_s=5000).cancel()
-    pool = one._submitter._pool
+    pool = one._pool
     assert len(pool._pending) == 1
     assert all(len(heap._entries) < 200 for heap in (pool.admission._waiting, pool.admission._deadlines))
     blocker.cancel()
 
 
-def test_wishes_that_are_none_are_refused(one: Judge) -> None:
-    for wishes in ({"deadline_s": 0.0}, {"deadline_s": float("nan")}, {"max_cases": 0}):
-        with pytest.raises(UserError, match=next(iter(wishes))):
-            one.submit(ECHO, ONE, **wishes)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"deadline_s": 0.0}, "deadline_s is 0.0: expected `float` > 0"),
+        ({"deadline_s": float("nan")}, "deadline_s is nan"),
+        ({"max_cases": 0}, "max_cases is 0: expected `int` >= 1"),
+        ({"max_cases": "3"}, "max_cases is '3': expected `int | null`, got `str`"),
+        ({"hash_seed": 1 << 32}, "hash_seed is 4294967296"),
+        ({"fork_per_case": 1}, "fork_per_case is 1: expected `bool`"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_what_is_expected(
+    one: Judge, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        one.submit(ECHO, ONE, **options)
+    assert said in str(refused.value)
+    with pytest.raises(UserError):
+        Judge(workers=1, **options)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("prio", "priority"), ("deadline", "deadline_s")])
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(one: Judge, name: str, meant: str) -> None:
+    refusals = [
+        lambda: one.submit(ECHO, ONE, **{name: 3}),
+        lambda: next(one.judge_many([(ECHO, ONE)], **{name: 3})),
+        lambda: Judge(workers=1, **{name: 3}),
+        lambda: AsyncJudge(1, **{name: 3}),
+    ]
+    for refused in refusals:
+        with pytest.raises(TypeError, match=f"unknown option `{name}`; did you mean `{meant}`"):
+            refused()
+
+
+def test_what_is_no_problem_or_program_is_refused_by_its_type(one: Judge) -> None:
+    with pytest.raises(TypeError, match="the program is a str; give a Program"):
+        one.submit(ECHO, "print(1)")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the problem is a list; give a Problem"):
+        one.submit([ECHO], ONE)  # type: ignore[arg-type]
+    for machine in ({"workers": "2"}, {"workers": -1}, {"minimum_tier": 3}, {"tier": "rot"}):
+        with pytest.raises(UserError, match=str(next(iter(machine.values())))):
+            Judge(**machine)
+
+
+def test_every_option_can_be_set_for_all_programs_and_for_one() -> None:
+    many = stdin_problem(*[(str(i), str(i)) for i in range(4)])
+    echo = python("print(input())")
+    with Judge(workers=1, max_cases=2, subset_seed=1, deadline_s=ENOUGH_S) as judge:
+        assert len(judge.judge(many, echo).cases) == 2
+        assert len(judge.judge(many, echo, max_cases=None).cases) == 4
+        assert judge.judge(many, echo, max_cases=None, fork_per_case=False).shared_process
+        assert not judge.judge(many, echo).shared_process
 
 
 @given(st.text(max_size=8), st.integers(1, 60), st.integers(1, 60), st.integers())

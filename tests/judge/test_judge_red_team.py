@@ -150,7 +150,7 @@ def test_keys_of_one_hash_do_not_stall_the_judge(judge: Judge) -> None:
     )
     problem = {**call_problem("f", ([1], [1, 2])), "limits": {"cpu_s": 5.0, "output_mb": 16.0}}
     judgement = judge.judge(problem, python(source))
-    assert judgement.verdict is Verdict.RUNTIME_ERROR, judgement
+    assert judgement.verdict is Verdict.WRONG_ANSWER, judgement
 
 
 def test_honest_values_of_few_hashes_are_read(judge: Judge) -> None:
@@ -238,7 +238,7 @@ def test_empty_containers_cannot_fill_the_memory_of_who_reads_them(tag: bytes) -
     """Nine bytes on the wire, many hundreds in memory."""
     empty = tag + bytes(8)
     assert len(decode(b"l" + (100).to_bytes(8, "little") + empty * 100)) == 100
-    with pytest.raises(WireError, match="too many"):
+    with pytest.raises(WireError, match="more than"):
         decode(b"l" + (700_000).to_bytes(8, "little") + empty * 700_000)
 
 

@@ -13,7 +13,8 @@ from language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
 import whetstone.judge.languages.toolchains as toolchains
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
-from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
+from whetstone.judge.languages.java import java_names
+from whetstone.judge.languages.table import LANGUAGES, language_named
 from whetstone.judge.languages.toolchains import check_tier, runs_here
 from whetstone.problem import Limits, StdinCase, StdinTests
 

@@ -9,7 +9,7 @@ import pytest
 from judge_problems import python, stdin_problem
 
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.answers.checkers import CRASHED_ON_OUTPUT
+from whetstone.judge.answers.responsibility import failed_over_program
 
 TESTLIB_LIKE = """
 import sys
@@ -95,15 +95,15 @@ def test_a_checker_that_crashes_is_no_verdict(judge: Judge, protocol: str, crash
         "check(input, output, expected)",
     ],
 )
-def test_a_checker_that_crashes_on_one_output_only_is_no_verdict_but_marked(judge: Judge, crash: str) -> None:
+def test_a_checker_that_crashes_on_one_output_only_refuses_it_and_says_so(judge: Judge, crash: str) -> None:
     body = "\n".join(f"        {line}" for line in crash.splitlines())
     source = (
         f"def check(input, output, expected):\n    if 'x' in output:\n{body}\n    return output == expected\n"
     )
     problem = stdin_problem(CASE, checker={"type": "python", "source": source})
     judgement = judge.judge(problem, python("print('x')"))
-    assert judgement.verdict is Verdict.JUDGE_ERROR
-    assert judgement.reason.startswith(CRASHED_ON_OUTPUT)
+    assert judgement.verdict is Verdict.WRONG_ANSWER
+    assert judgement.reason.startswith(failed_over_program("checker"))
     assert judge.judge(problem, python("print('y')")).verdict is Verdict.WRONG_ANSWER
 
 
@@ -116,7 +116,7 @@ def test_an_exception_while_reading_the_output_refuses_it(judge: Judge) -> None:
     parsing += "sys.exit(sum(numbers) != 4)"
     assert checked(judge, "testlib", parsing, "1 3").accepted
     refused = checked(judge, "testlib", parsing, "x")
-    assert (refused.verdict, "cannot read" in refused.reason) == (Verdict.WRONG_ANSWER, True)
+    assert (refused.verdict, "raised ValueError" in refused.reason) == (Verdict.WRONG_ANSWER, True)
     always = parsing.replace("sys.argv[2]", "'nowhere'")
     assert checked(judge, "testlib", always, "x").verdict is Verdict.JUDGE_ERROR
 

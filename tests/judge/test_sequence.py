@@ -95,10 +95,11 @@ def test_calls_share_a_process_too(sequential: Judge) -> None:
     assert judged.shared_process
     wrong = sequential.judge(ADD, python("def add(a, b): return 1"))
     assert [case.verdict for case in wrong.cases] == [Verdict.ACCEPTED] + [Verdict.WRONG_ANSWER] * 3
-    counting = "import math\nmath.n = getattr(math, 'n', -1) + 1\nn = math.n\ndef add(a, b): return a + b + n"
     once = "calls = []\ndef add(a, b):\n    calls.append(a)\n    return a + b + len(calls) - 1"
-    for leaking in (counting, once):
-        assert sequential.judge(ADD, python(leaking)).accepted
+    assert sequential.judge(ADD, python(once)).accepted
+    # What a program keeps in a module of Python's own it finds again, and its answer is its answer.
+    counting = "import math\nmath.n = getattr(math, 'n', -1) + 1\nn = math.n\ndef add(a, b): return a + b + n"
+    assert sequential.judge(ADD, python(counting)).score == 0.25
 
 
 def test_operations_on_an_object_begin_anew_for_each_case(sequential: Judge) -> None:
@@ -150,15 +151,15 @@ def test_a_crash_after_the_right_answer_is_a_crash(sequential: Judge) -> None:
 
 
 def test_a_program_that_guesses_has_no_second_guess_for_a_case(sequential: Judge) -> None:
-    """Where a case is wrong in the shared process and right alone, all that counts is what runs alone say."""
+    """A case that was wrong in the shared process is wrong, whatever the program would say alone."""
     source = (
         "import os\na, b = map(int, input().split())\n"
         "try:\n    shared = bool(os.fstat(200))\nexcept OSError:\n    shared = False\n"
         "print(a + b if shared == (a != 0) else -1)"
     )
     judged = sequential.judge(SUM, python(source))
-    assert [case.verdict for case in judged.cases] == [Verdict.ACCEPTED] + [Verdict.WRONG_ANSWER] * 3
-    assert not judged.shared_process
+    assert [case.verdict for case in judged.cases] == [Verdict.WRONG_ANSWER] + [Verdict.ACCEPTED] * 3
+    assert judged.shared_process
 
 
 def test_a_checker_decides_in_sequence_too(sequential: Judge) -> None:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.judge.answers.equality import equal, show
+from whetstone.judge.answers.equality import equal
+from whetstone.judge.answers.showing import show
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
 
 scalars = (

@@ -21,7 +21,7 @@ from whetstone.sandbox import Tier
 from whetstone.verdict import Verdict
 
 PROBLEMS_FILE = "problems.toml"
-SHARED_INTERPRETER, SHARED_PROCESS = "shared_interpreter", "shared_process"
+SHARED_PROCESS = "shared_process"
 _TEXT = "TEXT"
 _TIERS = frozenset(tier.label for tier in Tier)
 
@@ -33,12 +33,11 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
     must be accepted, on ``twin_problem`` or else the same problem. ``earlier`` programs are judged just
     before either, on the same worker and problem: what they leave behind, the attack would find.
     ``verdicts``, when given, are the only ones it may get; otherwise any but accepted and judge_error.
+    ``unreferenced`` attacks are judged on their problem as it is without references.
     With ``texts``, ``program`` is judged once for each, which stands as a Python literal where it says
     TEXT; ``twin_texts`` are those of the twin.
-    ``not_stopped`` names what does not stop it, with the reason: an isolation tier;
-    ``shared_interpreter`` or ``shared_process`` for a judgement that carries this mark; or ``judge_error``
-    where the problem's own checker or interactor can be made to fail, which costs the program its reward but
-    gives no verdict.
+    ``not_stopped`` names what does not stop it, with the reason: an isolation tier, or ``shared_process``
+    for a judgement that carries this mark.
     """
 
     name: NonEmpty
@@ -50,6 +49,7 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
     twin_problem: str | None = None
     earlier: list[str] = []
     verdicts: list[Verdict] = []
+    unreferenced: bool = False
     texts: list[str] = []
     twin_texts: list[str] = []
     not_stopped: dict[str, NonEmpty] = {}
@@ -58,8 +58,7 @@ class Attack(Struct, frozen=True, forbid_unknown_fields=True):
         for refused in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
             if refused in self.verdicts:
                 raise ValueError(f"`{self.name}`: {refused} is no verdict on an attack; say `not_stopped`")
-        marks = {SHARED_INTERPRETER, SHARED_PROCESS, Verdict.JUDGE_ERROR}
-        for where in self.not_stopped.keys() - _TIERS - marks:
+        for where in self.not_stopped.keys() - _TIERS - {SHARED_PROCESS}:
             raise ValueError(f"`{self.name}`: `{where}` is no tier")
         if self.twin_problem is not None and self.twin is None:
             raise ValueError(f"`{self.name}`: a twin_problem needs a twin")

@@ -1,20 +1,22 @@
-"""Who is to blame when a sandbox dies: nobody at first, and in the end a program that does it every time.
+"""Who is to blame when what judges dies: nobody at first, and in the end a program that does it every time.
 
-A dead fork-server is a failure of ours, and its program is judged again by a fresh one. But if a program
-could bring every fork-server down, it would never meet its verdict. So after each death a harmless program
-is judged on the same case and on a fresh fork-server, for about as long as the other one lived. ``DEATHS``
-deaths with a harmless program unhurt after each are evidence against the program: it is RUNTIME_ERROR.
-When the harmless program dies as well, the machine, the problem or somebody else is at fault: no evidence.
-Somebody who kills at random hits all three runs and none of the other three in at most one of 64 cases.
-A tool that cannot be executed (NotExecuted) is no death at all: no other attempt would find it.
+A dead fork-server or worker is a failure of ours, and its program is judged again by a fresh one. But if a
+program could bring every one down, it would never meet its verdict. So after each death a harmless program
+is judged in the same place by a fresh one, for about as long as the other one lived. ``DEATHS`` deaths with a
+harmless program unhurt after each are evidence against the program: it is RUNTIME_ERROR. When the harmless
+program dies as well, the machine, the problem or somebody else is at fault: no evidence. Somebody who kills
+at random hits all three runs and none of the other three in at most one of 64 cases.
+
+A death is no second guess: whatever was refused before it stands, and is not judged again.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from whetstone.judge.outcome import judge_failure
+from whetstone.judge.outcome import judge_failure, storable
 from whetstone.problem import Program
 from whetstone.sandbox import SandboxFault
 from whetstone.sandbox.execute import NotExecuted
@@ -25,6 +27,17 @@ DEATHS = 3
 FAULTS = 5
 """How many deaths of any kind are enough to give up."""
 _LONGEST_PROBE_S = 2.0
+_MAX_REASON = 500
+_T = TypeVar("_T")
+
+
+class NotJudged(Exception):
+    """Attempt after attempt failed; the message says how. ``verdict`` is who is to blame: RUNTIME_ERROR for
+    the program, JUDGE_ERROR for nobody that is known."""
+
+    def __init__(self, reason: str, verdict: Verdict) -> None:
+        super().__init__(reason[:_MAX_REASON])
+        self.verdict = verdict
 
 
 def harmless_program(lived_s: float) -> Program:
@@ -32,26 +45,48 @@ def harmless_program(lived_s: float) -> Program:
     return Program("python", f"import time\ntime.sleep({min(lived_s, _LONGEST_PROBE_S):.3f})\n")
 
 
-def judged_despite_faults(attempt: Callable[[Program], CaseJudgement], program: Program) -> CaseJudgement:
-    """``attempt(program)``, tried again when a fork-server dies (SandboxFault) of it.
+def despite_faults(
+    what: str,
+    attempt: Callable[[], _T],
+    harmless: Callable[[float], bool],
+    faults: type[Exception] | tuple[type[Exception], ...] = SandboxFault,
+) -> _T:
+    """What ``attempt`` returns, which is tried again when ``what`` dies of it (``faults``).
 
-    A program that brings down every fork-server gets RUNTIME_ERROR; what is not its doing is JUDGE_ERROR.
+    ``harmless`` does the same with something harmless for so many seconds, and says whether this says
+    anything: not where nothing was run. Raises NotJudged.
     """
     reason, deaths = "", 0
     for _ in range(FAULTS):
         began = time.monotonic()
         try:
+            return attempt()
+        except faults as fault:
+            reason = str(fault)
+        try:
+            deaths += harmless(time.monotonic() - began)
+        except faults as fault:
+            reason = str(fault)
+        if deaths == DEATHS:
+            raise NotJudged(f"brought {what} down {DEATHS} times: {reason}", Verdict.RUNTIME_ERROR)
+    raise NotJudged(f"{what} failed: {reason}", Verdict.JUDGE_ERROR)
+
+
+def judged_despite_faults(attempt: Callable[[Program], CaseJudgement], program: Program) -> CaseJudgement:
+    """``attempt(program)``, tried again when a fork-server dies of it; a tool that cannot be executed is no
+    death at all: no other attempt would find it."""
+
+    def harmless(lived_s: float) -> bool:
+        attempt(harmless_program(lived_s))
+        return True
+
+    def once() -> CaseJudgement:
+        try:
             return attempt(program)
         except NotExecuted as fault:
             return judge_failure(str(fault))
-        except SandboxFault as fault:
-            reason = str(fault)
-        try:
-            attempt(harmless_program(time.monotonic() - began))
-            deaths += 1
-        except SandboxFault as fault:
-            reason = str(fault)
-        if deaths == DEATHS:
-            reason = f"brought the sandbox down {DEATHS} times: {reason}"
-            return CaseJudgement(Verdict.RUNTIME_ERROR, reason=reason[:500])
-    return judge_failure(f"the sandbox failed: {reason}")
+
+    try:
+        return despite_faults("the sandbox", once, harmless)
+    except NotJudged as failure:
+        return CaseJudgement(failure.verdict, reason=storable(str(failure)))

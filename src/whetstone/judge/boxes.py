@@ -1,33 +1,41 @@
 """The sandboxes of one judge worker, each started when it is first needed.
 
 Programs and test code never share a fork-server, so that no memory is shared. On either side Python
-programs, Python programs that need the scientific packages, and executed programs have one each; compilers
-have one where no program ever runs. Where program and test code must share an interpreter, they have a
-fork-server apart from both.
+programs, Python programs that import certain packages of their environment, and executed programs have one
+each; compilers have one where no program ever runs. Where program and test code must share an interpreter,
+they have a fork-server apart from both.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
 from whetstone.errors import SandboxUnavailable
+from whetstone.judge.environments.environment import Environment, default_environment
+from whetstone.judge.environments.preload import loaded_ahead, python_profile
 from whetstone.judge.languages.artifacts import ArtifactStore
-from whetstone.judge.languages.scientific import needs_scientific, scientific_profile
 from whetstone.judge.languages.toolchains import toolchain_paths
+from whetstone.judge.options import HASH_SEED
 from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, SandboxFault, Tier
 
 _ENTRY = Path(__file__).parent / "harness" / "entry.py"
 _COMPILER_BYTES = 256 << 20
 _KIT_BYTES = 1 << 30
+_TRIES = 2
+"""Of loading a package ahead. One that ends the fork-server is left for its programs to import themselves."""
 
 
 class Side(StrEnum):
     """Whose code a sandbox runs."""
 
     PROGRAM = "program"
-    """The program to be judged."""
+    """The program to be judged, as it runs by itself or is given its arguments."""
+    CALLED = "called"
+    """The program to be judged, called by test code."""
     TESTS = "tests"
     """What judges it: test code, checkers, interactors."""
     SHARED = "shared"
@@ -37,7 +45,7 @@ class Side(StrEnum):
 # The entry loads what it is called by: see there.
 _SIDES = {
     "call": Side.PROGRAM,
-    "program": Side.PROGRAM,
+    "program": Side.CALLED,
     "checker": Side.TESTS,
     "interactor": Side.TESTS,
     "tests": Side.TESTS,
@@ -70,24 +78,50 @@ class LastCode:
         """Remember this one alone."""
         self._sandbox, self._source, self._code = sandbox, source, code
 
+    def state(self) -> tuple[Sandbox | None, bytes, bytes]:
+        """What is known now, for ``restore``."""
+        return self._sandbox, self._source, self._code
+
+    def restore(self, state: tuple[Sandbox | None, bytes, bytes]) -> None:
+        """Know what was known then: a run that is made again must not look like a later one."""
+        self._sandbox, self._source, self._code = state
+
 
 class Boxes:
     """Owns the sandboxes, and what compilers made for them."""
 
-    def __init__(self, minimum_tier: Tier, tier: Tier | None = None, *, stop_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        minimum_tier: Tier,
+        tier: Tier | None = None,
+        *,
+        environment: Environment | None = None,
+        stop_fd: int | None = None,
+    ) -> None:
         """Start the sandbox for Python programs. Raises SandboxUnavailable.
 
-        When ``stop_fd`` becomes readable, whatever runs is ended and Stopped raised.
+        ``environment`` has the packages that all Python code may import (None: the default one). When
+        ``stop_fd`` becomes readable, whatever runs is ended and Stopped raised.
         """
         self._stop_fd = stop_fd
+        self.hash_seed = HASH_SEED
+        """Of the Python programs that run from now on; who judges them has hashes that nobody knows."""
+        self.environment = environment or default_environment()
+        self._python = python_profile(self.environment)
         self.programs = Sandbox(
-            {Side.PROGRAM.value: _ENTRY}, tier=tier, minimum_tier=minimum_tier, stop_fd=stop_fd
+            {Side.PROGRAM.value: _ENTRY},
+            profile=replace(self._python, hash_seed=HASH_SEED),
+            tier=tier,
+            minimum_tier=minimum_tier,
+            stop_fd=stop_fd,
         )
         self.artifacts = ArtifactStore.of_user()
         self.proved: set[str] = set()
         """Languages in which a program was seen to compile and run here."""
         self.last_code = LastCode()
-        self._others: dict[tuple[Side, str], Sandbox] = {}
+        self._others: dict[tuple[Side, str, int | None], Sandbox] = {}
+        self._failed_to_load: Counter[str] = Counter()
+        self._preload = tuple(self.environment.preload)
 
     @property
     def tier(self) -> Tier:
@@ -95,10 +129,16 @@ class Boxes:
         return self.programs.tier
 
     def python(self, side: Side, *sources: str) -> Sandbox:
-        """The sandbox for Python code: with the scientific packages loaded if a source imports one."""
-        if needs_scientific(sources):
-            return self._other(side, scientific_profile())
-        return self.programs if side is Side.PROGRAM else self._other(side, Profile())
+        """The sandbox for Python code, with the packages loaded that a source seems to import."""
+        loaded = loaded_ahead(self._preload, sources)
+        if loaded and self._failed_to_load[loaded] < _TRIES:
+            try:
+                return self._other(side, python_profile(self.environment, loaded))
+            except SandboxFault:
+                self._failed_to_load[loaded] += 1
+                raise
+        usual = side is Side.PROGRAM and self.hash_seed == HASH_SEED
+        return self.programs if usual else self._other(side, self._python)
 
     def native(self, side: Side, *, processes: bool) -> Sandbox:
         """The sandbox in which executed programs run, with threads alone or with ``processes``."""
@@ -127,14 +167,16 @@ class Boxes:
         )
 
     def _other(self, side: Side, profile: Profile) -> Sandbox:
-        found = self._others.get((side, profile.name))
+        if side is not Side.TESTS and not profile.execute:
+            profile = replace(profile, hash_seed=self.hash_seed)
+        found = self._others.get((side, profile.name, profile.hash_seed))
         if found is None:
             harnesses = {} if profile.execute else {side.value: _ENTRY}
             try:
                 found = Sandbox(harnesses, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
             except SandboxUnavailable as error:  # the tier did start: this machine is in trouble
                 raise SandboxFault(f"no fork-server for {profile.name}: {error}") from None
-            self._others[side, profile.name] = found
+            self._others[side, profile.name, profile.hash_seed] = found
         return found
 
     def close(self) -> None:

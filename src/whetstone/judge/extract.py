@@ -1,52 +1,70 @@
 """The program inside a model's reply.
 
-A fence is a line of three or more backticks or tildes, however far indented; it is closed by a
-line of the same character, at least as many of them and nothing else. So a fence of four can hold one
-of three. Where a reply was started for the model (with an opening fence), pass start and reply together.
+By default it is chosen by evidence. A block of the asked language, or one that names no language, is the
+better candidate the more it has of what the tests need: the names that they call, or a program that reads its
+input. What a program cannot be comes last: output, a usage of it, its tests. Among equals a complete block
+wins over one that was cut, a tagged one over an untagged one, and the last over those before. Names that the
+chosen block uses and another one defines bring that one along: programs come in pieces.
+
+Where a reply was started for the model (with an opening fence), pass start and reply together.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC, language_named
-from whetstone.syntax import parsed
+from whetstone.judge.fences import Block, blocks, clean
+from whetstone.judge.kinds.names import test_names
+from whetstone.judge.languages.language import Language
+from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, language_named
+from whetstone.judge.program_evidence import PythonEvidence, dedented, does_something, regions
+from whetstone.problem import AssertTests, CallTests, Problem
+from whetstone.syntax import parsed, parsing
 
-ExtractionRule = Literal["last_fence", "first_fence", "all_fences", "whole"]
+ExtractionRule = Literal["program", "last_fence", "first_fence", "all_fences", "whole"]
 
-_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*$")
-_PYTHON_TAGS = frozenset({"", "py", "py3", "python", "python2", "python3"})
-# By the file that a language's compiler reads: what models write besides the language's own names.
-_FENCE_NAMES = {"main.cpp": ("cpp", "c++", "cc", "cxx"), "main.c": ("c",)}
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_THINK = re.compile(r"</?think>")
+_MOST_BLOCKS = 50
+"""So many blocks are looked at from the beginning of a reply, and as many from its end."""
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1.*?$|\Z)", re.DOTALL | re.MULTILINE)
+_INDENT_OF_OTHERS = re.compile(r"^[ \t\xa0\u3000]+", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class _Block:
-    tag: str
-    code: str
-    complete: bool
+def _tags(language: Language) -> frozenset[str]:
+    """What the fence of a block of the language says: one of its names, or nothing."""
+    return frozenset({"", language.name, *language.aliases, *language.fences})
 
 
-def extract_program(text: str, rule: ExtractionRule = "last_fence", language: str = PYTHON) -> str | None:
+_PYTHON_TAGS = _tags(LANGUAGES[PYTHON])
+
+
+def extract_program(
+    text: str, rule: ExtractionRule = "program", language: str = PYTHON, names: Iterable[str] = ()
+) -> str | None:
     """Return the program in ``text``, or None when there is none.
 
-    ``last_fence`` and ``first_fence`` take the last or first complete block tagged with ``language`` (python,
-    py, or one of its aliases) or nothing; if no such block is complete, the unterminated one at the end.
-    ``all_fences`` joins the complete ones (and none: the unterminated one). Without any fence, the three take
-    the whole text if it parses as Python that does something, and is asked for in Python. ``whole`` takes the
-    text as it is. Blank code is none.
+    ``program`` chooses by evidence (see the module's text); ``names`` are those that the tests call, see
+    ``names_called``. Without any fence, and where no fenced block is in the language, it is the part of the
+    text that is a program. ``last_fence`` and ``first_fence`` take the last or first complete block tagged
+    with ``language`` (python, py, or one of its aliases) or nothing; if no such block is complete, the
+    unterminated one at the end. ``all_fences`` joins the complete ones (and none: the unterminated one).
+    Without any fence, these take the whole text if it parses as Python that does something, and is asked for
+    in Python. ``whole`` takes the text as it is. Blank code is none.
     """
     if rule == "whole":
         return text if text.strip() else None
-    tags = _tags(language)
-    blocks = _blocks(text, tags)
-    if not blocks:
-        return text if tags is _PYTHON_TAGS and _is_program(text) else None
-    ours = [b for b in blocks if b.tag in tags and b.code.strip()]
+    known = None if language in (PYTHON, PYTHON_SCIENTIFIC) else language_named(language, "the program")
+    tags = _PYTHON_TAGS if known is None else _tags(known)
+    text = clean(text)
+    if rule == "program":
+        return _python_program(text, frozenset(names)) if known is None else _other_program(text, tags, known)
+    found = blocks(text, tags, python=known is None)
+    if not found:
+        return text if known is None and _is_program(text) else None
+    ours = [b for b in found if b.tag in tags and b.code.strip()]
     chosen = [b for b in ours if b.complete] or ours
     if not chosen:
         return None
@@ -55,12 +73,46 @@ def extract_program(text: str, rule: ExtractionRule = "last_fence", language: st
     return chosen[0 if rule == "first_fence" else -1].code
 
 
+def names_called(problem: Problem) -> frozenset[str]:
+    """The names that a problem's tests ask of a Python program; none where they give it text to read."""
+    tests = problem.tests
+    if isinstance(tests, CallTests):
+        return frozenset({tests.class_ or tests.function or ""} - {""})
+    if not isinstance(tests, AssertTests):
+        return frozenset()
+    if tests.entry_point:
+        return frozenset({tests.entry_point})
+    code = "\n".join((tests.setup, tests.unittest or "", *(tests.asserts or ())))
+    references = tuple(r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC))
+    shown = (problem.statement, problem.starter or "")
+    try:
+        with parsing():
+            return frozenset(test_names(code, None, references, shown, frozenset()).program)
+    except (SyntaxError, ValueError):
+        return frozenset()
+
+
 def strip_thinking(text: str) -> str | None:
-    """The text after the last ``</think>``; None when the thinking never ends. Without any, the text."""
-    before, end, after = text.rpartition("</think>")
-    if end:
-        return None if "<think>" in after else after
-    return None if "<think>" in before + after else text
+    """The text after the last ``</think>``; None when the thinking never ends. Without any, the text.
+
+    What stands inside a line of a closed block is the program's text, and ends or begins no thinking.
+    """
+    last: re.Match[str] | None = None
+    for tag in _THINK.finditer(text):
+        if not _in_code(text, last.end() if last else 0, tag):
+            last = tag
+    if last is None:
+        return text
+    return text[last.end() :] if last[0] == "</think>" else None
+
+
+def _in_code(text: str, begin: int, tag: re.Match[str]) -> bool:
+    """Whether a tag after ``begin`` stands within a line of a fenced block that is closed behind it."""
+    line = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
+    if not line.strip():
+        return False
+    fences = text.count("\n```", begin, tag.start()) + text.startswith("```", begin)
+    return fences % 2 == 1 and text.find("\n```", tag.end()) >= 0
 
 
 def answer_part(text: str) -> str | None:
@@ -72,71 +124,100 @@ def answer_part(text: str) -> str | None:
     return answers[-1] if answers else None
 
 
-def _tags(language: str) -> frozenset[str]:
-    """What a fence may say of a block in the language."""
-    if language in (PYTHON, PYTHON_SCIENTIFIC):
-        return _PYTHON_TAGS
-    found = language_named(language, "the program")
-    return frozenset({"", found.name, *found.aliases, *_FENCE_NAMES.get(found.source, ())})
+def _python_program(text: str, names: frozenset[str]) -> str | None:
+    if _is_program(text):
+        return text  # whatever fences it holds in its strings
+    found = blocks(text, _PYTHON_TAGS, python=True)
+    candidates = [
+        (b, _best_reading(b.code, names)) for b in found if b.tag in _PYTHON_TAGS and b.code.strip()
+    ]
+    if not any(evidence.serves for _, evidence in candidates):
+        # Perhaps the program stands beside the blocks, which hold its output or how to start it.
+        around = [Block("", code, True) for code in regions(_FENCED.sub("\n", text))]
+        candidates += [(block, PythonEvidence(block.code, names)) for block in around]
+    if not candidates:
+        return None
+    numbered = list(enumerate(candidates))
+    best = max(numbered, key=lambda entry: _rank(entry[0], *entry[1]))[0]
+    return _with_pieces(best, [evidence for _, evidence in candidates], names)
 
 
-def _blocks(text: str, tags: frozenset[str]) -> list[_Block]:
-    """The fenced blocks of a text, in order."""
-    blocks: list[_Block] = []
-    opening: re.Match[str] | None = None
-    lines: list[str] = []
-    for line in text.replace("\r\n", "\n").split("\n"):
-        fence = _FENCE.match(line)
-        if opening is None:
-            if fence is not None:
-                opening, lines = fence, []
-        elif fence is not None and _closes(fence, opening):
-            blocks.extend(_inner(_block(opening, lines, complete=True), tags))
-            opening = None
-        elif fence is not None and _reopens(fence, opening, tags):
-            # A program has no such line: the model forgot to close, or repeated the fence it was given.
-            blocks.append(_block(opening, lines, complete=False))
-            opening, lines = fence, []
-        else:
-            lines.append(line)
-    if opening is not None:
-        blocks.append(_block(opening, lines, complete=False))
-    return blocks
+def _rank(number: int, block: Block, evidence: PythonEvidence) -> tuple[int, ...]:
+    return evidence.serves, not evidence.is_test, block.complete, block.tag != "", number
 
 
-def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    return not fence[3] and fence[2][0] == opening[2][0] and len(fence[2]) >= len(opening[2])
+def _best_reading(code: str, names: frozenset[str]) -> PythonEvidence:
+    """The text as it is, or with its indentation mended where only that makes it what was asked for."""
+    plain = PythonEvidence(code, names)
+    if plain.tree is not None:
+        return plain
+    spaces = _INDENT_OF_OTHERS.sub(lambda m: m[0].replace("\xa0", " ").replace("\u3000", "    "), code)
+    for other in (spaces, dedented(spaces)):
+        if other != code:
+            evidence = PythonEvidence(other, names)
+            if evidence.tree is not None and evidence.serves > plain.serves:
+                return evidence
+    return plain
 
 
-def _reopens(fence: re.Match[str], opening: re.Match[str], tags: frozenset[str]) -> bool:
-    same = fence[2][0] == opening[2][0] and len(fence[2]) >= len(opening[2])
-    return same and fence[3].lower() in tags
+def _with_pieces(best: int, candidates: Sequence[PythonEvidence], names: frozenset[str]) -> str:
+    """The best candidate, joined with those that define what it lacks."""
+    chosen = {best}
+    wanted = candidates[best].missing | (names - candidates[best].defined)
+    if candidates[best].tree is None:
+        return candidates[best].code
+    if not names and candidates[best].serves and not candidates[best].writes:
+        # It only reads: what prints goes on with its names.
+        rest = candidates[best + 1 :]
+        chosen |= {
+            n for n, c in enumerate(rest, best + 1) if c.writes and c.missing & candidates[best].defined
+        }
+    while True:
+        lacking = wanted - frozenset[str]().union(*(candidates[number].defined for number in chosen))
+        # The nearest one before it, else the next one after it.
+        order = [*range(best - 1, -1, -1), *range(best + 1, len(candidates))]
+        more = next((n for n in order if n not in chosen and _gives(candidates[n], lacking)), None)
+        if more is None:
+            break
+        chosen.add(more)
+        wanted |= candidates[more].missing
+    return "\n".join(candidates[number].code for number in sorted(chosen))
 
 
-def _inner(block: _Block, tags: frozenset[str]) -> list[_Block]:
-    """The blocks inside a block of Markdown; otherwise the block itself."""
-    if block.tag not in {"", "markdown", "md"} or _is_program(block.code):
-        return [block]
-    return _blocks(block.code, tags) or [block]
+def _gives(piece: PythonEvidence, lacking: frozenset[str]) -> bool:
+    return piece.tree is not None and not piece.is_test and bool(piece.defined & lacking)
 
 
-def _block(opening: re.Match[str], lines: list[str], complete: bool) -> _Block:
-    """The block without the indentation of its fence, as in a list item of Markdown."""
-    indent = opening[1]
-    code = [line[len(indent) :] if line.startswith(indent) else line.lstrip(" \t") for line in lines]
-    words = opening[3].split()
-    tag = re.split(r"[^\w+#-]", words[0])[0].lower() if words else ""
-    return _Block(tag, "\n".join(code) + ("\n" if code else ""), complete)
+def _other_program(text: str, tags: frozenset[str], language: Language) -> str | None:
+    """The program in a language that is not parsed here: known by the words that its programs have."""
+    whole = re.compile(language.whole, re.MULTILINE)
+    found = [b for b in blocks(text, tags, python=False) if b.tag in tags and b.code.strip()]
+    if not found:
+        return _unfenced(text, language) if whole.search(text) else None
+    numbered = list(enumerate(found))
+    best = max(
+        numbered, key=lambda e: (whole.search(e[1].code) is not None, e[1].complete, e[1].tag != "", e[0])
+    )[0]
+    begins = re.compile(language.begins, re.MULTILINE)
+    if whole.search(found[best].code) and not begins.search(found[best].code):
+        # Its head stands in a block of its own.
+        pieces = [b.code for b in found[:best] if b.complete and b.tag and begins.search(b.code)]
+        if pieces and not whole.search(pieces[-1]):
+            return f"{pieces[-1]}\n{found[best].code}"
+    return found[best].code
+
+
+def _unfenced(text: str, language: Language) -> str | None:
+    """The text from its first line of code to its last."""
+    lines = text.split("\n")
+    begins = re.compile(language.begins)
+    first = next((number for number, line in enumerate(lines) if begins.match(line)), None)
+    if first is None:
+        return None
+    last = max((n for n, line in enumerate(lines) if line.rstrip().endswith(("}", ";", "})"))), default=-1)
+    return "\n".join(lines[first : last + 1]) + "\n" if last >= first else "\n".join(lines[first:])
 
 
 def _is_program(text: str) -> bool:
-    """Whether a text without fences is a program: it parses, and has a statement that prose has not."""
     tree = parsed(text)
-    return tree is not None and any(_does_something(node) for node in tree.body)
-
-
-def _does_something(node: ast.stmt) -> bool:
-    """Definitions, imports, assignments, control flow and calls; a bare word or number is prose."""
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Call)
-    return not isinstance(node, (ast.Pass, ast.AnnAssign)) or getattr(node, "value", None) is not None
+    return tree is not None and does_something(tree)

@@ -4,10 +4,14 @@ The rules:
 
 - Every case of a problem must be accepted for the program to be. The program's verdict is that of the
   first case that was not.
-- A case that could not be judged makes the whole program JUDGE_ERROR, without a score:
-  a share of the cases would be a guess. With ``stop_at_first_failure`` the score is all or nothing, so a case
-  that definitely failed before it settles the matter.
-- A time limit counts when it was hit twice: the better of the two runs stands.
+- A refusal stands. A case has one answer: the first that was compared, or the failure in its place. A case is
+  run again only after a run that ended before that, and tells the program nothing: when its sandbox died, and
+  once after a time limit. That run decides, and looks to the program as the first one did; where a test or an
+  interactor may have shown it that it was wrong, it has to say again what it said in the first run, as far as
+  that came, or the limit stands.
+- A case that could not be judged is not tried again, and makes the whole program JUDGE_ERROR, without a
+  score: a share of the cases would be a guess. Where the score does not depend on it (with
+  ``stop_at_first_failure``, or all cases count as one), a case that definitely failed settles the matter.
 - A program that waited twice until the wall clock limit is not run further: its remaining cases have
   no entry, and count as not accepted.
 - A program during whose runs the sandbox dies is judged again; what brings down sandbox after sandbox,
@@ -21,20 +25,21 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.kinds.asserts import judge_assert, judge_assert_list
+from whetstone.judge.environments.missing import named_missing
+from whetstone.judge.kinds.asserts import is_stopped, judge_assert, judge_assert_list
 from whetstone.judge.kinds.call import judge_call
 from whetstone.judge.kinds.interactive import judge_interactive
+from whetstone.judge.kinds.pair import Stopped
 from whetstone.judge.kinds.sequence import SharedProcess, judge_in_sequence
 from whetstone.judge.kinds.stdin import judge_stdin
 from whetstone.judge.languages.table import language_named
+from whetstone.judge.options import JudgeOptions
 from whetstone.judge.scoring import score
 from whetstone.judge.subset import chosen_cases
 from whetstone.problem import (
@@ -53,73 +58,48 @@ MAX_SOURCE_CHARACTERS = 8 << 20
 """A longer program counts as one that does not compile: what carries it has limits of its own."""
 
 
-class JudgeOptions(Struct, frozen=True):
-    """How a judge goes about its work.
-
-    ``stop_at_first_failure``: run no case after one that failed. ``confirm_time_limit``: run a case
-    that hit a time limit once more before it counts. ``max_cases`` and ``subset_seed``: run only so many
-    cases (None: all), which are chosen by the seed and the problem's id alone. ``fork_per_case``: give every
-    case a process of its own; otherwise see ``sequence``.
-    """
-
-    stop_at_first_failure: bool = False
-    confirm_time_limit: bool = True
-    max_cases: int | None = None
-    subset_seed: int = 0
-    fork_per_case: bool = True
-
-
 def judge_program(
     boxes: Boxes,
     problem: Problem,
     program: Program,
     options: JudgeOptions,
-    progress: Callable[[], None] = lambda: None,
+    watcher: Watcher | None = None,
+    refused: Sequence[CaseJudgement] = (),
 ) -> Judgement:
-    """Judge ``program``; ``progress`` is called after every run of a case."""
+    """Judge ``program``, but for cases that are ``refused`` already. ``watcher`` is told as it goes on."""
     isolation = boxes.tier.label
+    boxes.hash_seed = options.hash_seed
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
     chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
-    shared, settled = SharedProcess(), dict[int, CaseJudgement]()
+    watcher = watcher or Watcher()
+    runs = _Runs(boxes, problem, program, options, watcher, {case.index: case for case in refused})
+    left = [number for number in chosen if number not in runs.settled]
+    shared = SharedProcess()
     if _is_python(program) and not _too_long(program):
         if isinstance(problem.tests, AssertTests):
-            settled = judge_assert_list(boxes, problem, problem.tests, chosen, program.source, progress)
+            runs.start_asserts(problem.tests, left)
         elif not options.fork_per_case:
-            shared = judge_in_sequence(boxes, problem, chosen, program, progress)
-
-    @cache
-    def alone(number: int) -> tuple[CaseJudgement, bool]:
-        if number in settled:
-            return settled[number], False
-        judged, stalled = _judge_case(boxes, problem, number, program, options, progress)
-        return msgspec.structs.replace(judged, index=number), stalled
-
+            shared = judge_in_sequence(boxes, problem, left, program, watcher.made)
+            runs.settle(shared.wrong)
     early = shared.accepted
-    cases = _in_order(chosen, early, alone, options)
-    if any(c.verdict is Verdict.ACCEPTED and c.index in shared.refused for c in cases):
+    cases = runs.in_order(chosen, early)
+    if any(c.verdict is Verdict.ACCEPTED and c.index in shared.failed for c in cases):
         early = {}
-        cases = _in_order(chosen, early, alone, options)
+        cases = runs.in_order(chosen, early)
     judgement = conclude(cases, chosen, problem.scoring, isolation, options)
-    return msgspec.structs.replace(judgement, shared_process=any(c.index in early for c in cases))
+    judgement = msgspec.structs.replace(judgement, shared_process=any(c.index in early for c in cases))
+    return named_missing(judgement, boxes.environment)
 
 
-def _in_order(
-    chosen: Sequence[int],
-    early: Mapping[int, CaseJudgement],
-    alone: Callable[[int], tuple[CaseJudgement, bool]],
-    options: JudgeOptions,
-) -> list[CaseJudgement]:
-    """The judgements on the cases: the ``early`` ones, the others ``alone``, as far as they are needed."""
-    cases: list[CaseJudgement] = []
-    for number in chosen:
-        judged, stalled = (early[number], False) if number in early else alone(number)
-        cases.append(judged)
-        failed = judged.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
-        # What does not compile for one case compiles for none.
-        if stalled or judged.verdict is Verdict.COMPILE_ERROR or (failed and options.stop_at_first_failure):
-            break
-    return cases
+class Watcher:
+    """Is told how judging goes on. This one does not care."""
+
+    def made(self) -> None:
+        """A run is over."""
+
+    def refused(self, cases: list[CaseJudgement]) -> None:
+        """These cases are refused, whatever happens from here on."""
 
 
 def _is_python(program: Program) -> bool:
@@ -140,57 +120,114 @@ def conclude(
     """The judgement on a program from those on its cases, of which the ``chosen`` were to be run."""
     shared = any(c.shared_interpreter for c in cases)
     first = next((c for c in cases if c.verdict is not Verdict.ACCEPTED), None)
+    paid = options.score_shared_interpreter or not shared
     if first is None and len(cases) == len(chosen):
-        return Judgement(Verdict.ACCEPTED, cases, 1.0, isolation, shared_interpreter=shared)
+        earned = 1.0 if paid else None
+        return Judgement(Verdict.ACCEPTED, cases, earned, isolation, shared_interpreter=shared)
     unjudged = next((c for c in cases if c.verdict is Verdict.JUDGE_ERROR), None)
     settled = next((c for c in cases if c.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)), None)
-    if first is None or (unjudged is not None and not (options.stop_at_first_failure and settled)):
-        reason = unjudged.reason if unjudged else f"{len(cases)} of {len(chosen)} cases were judged"
-        return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason, shared)
-    deciding = settled if unjudged is not None and settled is not None else first
     accepted = [c.index for c in cases if c.verdict is Verdict.ACCEPTED]
     earned = score(scoring, chosen, accepted)
-    return Judgement(deciding.verdict, cases, earned, isolation, deciding.reason, shared)
+    if unjudged is not None and settled is not None:
+        at_best = [*accepted, *(c.index for c in cases if c.verdict is Verdict.JUDGE_ERROR)]
+        if options.stop_at_first_failure or score(scoring, chosen, at_best) == earned:
+            first = settled
+            unjudged = None
+    if first is None or unjudged is not None:
+        reason = unjudged.reason if unjudged else f"{len(cases)} of {len(chosen)} cases were judged"
+        return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason, shared)
+    return Judgement(first.verdict, cases, earned if paid else None, isolation, first.reason, shared)
 
 
-def _judge_case(
-    boxes: Boxes,
-    problem: Problem,
-    number: int,
-    program: Program,
-    options: JudgeOptions,
-    progress: Callable[[], None],
-) -> tuple[CaseJudgement, bool]:
-    """The case's judgement, and whether the program slept through its wall clock limit twice."""
-    if _too_long(program):
-        return CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long"), False
+class _Runs:
+    """The runs of a program, case by case: what was settled stays so."""
 
-    def attempt(program: Program) -> CaseJudgement:
-        judged = _attempt(boxes, problem, number, program, progress)
-        if judged.verdict is Verdict.JUDGE_ERROR:  # a checker or test code that failed
-            judged = _attempt(boxes, problem, number, program, progress)
-        return judged
+    def __init__(
+        self,
+        boxes: Boxes,
+        problem: Problem,
+        program: Program,
+        options: JudgeOptions,
+        watcher: Watcher,
+        settled: dict[int, CaseJudgement],
+    ) -> None:
+        self.settled = settled
+        self._boxes, self._problem, self._program = boxes, problem, program
+        self._options, self._watcher = options, watcher
+        self._stopped: dict[int, CaseJudgement] = {}
+        self._answered: Stopped = {}
+        self._stalled: set[int] = set()
 
-    judged = judged_despite_faults(attempt, program)
-    if judged.verdict is not Verdict.TIME_LIMIT or not options.confirm_time_limit:
-        return judged, False
-    again = judged_despite_faults(attempt, program)
-    stalled = judged.cpu_s < problem.limits.cpu_s and again.cpu_s < problem.limits.cpu_s
-    return again, stalled and again.verdict is Verdict.TIME_LIMIT
+    def settle(self, judged: Mapping[int, CaseJudgement]) -> None:
+        """These are the judgements on these cases."""
+        self.settled.update(judged)
+        refusals = [c for c in judged.values() if c.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)]
+        if refusals:
+            self._watcher.refused(refusals)
+
+    def start_asserts(self, tests: AssertTests, numbers: Sequence[int]) -> None:
+        """Run a list of asserts together, as far as that goes."""
+        source = self._program.source
+        boxes, problem, made = self._boxes, self._problem, self._watcher.made
+        together = judge_assert_list(boxes, problem, tests, numbers, source, made, self._answered)
+        self.settle(together.settled)
+        self._stopped = together.stopped
+
+    def in_order(self, chosen: Sequence[int], early: Mapping[int, CaseJudgement]) -> list[CaseJudgement]:
+        """The judgements on the cases, as far as they are needed: ``early`` ones, settled ones, new runs."""
+        cases: list[CaseJudgement] = []
+        for number in chosen:
+            if number not in early and number not in self.settled:
+                self.settle({number: msgspec.structs.replace(self._judge_case(number), index=number)})
+            judged = early[number] if number in early else self.settled[number]
+            cases.append(judged)
+            failed = judged.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
+            # What does not compile for one case compiles for none.
+            over = judged.verdict is Verdict.COMPILE_ERROR or number in self._stalled
+            if over or (failed and self._options.stop_at_first_failure):
+                break
+        return cases
+
+    def _judge_case(self, number: int) -> CaseJudgement:
+        """One case, run again where the first run gave no answer: its sandbox died, or time ran out.
+
+        A second run must not be a second guess. So a program is not to know that there was a first one: the
+        code kept of it, from which later runs start faster, is put back to what the first one found. And
+        where the first run may have shown it that it was wrong, it is held to what it said then
+        (``answered``), or, where that is not known (None), is not run again at all.
+        """
+        if _too_long(self._program):
+            return CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long")
+        before = self._boxes.last_code.state()
+
+        def run(program: Program) -> CaseJudgement:
+            self._boxes.last_code.restore(before)
+            # The harmless program that probes for faults (see ``blame``) has said nothing yet.
+            answered = self._answered if program is self._program else {}
+            try:
+                return _run(self._boxes, self._problem, number, program, answered)
+            finally:
+                self._watcher.made()
+
+        judged = self._stopped.get(number) or judged_despite_faults(run, self._program)
+        unknown = self._answered.get(number, []) is None
+        if unknown or not is_stopped(judged) or not self._options.confirm_time_limit:
+            return judged
+        # Time may have been short for what else ran on the machine; the second run decides.
+        again = judged_despite_faults(run, self._program)
+        cpu_s = self._problem.limits.cpu_s
+        if again.verdict is Verdict.TIME_LIMIT and judged.cpu_s < cpu_s and again.cpu_s < cpu_s:
+            self._stalled.add(number)  # it slept through its wall clock limit twice: so would other cases
+        return again
 
 
-def _attempt(
-    boxes: Boxes, problem: Problem, number: int, program: Program, progress: Callable[[], None]
-) -> CaseJudgement:
+def _run(boxes: Boxes, problem: Problem, number: int, program: Program, answered: Stopped) -> CaseJudgement:
     """One run of a case. Raises SandboxFault."""
     tests, source = problem.tests, program.source
-    try:
-        if isinstance(tests, StdinTests):
-            return judge_stdin(boxes, problem, tests.cases[number], program)
-        if isinstance(tests, CallTests):
-            return judge_call(boxes, problem, tests, tests.cases[number], source)
-        if isinstance(tests, InteractiveTests):
-            return judge_interactive(boxes, problem, tests, tests.cases[number], program)
-        return judge_assert(boxes, problem, tests, number, source)
-    finally:
-        progress()
+    if isinstance(tests, StdinTests):
+        return judge_stdin(boxes, problem, tests.cases[number], program)
+    if isinstance(tests, CallTests):
+        return judge_call(boxes, problem, tests, tests.cases[number], source)
+    if isinstance(tests, InteractiveTests):
+        return judge_interactive(boxes, problem, tests, number, program, answered)
+    return judge_assert(boxes, problem, tests, number, source, answered)

@@ -6,7 +6,6 @@ import signal
 
 from whetstone.sandbox import (
     MAX_OPEN_FILES,
-    MAX_PROCESSES,
     MAX_TASKS,
     TMP_BYTES,
     Ended,
@@ -16,13 +15,14 @@ from whetstone.sandbox import (
 from whetstone.sandbox.run import MOST_STARVED
 from whetstone.verdict import CaseJudgement, Verdict
 
-COMPILE_ERROR = b"compile_error"
-"""What a harness answers for a source that is not Python."""
+DIFFERS = "stopped by a time limit, and answered otherwise when it was run again"
+_COMPILE_ERROR = b"compile_error: "
 
-_TASKS = f"fewer than {MAX_PROCESSES} processes, and {MAX_TASKS} with their threads, may run"
+_TASKS = f"fewer than {MAX_TASKS} processes and threads may run"
 _LIMIT_VERDICTS = {
     Ended.CPU_LIMIT: (Verdict.TIME_LIMIT, "used its CPU time"),
     Ended.WALL_LIMIT: (Verdict.TIME_LIMIT, "waited until the wall clock limit"),
+    Ended.STARVED: (Verdict.JUDGE_ERROR, "the machine was too busy: the program was ready and got no core"),
     Ended.MEMORY_LIMIT: (Verdict.MEMORY_LIMIT, "used more memory than allowed"),
     Ended.OUTPUT_LIMIT: (Verdict.OUTPUT_LIMIT, "wrote more than allowed"),
     Ended.PROCESS_LIMIT: (Verdict.RUNTIME_ERROR, f"started more than allowed: {_TASKS}"),
@@ -34,6 +34,9 @@ _REFUSALS = {
     "File too large": f"at most {TMP_BYTES >> 20} MiB of files may be written",
     "Resource temporarily unavailable": _TASKS,
     "can't start new thread": _TASKS,
+    "Operation not permitted": "not allowed here: another process or program, or a socket to others",
+    "Permission denied": "not allowed here: a file outside the program's own directory",
+    "Function not implemented": "not allowed here: a system call that programs have no use for",
 }
 _STDERR_TAIL = 300
 MAX_REASON = 500
@@ -54,6 +57,17 @@ def storable(reason: str) -> str:
     if short.isprintable():
         return short
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+
+
+def compile_failure(said: bytes) -> str | None:
+    """What a harness that answered ``said`` found wrong with the source: where and why, in Python's words.
+
+    None for any other answer. A program can answer so itself, to its own disadvantage alone.
+    """
+    if not said.startswith(_COMPILE_ERROR):
+        return None
+    why = said[len(_COMPILE_ERROR) :][:MAX_REASON].decode("utf-8", "replace")
+    return f"the program does not compile: {why}"
 
 
 def limit_exceeded(result: RunResult) -> CaseJudgement | None:
@@ -94,10 +108,11 @@ def judge_failure(reason: str) -> CaseJudgement:
 
 
 def outlasting(limits: RunLimits) -> float:
-    """The wall clock limit of a run that waits for one with ``limits``, so that the other's is the one seen.
+    """The wall clock limit for a run that waits for another one, which has ``limits``.
 
-    Time without a core does not count for the other, up to some times its limit; the run that waits for
-    it is not without a core.
+    It must be the longer of the two: where the program hangs, the program's own limit has to end it, before
+    that of the tests or the interactor that wait for it, which would then be blamed. The program's clock
+    stands still while it gets no core, up to ``MOST_STARVED`` times its limit; the waiting run's does not.
     """
     wall_s = 10.0 + 10.0 * limits.cpu_s if limits.wall_s is None else limits.wall_s
     return wall_s * (1.0 + MOST_STARVED) + 5.0

@@ -1,21 +1,11 @@
-"""Whether a checker accepts what a program printed.
-
-A checker either decides, or it fails. What a failure means is settled here:
-
-- The checker was killed, exceeded a limit, or ended in a way that its protocol does not know:
-  JUDGE_ERROR, never a verdict on the program.
-- A checker in Python raised an exception on this output, or returned no bool (the None of a pattern that
-  did not match), but decides on the expected one: it cannot make sense of what the program printed, and
-  refuses it, as testlib's readers do. Otherwise printing nonsense would be a way out of being judged.
-  MemoryError and RecursionError are exhaustion, not reading, and count as the crash that they are elsewhere.
-
-Where a checker crashed that decides on the expected output, the reason begins with ``CRASHED_ON_OUTPUT``:
-such a judgement has no score, so a program gains nothing from it, but a report can count them.
-"""
+"""Whether a checker accepts what a program printed. Who is blamed when it fails: see ``responsibility``."""
 
 from __future__ import annotations
 
-from whetstone.judge.answers.protocols import Decision, Said, decision_of, python_decision
+from collections.abc import Callable, Iterator
+
+from whetstone.judge.answers.protocols import callable_event, event_of
+from whetstone.judge.answers.responsibility import UNSURE, Decision, Did, Event, decided, settle
 from whetstone.judge.answers.standard_checkers import check_standard
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.languages.runnable import CompileFailure, prepare
@@ -23,33 +13,32 @@ from whetstone.judge.languages.table import language_named
 from whetstone.judge.outcome import run_limits
 from whetstone.judge.values import encode
 from whetstone.problem import Checker, Program, ProgramChecker, PythonChecker, StandardChecker, StdinCase
-from whetstone.verdict import Verdict
 
-CRASHED_ON_OUTPUT = "the checker crashed on this output, but decides on the expected one"
 # Fixed and generous: a checker is trusted, but what it reads is not.
 _LIMITS = run_limits(20, 2048, 16)
+_UNPROVED = "the checker does not even decide on the expected output"
+
+Outputs = Callable[[], Iterator[bytes]]
+"""What the references print in the case: only asked for where the expected output shows nothing."""
 
 
-_ACCEPTED = Decision(Said.ACCEPTED)
-
-
-def check(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes) -> Decision:
-    """The checker's decision on ``output``: ACCEPTED, REFUSED or FAILED. Raises SandboxFault."""
+def check(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes, others: Outputs) -> Decision:
+    """Who is to blame for what the checker did over ``output``. Raises SandboxFault."""
     expected = test.output.encode("utf-8", "surrogatepass")
-    decision = _ask(boxes, checker, test, output, expected)
-    if decision.said in (Said.ACCEPTED, Said.REFUSED) or isinstance(checker, StandardChecker):
-        return decision
-    decides = _ask(boxes, checker, test, expected, expected).said in (Said.ACCEPTED, Said.REFUSED)
-    if not decides:
-        return Decision(
-            Said.FAILED, f"the checker does not even decide on the expected output: {decision.reason}"
-        )
-    if decision.said is Said.UNREADABLE:
-        return Decision(Said.REFUSED, f"the problem's checker cannot read the output: {decision.reason}")
-    return Decision(Said.FAILED, f"{CRASHED_ON_OUTPUT}: {decision.reason}")
+
+    def ask(printed: bytes) -> Event:
+        return _ask(boxes, checker, test, printed, expected)
+
+    def works() -> bool:
+        return decided(ask(expected)) or any(ask(other).did is Did.ACCEPTED for other in others())
+
+    event = ask(output)
+    if event.did in UNSURE:
+        event = ask(output)
+    return settle("checker", event, works, _UNPROVED)
 
 
-def _ask(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes, expected: bytes) -> Decision:
+def _ask(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes, expected: bytes) -> Event:
     if isinstance(checker, StandardChecker):
         return _ask_standard(checker, output, expected)
     if isinstance(checker, ProgramChecker):
@@ -57,28 +46,28 @@ def _ask(boxes: Boxes, checker: Checker, test: StdinCase, output: bytes, expecte
     return _ask_python(boxes, checker, test, output)
 
 
-def _ask_standard(checker: StandardChecker, output: bytes, expected: bytes) -> Decision:
+def _ask_standard(checker: StandardChecker, output: bytes, expected: bytes) -> Event:
     accepted, reason = check_standard(checker.name, output, expected)
-    if accepted is None:
-        return Decision(Said.FAILED, reason)
-    return _ACCEPTED if accepted else Decision(Said.REFUSED, reason)
+    if accepted is None:  # what is expected is not what the checker compares
+        return Event(Did.BROKEN, reason)
+    return Event(Did.ACCEPTED) if accepted else Event(Did.REFUSED, reason)
 
 
-def _ask_python(boxes: Boxes, checker: PythonChecker, test: StdinCase, output: bytes) -> Decision:
+def _ask_python(boxes: Boxes, checker: PythonChecker, test: StdinCase, output: bytes) -> Event:
     """Run ``check`` in the sandbox for test code."""
     text = output.decode("utf-8", "replace")
     payload = encode([checker.source, test.input, text, test.output])
     ran = boxes.python(Side.TESTS, checker.source).run(harness_job("checker", payload, _LIMITS))
-    return python_decision("checker", ran, refused="refused by the problem's checker")
+    return callable_event(ran, refused="refused by the problem's checker")
 
 
 def _ask_program(
     boxes: Boxes, checker: ProgramChecker, test: StdinCase, output: bytes, expected: bytes
-) -> Decision:
+) -> Event:
     """Run the checker on the side of the tests, with the files that its protocol asks for."""
     runnable = prepare(boxes, Program(checker.language, checker.source), side=Side.TESTS)
     if isinstance(runnable, CompileFailure):
-        return Decision(Said.FAILED, f"the checker does not compile: {runnable.reason}")
+        return Event(Did.BROKEN, f"it does not compile: {runnable.reason}")
     given = test.input.encode("utf-8", "surrogatepass")
     if checker.protocol == "testlib":
         files = {"input.txt": given, "output.txt": output, "answer.txt": expected}
@@ -91,9 +80,6 @@ def _ask_program(
         files = {"stdin.txt": given, "stdout.txt": expected, "answer.txt": output}
         sandbox, job = runnable.job(_LIMITS, files=files)
     ran = sandbox.run(job)
-    # A checker that was not run at all (NotExecuted), or is no program, has not decided.
-    failure = runnable.failure(ran)
-    if failure is not None and failure.verdict is Verdict.COMPILE_ERROR:
-        return Decision(Said.FAILED, "the checker does not compile")
+    runnable.failure(ran)  # one that was not run at all (NotExecuted) has not decided
     python = not language_named(checker.language, "the checker").run
-    return decision_of("checker", checker.protocol, ran, python=python)
+    return event_of(checker.protocol, ran, python=python)

@@ -1,7 +1,7 @@
 """When two plain values are the same answer: the comparison of ``call`` tests.
 
-Standard library only. Both sides are values that ``values.decode`` built, or JSON: exact builtin
-types, so that no method of a program ever runs here.
+Standard library only. The returned value was read by ``inert``, the expected one is JSON or a literal: exact
+builtin types, so that no method of a program ever runs here, and no hash that it chose is looked up.
 
 - ``bool`` is 0 or 1, and numbers of all types compare by value. An expected float is met within
   1e-9 relative; an expected integer exactly. ``nan`` is met by ``nan`` alone. A string is never a number.
@@ -16,68 +16,117 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
 
+from whetstone.judge.answers.inert import (
+    DEQUE,
+    Inert,
+    elements_of,
+    keyed,
+    longest,
+    pairs_of,
+    same_keys,
+    size_of,
+)
+
 RELATIVE_TOLERANCE = 1e-9
 _NUMBERS = (bool, int, float, complex, Decimal, Fraction)
 _SEQUENCES = (list, tuple, deque, range)
+_SCALARS = frozenset((bool, int, float, str, type(None)))
 _SETS = (set, frozenset)
 _INEXACT = (float, complex)
 # Two sets that differ only within float tolerance are matched in pairs, quadratically: so, few.
 _MAX_INEXACT_ELEMENTS = 300
+_MAX_INEXACT_PAIRS = 1_000_000
+"""Of an element with an item of another, over sets inside sets too."""
 
 
 def equal(actual: object, expected: object) -> bool:
     """True when ``actual`` is the answer ``expected``, by the rules above."""
-    if isinstance(expected, _NUMBERS):
-        return isinstance(actual, _NUMBERS) and _numbers_equal(actual, expected)
-    if isinstance(expected, _SETS):
-        return isinstance(actual, _SETS) and _sets_equal(actual, expected)
-    if isinstance(expected, _SEQUENCES):
-        return isinstance(actual, _SEQUENCES) and _sequences_equal(
-            cast("list[object]", actual), cast("list[object]", expected)
-        )
-    if isinstance(expected, dict):
-        return isinstance(actual, dict) and _mappings_equal(
-            cast("dict[object, object]", actual), cast("dict[object, object]", expected)
-        )
-    if isinstance(expected, (bytes, bytearray)):
-        return isinstance(actual, (bytes, bytearray)) and actual == expected
-    # str, None, Ellipsis, dates: the same type and the same value.
-    return type(actual) is type(expected) and actual == expected
+    return _Comparison().equal(actual, expected)
 
 
-def show(value: object, width: int = 60) -> str:
-    """A short text of a plain value, for a reason. Never fails, never slow."""
-    text = _show(value, width)
-    return text if len(text) <= width else text[: width - 1] + "…"
+class _Comparison:
+    """Compares two values, counting what sets may ask for beyond one look at every item."""
 
+    def __init__(self) -> None:
+        self._pairs = _MAX_INEXACT_PAIRS
 
-def _show(value: object, width: int) -> str:
-    if type(value) is int and value.bit_length() > 4000:
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, (str, bytes, bytearray)):
-        return repr(value[: width + 1])
-    if isinstance(value, (list, tuple, set, frozenset, deque, dict)):
-        items: list[str] = []
-        pairs = cast("Mapping[object, object]", value).items() if isinstance(value, dict) else None
-        for item in pairs if pairs is not None else cast("Iterable[object]", value):
-            if sum(map(len, items)) > width:
-                break
-            if pairs is not None:
-                key, entry = cast("tuple[object, object]", item)
-                items.append(f"{_show(key, width)}: {_show(entry, width)}")
+    def equal(self, actual: object, expected: object) -> bool:
+        """``equal``, for a part of the values."""
+        if isinstance(expected, _NUMBERS):
+            return isinstance(actual, _NUMBERS) and _numbers_equal(actual, expected)
+        if isinstance(expected, _SETS):
+            return self._sets(elements_of(actual), cast("list[object]", elements_of(expected)))
+        if isinstance(expected, _SEQUENCES):
+            if isinstance(actual, Inert):
+                actual = actual.items if actual.kind == DEQUE else None
+            return isinstance(actual, _SEQUENCES) and self._sequences(
+                cast("list[object]", actual), cast("list[object]", expected)
+            )
+        if isinstance(expected, dict):
+            return self._mappings(pairs_of(actual), cast("dict[object, object]", expected))
+        if isinstance(expected, (bytes, bytearray)):
+            return isinstance(actual, (bytes, bytearray)) and actual == expected
+        # str, None, Ellipsis, dates: the same type and the same value.
+        return type(actual) is type(expected) and actual == expected
+
+    def _sequences(self, actual: Any, expected: Any) -> bool:
+        size = _length(actual)
+        if size != _length(expected):
+            return False
+        # Python knows soon that scalars are equal; only where they differ is there more to ask.
+        if _SCALARS.issuperset(map(type, actual)) and list(actual) == list(expected):
+            return True
+        # Loops, not all(...): a generator would cost a stack frame at every level of nesting.
+        for left, right in zip(actual, expected, strict=True):  # noqa: SIM110
+            if not self.equal(left, right):
+                return False
+        return True
+
+    def _sets(self, actual: list[Any] | None, expected: list[Any]) -> bool:
+        if actual is None or len(actual) != len(expected):
+            return False
+        if same_keys(actual, expected):
+            return True
+        if len(actual) > _MAX_INEXACT_ELEMENTS or not any(_has_inexact(item) for item in expected):
+            return False
+        return self._matched(actual, expected)
+
+    def _matched(self, left: list[Any], right: list[Any]) -> bool:
+        """Every element of ``left`` paired with one of ``right`` of its own."""
+        rest = [(item, size_of(item)) for item in right]
+        for item in left:
+            for place, (candidate, size) in enumerate(rest):
+                self._pairs -= size
+                if self._pairs < 0:
+                    return False
+                if self.equal(item, candidate):
+                    del rest[place]
+                    break
             else:
-                items.append(_show(item, width))
-        brackets = "()" if isinstance(value, tuple) else "[]" if isinstance(value, (list, deque)) else "{}"
-        return brackets[0] + ", ".join(items) + brackets[1]
-    try:
-        return repr(value)
-    except ValueError:
-        return f"a value of type {type(value).__name__}"
+                return False
+        return not rest
+
+    def _mappings(self, pairs: list[tuple[Any, Any]] | None, expected: dict[Any, Any]) -> bool:
+        if pairs is None or len(pairs) != len(expected):
+            return False
+        wanted: dict[Any, Any] | None = expected
+        if all(type(key) is str for key in expected):
+            found: dict[Any, Any] | None = {_json_key(key): value for key, value in pairs}
+            found = found if len(found) == len(pairs) else None
+        else:
+            wanted = keyed(expected.items())
+            found = keyed(pairs, longest(wanted))
+        if found is None or wanted is None:
+            return False
+        for key, value in wanted.items():
+            if key not in found or not self.equal(found[key], value):
+                return False
+        return True
 
 
 def _numbers_equal(actual: Any, expected: Any) -> bool:
@@ -119,44 +168,11 @@ def _decimals_equal(actual: Any, expected: Any) -> bool:
     return isinstance(expected, float) and _close(float(actual), expected)
 
 
-def _sequences_equal(actual: Any, expected: Any) -> bool:
-    if _length(actual) != _length(expected):
-        return False
-    # Loops, not all(...): a generator would cost a stack frame at every level of nesting.
-    for left, right in zip(actual, expected, strict=True):  # noqa: SIM110
-        if not equal(left, right):
-            return False
-    return True
-
-
 def _length(sequence: Any) -> int:
     try:
         return len(sequence)
     except OverflowError:  # a range of 2**63 items or more, longer than anything that is expected
         return -1
-
-
-def _sets_equal(actual: Any, expected: Any) -> bool:
-    if len(actual) != len(expected):
-        return False
-    if not actual.symmetric_difference(expected):
-        return True
-    if len(actual) > _MAX_INEXACT_ELEMENTS or not any(_has_inexact(item) for item in expected):
-        return False
-    return _matched(list(actual), list(expected))
-
-
-def _matched(left: list[Any], right: list[Any]) -> bool:
-    """Every element of ``left`` paired with one of ``right`` of its own."""
-    rest = right
-    for item in left:
-        for place, candidate in enumerate(rest):
-            if equal(item, candidate):
-                rest = rest[:place] + rest[place + 1 :]
-                break
-        else:
-            return False
-    return not rest
 
 
 def _has_inexact(value: Any) -> bool:
@@ -165,28 +181,14 @@ def _has_inexact(value: Any) -> bool:
     return isinstance(value, _INEXACT)
 
 
-def _mappings_equal(actual: dict[Any, Any], expected: dict[Any, Any]) -> bool:
-    if len(actual) != len(expected):
-        return False
-    if all(type(key) is str for key in expected) and not all(type(key) is str for key in actual):
-        named = {_json_key(key): value for key, value in actual.items()}
-        if len(named) != len(actual):
-            return False
-        actual = named
-    for key, value in expected.items():  # noqa: SIM110
-        if key not in actual or not equal(actual[key], value):
-            return False
-    return True
-
-
-def _json_key(key: object) -> object:
-    """The string json.dumps writes for a key; keys that JSON does not know stay what they are."""
+def _json_key(key: object) -> str | None:
+    """A key of text, or the text that json.dumps writes for another key; None where it writes none."""
+    if type(key) is str:
+        return key
     if key is None:
         return "null"
     if isinstance(key, bool):
         return "true" if key else "false"
     if isinstance(key, int):
-        return str(key) if key.bit_length() < 4000 else key
-    if isinstance(key, float):
-        return repr(key)
-    return key
+        return str(key) if key.bit_length() < 4000 else None
+    return repr(key) if isinstance(key, float) else None

@@ -1,4 +1,4 @@
-"""What the exit of a checker or interactor says, in the protocols that problems come with.
+"""What a checker or interactor did, read off its run, in the protocols that problems come with.
 
 Sources: testlib 1e4e8a2 (``testlib.h``, the ``*_EXIT_CODE`` macros), the Kattis problem package format
 (42 accepts, 43 refuses), ScaleBox 4bcfefd (``check_special_judge``: 0 accepts, any other refuses).
@@ -6,96 +6,109 @@ Sources: testlib 1e4e8a2 (``testlib.h``, the ``*_EXIT_CODE`` macros), the Kattis
 
 from __future__ import annotations
 
-from enum import Enum, auto
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from whetstone.judge.outcome import last_line
+from whetstone.judge.answers.responsibility import Did, Event
+from whetstone.judge.outcome import compile_failure, last_line, signal_name
 from whetstone.judge.values import WireError, decode
 from whetstone.sandbox import Ended, RunResult
 
 Protocol = Literal["testlib", "kattis", "scalebox"]
 
 _TRACEBACK = b"Traceback (most recent call last)"
-# Exceptions of an interpreter that ran out of room: a crash, not a judgement on what was read.
-_NOT_READING = ("MemoryError", "RecursionError")
+# Exceptions of an interpreter that ran out of room.
+_OUT_OF_ROOM = ("MemoryError", "RecursionError")
 _ACCEPTS = {"testlib": 0, "kattis": 42, "scalebox": 0}
 _TESTLIB_REFUSALS = {
     1: "wrong answer",
     2: "presentation error",
     4: "dirt after the answer",
     7: "points, which are not acceptance",
-    8: "unexpected end of the output",
+}
+_TESTLIB_READ_BEYOND = 8
+_ENDED_EARLY = "the program's output ended too early"
+_ENDS = {
+    Ended.SIGNALED: Did.CRASHED,
+    Ended.KILLED: Did.BROKEN,  # by us
+    Ended.STARVED: Did.BROKEN,
+    Ended.CPU_LIMIT: Did.EXHAUSTED,
+    Ended.WALL_LIMIT: Did.EXHAUSTED,
+    Ended.MEMORY_LIMIT: Did.EXHAUSTED,
+    Ended.PROCESS_LIMIT: Did.EXHAUSTED,
+    Ended.OUTPUT_LIMIT: Did.FLOODED,
 }
 
 
-class Said(Enum):
-    """What came of asking a checker or an interactor."""
+def event_of(protocol: Protocol, result: RunResult, *, python: bool, told: bool = False) -> Event:
+    """What a program that decides by its exit code did.
 
-    ACCEPTED = auto()
-    REFUSED = auto()
-    UNREADABLE = auto()
-    """It raised an ordinary exception over what the program wrote."""
-    FAILED = auto()
-    """It crashed, exceeded a limit, or ended as nobody has agreed upon."""
-
-
-class Decision(NamedTuple):
-    """What was said, and why unless it is acceptance."""
-
-    said: Said
-    reason: str = ""
-
-
-def decision_of(who: str, protocol: Protocol, result: RunResult, *, python: bool) -> Decision:
-    """The decision that a run's end stands for; ``who`` is "checker" or "interactor".
-
-    ``python`` says that it is written in Python, where exit code 1 also stands for an uncaught exception.
+    ``python`` says that it is written in Python, where exit code 1 also stands for an uncaught exception;
+    ``told``, of an interactor, that the program's output had ended before it left.
     """
-    if result.ended is not Ended.EXITED or result.exit_code is None:
-        how = f"signal {result.signal}" if result.ended is Ended.SIGNALED else result.ended.value
-        return Decision(Said.FAILED, f"the {who} did not decide: {how}")
+    if stopped := _stopped(result):
+        return stopped
     code = result.exit_code
-    if code == _ACCEPTS[protocol]:
-        return Decision(Said.ACCEPTED)
     said = last_line(result.stderr)
+    if code == _ACCEPTS[protocol]:
+        return Event(Did.ACCEPTED)
+    if python and code == 1 and compile_failure(result.result):
+        return Event(Did.BROKEN, f"it does not compile: {said}")
     if python and code == 1 and _TRACEBACK in result.stderr:
-        kind = Said.FAILED if said.startswith(_NOT_READING) else Said.UNREADABLE
-        return Decision(kind, f"the {who} raised {said}")
-    refusal = _refusal(protocol, code)
-    if refusal is not None:
-        return Decision(Said.REFUSED, f"{refusal}: {said}" if said else refusal)
-    return Decision(Said.FAILED, f"the {who} ended with exit code {code}" + (f": {said}" if said else ""))
+        return _raised(said, told)
+    if refusal := _refusal(protocol, code):
+        return Event(Did.REFUSED, _with(refusal, said))
+    if protocol == "testlib" and code == _TESTLIB_READ_BEYOND:
+        return Event(Did.READ_BEYOND, _with(_ENDED_EARLY, said))
+    return Event(Did.LEFT, _with(f"it ended with exit code {code}", said))
 
 
-def python_decision(who: str, result: RunResult, *, refused: str, ended_early: str = "") -> Decision:
-    """The decision that the harness of a Python callable wrote; ``who`` is "checker" or "interactor".
-
-    ``refused`` is the reason of a plain False, ``ended_early`` that of a conversation cut short, where
-    there is one.
-    """
-    if result.ended is not Ended.EXITED or result.exit_code != 0:
-        return Decision(Said.FAILED, f"the {who} did not decide: {result.ended.value}")
+def callable_event(result: RunResult, *, refused: str, told: bool = False) -> Event:
+    """What a Python callable did, as its harness wrote it. ``refused`` is the reason of a plain False."""
+    if stopped := _stopped(result):
+        return stopped
     try:
         answer = decode(result.result)
-    except WireError as error:
-        return Decision(Said.FAILED, f"the {who} did not decide: {error}")
+    except WireError:
+        answer = None
     match answer:
         case [True]:
-            return Decision(Said.ACCEPTED)
+            return Event(Did.ACCEPTED)
         case [False]:
-            return Decision(Said.REFUSED, refused)
-        case ["ended"] if ended_early:
-            return Decision(Said.REFUSED, ended_early)
-        case ["raised", str() as reason]:
-            return Decision(Said.UNREADABLE, reason)
-        case ["broken", str() as reason]:
-            return Decision(Said.FAILED, f"the {who} failed: {reason}")
+            return Event(Did.REFUSED, refused)
+        case ["raised", str() as said]:
+            return _raised(said, told)
+        case ["no bool", str() as said]:
+            return Event(Did.RAISED, said)
+        case ["left", str() as said]:
+            return Event(Did.LEFT, said)
+        case ["broken", str() as said]:
+            return Event(Did.BROKEN, said)
         case _:
-            return Decision(Said.FAILED, f"the {who} did not decide")
+            return Event(Did.LEFT, f"it ended with exit code {result.exit_code} before it decided")
 
 
-def _refusal(protocol: Protocol, code: int) -> str | None:
+def _raised(said: str, told: bool) -> Event:
+    """What an uncaught exception means, given as ``Type: message``."""
+    if told and said.startswith("EOFError"):
+        return Event(Did.READ_BEYOND, _ENDED_EARLY)
+    return Event(Did.EXHAUSTED if said.startswith(_OUT_OF_ROOM) else Did.RAISED, f"it raised {said}")
+
+
+def _stopped(result: RunResult) -> Event | None:
+    """The event of a run that did not end by itself."""
+    did = _ENDS.get(result.ended)
+    if did is None:
+        return None
+    how = signal_name(result.signal) if did is Did.CRASHED else result.ended.value
+    return Event(did, f"it was ended: {how}")
+
+
+def _refusal(protocol: Protocol, code: int | None) -> str | None:
     """The words for an exit code that refuses; None for one that decides nothing."""
-    if protocol == "scalebox" or (protocol == "kattis" and code == 43):
-        return "refused by the problem's checker"
-    return _TESTLIB_REFUSALS.get(code) if protocol == "testlib" else None
+    if protocol == "testlib":
+        return _TESTLIB_REFUSALS.get(code or 0)
+    return "refused" if protocol == "scalebox" or code == 43 else None
+
+
+def _with(what: str, said: str) -> str:
+    return f"{what}: {said}" if said else what

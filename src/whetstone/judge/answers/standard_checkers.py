@@ -20,7 +20,8 @@ Tokens are separated by space, tab, CR and LF alone. What a checker reads, it re
 
 Ours refuse three things that testlib lets pass: text after a byte 0xFF (which it takes for the end of
 the file), a last ``Case`` without a number, and a double like ``1e`` (which C's ``scanf`` reads). An expected
-output that a checker cannot read is the problem's fault, whatever the program printed.
+output that a checker cannot read is the problem's fault, whatever the program printed. Of a long output no
+more tokens or lines are read than are expected, and a few.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 _TOKEN = re.compile(rb"[^ \t\r\n]+")
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
@@ -39,8 +40,12 @@ _INT32, _INT64 = 1 << 31, 1 << 63
 _INT64_DIGITS = 20
 _HUGE = 1e300
 _ROUNDING = 1e-15
+_LONG = 1 << 20
+"""Bytes from which on the tokens of an output are counted before they are all made."""
 
 Items = list[bytes]
+Read = Callable[[bytes, int], Items]
+"""Text into items, that many and one more at least if it is long."""
 
 
 class _Unreadable(Exception):
@@ -54,7 +59,7 @@ def check_standard(name: str, output: bytes, expected: bytes) -> tuple[bool | No
     """
     checker = CHECKERS[name]
     try:
-        wanted = checker.read(expected)
+        wanted = checker.read(expected, len(expected))
     except _Unreadable as error:
         return None, f"the expected output does not fit the checker {name}: {error}"
     return checker.check(output, wanted)
@@ -63,39 +68,39 @@ def check_standard(name: str, output: bytes, expected: bytes) -> tuple[bool | No
 class _Checker:
     """How to read a text, and when one reading meets another."""
 
-    def __init__(
-        self, read: Callable[[bytes], Items], meets: Callable[[Items, Items], str] | None = None
-    ) -> None:
+    def __init__(self, read: Read, meets: Callable[[Items, Items], str] | None = None) -> None:
         self.read = read
         self._meets = meets or _same
 
     def check(self, output: bytes, wanted: Items) -> tuple[bool, str]:
         try:
-            difference = self._meets(self._read_output(output), wanted)
+            difference = self._meets(self._read_output(output, len(wanted)), wanted)
         except _Unreadable as error:
             return False, str(error)
         return not difference, difference
 
-    def _read_output(self, output: bytes) -> Items:
-        return self.read(output)
+    def _read_output(self, output: bytes, most: int) -> Items:
+        return self.read(output, most)
 
 
 class _One(_Checker):
     """Reads the first token; of an output, nothing but white space may follow it."""
 
-    def _read_output(self, output: bytes) -> Items:
-        items = self.read(output)
-        if len(_TOKEN.findall(output)) > 1:
+    def _read_output(self, output: bytes, most: int) -> Items:
+        items = self.read(output, most)
+        if len(_tokens(output, 1)) > 1:
             raise _Unreadable("extra output after the answer")
         return items
 
 
-def _tokens(text: bytes) -> Items:
-    return _TOKEN.findall(text)
+def _tokens(text: bytes, most: int) -> Items:
+    if len(text) < _LONG:
+        return _TOKEN.findall(text)
+    return [match[0] for match in islice(_TOKEN.finditer(text), most + 1)]
 
 
-def _first(convert: Callable[[bytes], bytes]) -> Callable[[bytes], Items]:
-    def read(text: bytes) -> Items:
+def _first(convert: Callable[[bytes], bytes]) -> Read:
+    def read(text: bytes, _most: int) -> Items:
         found = _TOKEN.search(text)
         if found is None:
             raise _Unreadable("there is no token")
@@ -104,8 +109,8 @@ def _first(convert: Callable[[bytes], bytes]) -> Callable[[bytes], Items]:
     return read
 
 
-def _each(convert: Callable[[bytes], bytes]) -> Callable[[bytes], Items]:
-    return lambda text: [convert(token) for token in _TOKEN.findall(text)]
+def _each(convert: Callable[[bytes], bytes]) -> Read:
+    return lambda text, most: [convert(token) for token in _tokens(text, most)]
 
 
 def _huge(token: bytes) -> bytes:
@@ -139,19 +144,19 @@ def _yes_or_no(token: bytes) -> bytes:
     return token.upper()
 
 
-def _single_huge(text: bytes) -> Items:
-    tokens = _TOKEN.findall(text)
+def _single_huge(text: bytes, most: int) -> Items:
+    tokens = _tokens(text, most)
     if len(tokens) != 1:
-        raise _Unreadable(f"{len(tokens)} tokens instead of one")
+        raise _Unreadable(f"{len(tokens) or 'no'} tokens instead of one")
     return [_huge(tokens[0])]
 
 
-def _cases(convert: Callable[[bytes], bytes], single: bool = False) -> Callable[[bytes], Items]:
+def _cases(convert: Callable[[bytes], bytes], single: bool = False) -> Read:
     """The values after ``Case 1:``, ``Case 2:`` and so on, with the word itself before each case's."""
 
-    def read(text: bytes) -> Items:
+    def read(text: bytes, most: int) -> Items:
         items: Items = []
-        tokens = iter(_TOKEN.findall(text))
+        tokens = iter(_tokens(text, 2 * most))
         number = size = 0
         for token in tokens:
             if token == b"Case":
@@ -174,14 +179,24 @@ def _cases(convert: Callable[[bytes], bytes], single: bool = False) -> Callable[
     return read
 
 
-def _lines(text: bytes) -> Items:
+def _lines(text: bytes, most: int) -> Items:
     """All lines as testlib reads them: CR before LF is dropped, and elsewhere gives way to what follows."""
-    *ended, last = text.split(b"\n")
+    *ended, last = text.split(b"\n", -1 if len(text) < _LONG else most + 1)
     lines = [_RETURN.sub(rb"\1", line) if b"\r" in line else line for line in ended]
     if last:
-        # As there, a CR that ends the text is not the end of a line; alone, it is white space.
-        lines.append(_RETURN.sub(lambda match: match[1] or b"\xff", last) if last.strip(_BLANKS) else last)
+        # As there, a CR that ends the text is not the end of a line, but read with the mark of its end.
+        read = last if b"\n" in last else _RETURN.sub(lambda match: match[1] or b"\xff", last)
+        lines.append(read if last.strip(_BLANKS) else _Blank(read))
     return lines
+
+
+class _Blank(bytes):
+    """A last line of white space, which counts only where a line is asked for."""
+
+
+def _count(found: Items, wanted: Items) -> str:
+    """How many were found; of a long output, not all were looked for."""
+    return "more" if len(found) > len(wanted) else str(len(found))
 
 
 def _same(found: Items, wanted: Items) -> str:
@@ -191,25 +206,30 @@ def _same(found: Items, wanted: Items) -> str:
     for number, (left, right) in enumerate(zip(found, wanted, strict=False)):
         if left != right:
             return f"token {number + 1}: got {_show(left)}, expected {_show(right)}"
-    return f"{len(found)} tokens, expected {len(wanted)}"
+    return f"{_count(found, wanted)} tokens, expected {len(wanted)}"
 
 
-def _same_lines(split: Callable[[bytes], object]) -> Callable[[Items, Items], str]:
+def _same_lines(same: Callable[[bytes, bytes], bool]) -> Callable[[Items, Items], str]:
     def meets(found: Items, wanted: Items) -> str:
         # The expected text's last line does not count when it is empty; lines the output lacks are empty.
         needed = wanted[:-1] if wanted and not wanted[-1] else wanted
         for number, (left, right) in enumerate(zip_longest(found[: len(needed)], needed, fillvalue=b"")):
-            if left != right and split(left) != split(right):
+            if left != right and not same(left, right):
                 return f"line {number + 1}: got {_show(left)}, expected {_show(right)}"
-        extra = b"".join(found[len(needed) :]).strip(_BLANKS)
+        extra = b"".join(line for line in found[len(needed) :] if type(line) is not _Blank).strip(_BLANKS)
         return f"extra output {_show(extra)}" if extra else ""
 
     return meets
 
 
+def _same_tokens(left: bytes, right: bytes) -> bool:
+    needed = right.split()
+    return left.split(None, len(needed)) == needed
+
+
 def _same_multiset(found: Items, wanted: Items) -> str:
     if len(found) != len(wanted):
-        return f"{len(found)} numbers, expected {len(wanted)}"
+        return f"{_count(found, wanted)} numbers, expected {len(wanted)}"
     return "" if Counter(found) == Counter(wanted) else "other numbers than expected"
 
 
@@ -218,7 +238,7 @@ def _near(close: Callable[[float, float], bool]) -> Callable[[Items, Items], str
         for number, (left, right) in enumerate(zip(found, wanted, strict=False)):
             if not close(float(left), float(right)):
                 return f"number {number + 1}: got {_show(left)}, expected {_show(right)}"
-        return "" if len(found) == len(wanted) else f"{len(found)} numbers, expected {len(wanted)}"
+        return "" if len(found) == len(wanted) else f"{_count(found, wanted)} numbers, expected {len(wanted)}"
 
     return meets
 
@@ -254,10 +274,10 @@ CHECKERS: dict[str, _Checker] = {
     "casencmp": _Checker(_cases(_int64)),
     "casewcmp": _Checker(_cases(bytes)),
     "dcmp": _One(_first(_double), _near(_absolute_or_relative(1e-6))),
-    "fcmp": _Checker(_lines, _same_lines(bytes)),
+    "fcmp": _Checker(_lines, _same_lines(bytes.__eq__)),
     "hcmp": _Checker(_single_huge),
     "icmp": _One(_first(_int32)),
-    "lcmp": _Checker(_lines, _same_lines(bytes.split)),
+    "lcmp": _Checker(_lines, _same_lines(_same_tokens)),
     "ncmp": _Checker(_each(_int64)),
     "nyesno": _Checker(_each(_yes_or_no)),
     "rcmp": _One(_first(_double), _near(_absolute(1.5e-6))),

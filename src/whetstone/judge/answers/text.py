@@ -1,25 +1,34 @@
 """Printed text against expected text: the comparison modes of ``problem.Compare``.
 
-Modes that reproduce other judges are in ``compare_foreign``.
+Modes that the judge was given are found by ``comparisons``.
 
 Everything is done on bytes, because a program may print what is not text at all. Numbers are
 recognised by their ASCII spelling only (so ``nan``, ``inf``, ``1_0`` and digits of other scripts are
 words), and are held side by side as digit strings, so that a number of a million digits is compared
-in linear time and without rounding.
+in linear time and without rounding. No more tokens or lines are made of an output than are expected, and one.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
 
-from whetstone.judge.answers.foreign import FOREIGN
+from whetstone.judge.answers.comparisons import text_rule
+from whetstone.judge.answers.kattis import compare_kattis
 from whetstone.problem import Compare
 
 _NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(?:[eE]([+-]?[0-9]+))?")
-# An expected 007 was padded on purpose: its width is part of the answer, unless numbers were asked for.
-_PADDED = re.compile(rb"[+-]?0[0-9]+")
+# As programs print numbers unless told otherwise. An expected 007 or 09.30 was padded on purpose, and a + put
+# there, so they are part of the answer; where an exponent has neither a sign nor a point before it (123456e7,
+# 0e12), letters and digits just met: printed numbers are 1e+07, 1e-07 or 1.0E7.
+_PLAIN = re.compile(rb"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?")
+_POINTED = re.compile(rb"-?(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)[eE][0-9]+")
+_LINE = re.compile(rb"[^\n]+")
 _TOLERANCE = 1e-6
+# A character takes up to three times the bytes of its folded form, or a third of them.
+_MOST_FOLDED = 9
 _BLANK = b" \t\r\v\f"
 # A tolerance is applied in double precision: this absorbs the rounding of the bounds themselves.
 _SLACK = 1 + 1e-9
@@ -28,68 +37,81 @@ _SLACK = 1 + 1e-9
 def compare(output: bytes, expected: str, rule: Compare) -> tuple[bool, str]:
     """Hold ``output`` against ``expected``; return (right, reason), the reason empty when right."""
     wanted = expected.encode("utf-8", "surrogatepass")
-    foreign = FOREIGN.get(rule.mode)
-    if foreign is not None:
-        return foreign(output, wanted, rule)
+    added = compare_kattis if rule.mode == "kattis" else text_rule(rule)
+    if added is not None:
+        return added(output, wanted, rule)
     if rule.mode == "exact":
         return _exact(output, wanted)
     if rule.mode == "lines":
-        return _sequence("line", _lines(output), _lines(wanted), None, rule)
+        needed = _lines(wanted)
+        return _sequence("line", _lines(output, len(needed)), needed, rule)
     if rule.mode == "unordered_lines":
-        return _unordered(_lines(output), _lines(wanted))
-    if rule.mode == "ignore_case":
-        return _sequence("token", _folded(output).split(), _folded(wanted).split(), "tokens", rule)
-    return _sequence("token", output.split(), wanted.split(), rule.mode, rule)
+        return _unordered(output, wanted)
+    needed = wanted.split()
+    return _sequence("token", output.split(None, len(needed)), needed, rule)
 
 
 def _exact(output: bytes, wanted: bytes) -> tuple[bool, str]:
     if output == wanted:
         return True, ""
-    shared = min(len(output), len(wanted))
-    place = next((i for i in range(shared) if output[i] != wanted[i]), shared)
-    return False, f"byte {place + 1}: got {_show(output[place:])}, expected {_show(wanted[place:])}"
+    low, high = 0, min(len(output), len(wanted))
+    while low < high:  # halving: what is looked at a second time is half as long
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if output[low:middle] == wanted[low:middle] else (low, middle - 1)
+    return False, f"byte {low + 1}: got {_show(output[low:])}, expected {_show(wanted[low:])}"
 
 
-def _lines(text: bytes) -> list[bytes]:
-    """Lines without trailing blanks, and without empty lines at the end."""
-    lines = [line.rstrip(_BLANK) for line in text.split(b"\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+def _lines(text: bytes, most: int = -1) -> list[bytes]:
+    """Lines without trailing blanks, and without empty lines at the end; the rest beyond ``most`` is one."""
+    text = text.rstrip(_BLANK + b"\n")
+    return [line.rstrip(_BLANK) for line in text.split(b"\n", most)] if text else []
 
 
 def _folded(text: bytes) -> bytes:
     return text.decode("utf-8", "surrogateescape").casefold().encode("utf-8", "surrogateescape")
 
 
-def _unordered(output: list[bytes], wanted: list[bytes]) -> tuple[bool, str]:
+def _filled_lines(text: bytes) -> Iterable[bytes]:
+    return filter(None, (match[0].rstrip(_BLANK) for match in _LINE.finditer(text)))
+
+
+def _unordered(output: bytes, wanted: bytes) -> tuple[bool, str]:
     """The same lines, each as often; where lines have no order, empty ones have no meaning."""
-    found, needed = Counter(filter(None, output)), Counter(filter(None, wanted))
+    needed = Counter(_filled_lines(wanted))
+    most = needed.total()
+    found = Counter(islice(_filled_lines(output), most + 1))
     if found == needed:
         return True, ""
+    if found.total() > most:
+        return False, f"more than {most} lines"
     missing = next(iter(needed - found), None)
     if missing is not None:
         return False, f"line {_show(missing)} is missing"
     return False, f"line {_show(next(iter(found - needed)))} is not expected"
 
 
-def _sequence(
-    unit: str, output: list[bytes], wanted: list[bytes], mode: str | None, rule: Compare
-) -> tuple[bool, str]:
+def _sequence(unit: str, output: list[bytes], wanted: list[bytes], rule: Compare) -> tuple[bool, str]:
+    """Units side by side. ``output`` may end in one that holds all beyond the expected number."""
     if output == wanted:
         return True, ""
     for place, (left, right) in enumerate(zip(output, wanted, strict=False)):
-        if left != right and not (mode and _tokens_match(left, right, mode, rule)):
+        if left != right and (unit == "line" or not _tokens_match(left, right, rule)):
             return False, f"{unit} {place + 1}: got {_show(left)}, expected {_show(right)}"
-    if len(output) != len(wanted):
+    if len(output) > len(wanted):
+        return False, f"more than {len(wanted)} {unit}s"
+    if len(output) < len(wanted):
         return False, f"{len(output)} {unit}s, expected {len(wanted)}"
     return True, ""
 
 
-def _tokens_match(output: bytes, expected: bytes, mode: str, rule: Compare) -> bool:
-    """Whether a token that differs in spelling is still the expected number."""
+def _tokens_match(output: bytes, expected: bytes, rule: Compare) -> bool:
+    """Whether a token that differs in spelling is still the expected word or number."""
+    mode = rule.mode
+    comparable = mode == "ignore_case" and len(output) <= _MOST_FOLDED * len(expected)
+    if comparable and _folded(output) == _folded(expected):
+        return True
     wanted = _NUMBER.fullmatch(expected)
-    if wanted is None or (mode == "tokens" and _PADDED.fullmatch(expected)):
+    if wanted is None or not (mode == "floats" or _PLAIN.fullmatch(expected) or _POINTED.fullmatch(expected)):
         return False
     found = _NUMBER.fullmatch(output)
     if found is None:

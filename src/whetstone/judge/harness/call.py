@@ -3,8 +3,9 @@ hand out what they return.
 
 The expected value never comes here. What leaves is, for each case, inert data in the ``values`` codec:
 ``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``,
-``["missing", name]`` or ``["unplain", text]``; or, in place of it all, the bytes ``compile_error``. The
-program could write these itself: they are answers, not verdicts. Each case meets it imported anew.
+``["missing", name]``, ``["unplain", text]`` or ``["too_large", text]``; or, in place of it all, what
+``CompileFailure`` answers. The program could write these itself: they are answers, not verdicts. Each case
+meets it imported anew.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from itertools import islice
 from typing import Any
 
 from whetstone.judge.harness.loading import (
-    COMPILE_ERROR,
     CompileFailure,
     Loader,
     describe,
     write_all,
 )
 from whetstone.judge.harness.prelude import PRELUDE
-from whetstone.judge.values import NotInert, decode, encode
+from whetstone.judge.values import NotInert, TooLarge, decode, encode
 
 MAX_ITEMS = 1_000_000
+MAX_BYTES = 64 << 20
+"""Of what one case returns: whoever compares it has to hold it beside what is expected."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
@@ -32,12 +34,12 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     source, function, class_name, cases, cpu_s, code = decode(payload)
     try:
         loader = Loader(source, code)
-    except CompileFailure:
-        write_all(result_fd, COMPILE_ERROR)
+    except CompileFailure as failure:
+        write_all(result_fd, failure.answer())
         os._exit(0)
-    if not code:
-        # Before the program runs, and a length in any case: what it writes itself is not taken for code.
-        write_all(result_fd, loader.code_to_hand_out())
+    if link_fd is not None:  # closed before the program runs, which has no way to what it holds then
+        os.write(link_fd, loader.code_to_hand_out())
+        os.close(link_fd)
     names = PRELUDE if class_name else None
     for number, (args, kwargs, operations) in enumerate(cases):
         if number:
@@ -45,9 +47,11 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         try:
             scope = loader.load(names)
             if operations:
-                data = encode(_operate(scope, operations, args))
+                data = encode(_operate(scope, operations, args), max_bytes=MAX_BYTES)
             else:
-                data = encode(_call(scope, function, class_name, args, kwargs))
+                data = encode(_call(scope, function, class_name, args, kwargs), max_bytes=MAX_BYTES)
+        except TooLarge as error:
+            data = encode(["too_large", str(error)])
         except NotInert as error:
             data = encode(["unplain", str(error)])
         except BaseException as error:
@@ -86,7 +90,7 @@ def _operate(scope: dict[str, Any], operations: list[str], args: list[list[Any]]
         if method is None:
             return ["missing", f"{class_name}.{name}"]
         # Encoded at once: a later operation may change the very object that this one returned.
-        returned.append(encode(_materialised(method(*arguments))))
+        returned.append(encode(_materialised(method(*arguments)), max_bytes=MAX_BYTES))
     return ["values", returned]
 
 

@@ -18,13 +18,14 @@ from types import ModuleType
 
 _Main = Callable[[bytes, int, int | None], None]
 _SIDES = {
-    "program": ("call", "program"),
+    "program": ("call",),
+    "called": ("program",),
     "tests": ("checker", "interactor", "tests"),
     "shared": ("shared",),
 }
 
 
-def _load(names: tuple[str, ...]) -> dict[bytes, _Main]:
+def _load(side: str) -> tuple[dict[bytes, _Main], list[tuple[bytes, bytes, bytes]]]:
     here = os.path.dirname(os.path.realpath(__file__))
     above = os.path.dirname(here)
     packages = ("whetstone", "whetstone.judge", "whetstone.judge.harness")
@@ -32,13 +33,15 @@ def _load(names: tuple[str, ...]) -> dict[bytes, _Main]:
         package = ModuleType(name)
         package.__path__ = [folder]
         sys.modules[name] = package
-    mains = {name.encode(): importlib.import_module(f"{packages[-1]}.{name}").main for name in names}
+    mains = {name.encode(): importlib.import_module(f"{packages[-1]}.{name}").main for name in _SIDES[side]}
+    rehearsals = importlib.import_module(f"{packages[-1]}.rehearsal").rehearse(side)
     for name in [name for name in sys.modules if name.partition(".")[0] == "whetstone"]:
         del sys.modules[name]
-    return mains
+    return mains, rehearsals
 
 
-_MAINS = _load(_SIDES[__name__.rpartition("_")[2]])
+_MAINS, REHEARSALS = _load(__name__.rpartition("_")[2])
+"""The rehearsals are for the fork-server: see ``sandbox.zygote.rehearsal``."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:

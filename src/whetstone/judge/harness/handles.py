@@ -6,7 +6,8 @@ decided here and never forwarded: equality, hashing, containment, ``isinstance``
 an object and a value of the test's, which may be the very one that is expected.
 
 Order and arithmetic between two objects are forwarded when both are of classes that the test names: then
-these operators are what the test is about, like any method of such a class.
+these operators are what the test is about, like any method of such a class. So is arithmetic with a plain
+value of an object that the test constructed; but not of one that the program gave it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class Asks(Protocol):
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         """Have the program do something; return its value or raise what it raised."""
+        ...
+
+    def was_made(self, kind: int, number: int) -> None:
+        """The test called the class ``kind``, and got this object."""
+        ...
+
+    def is_the_tests(self, number: int) -> bool:
+        """Whether the test got it by calling a class that the problem asks for, and in no other way."""
         ...
 
     def lose(self, reason: str) -> LinkLost:
@@ -110,7 +119,9 @@ class Handle:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(other) is Handle and type(self) is Handle and _same_state(self, other)
+        if type(other) is Handle or type(other) is CallableHandle:
+            return type(self) is type(other) and _same_state(self, other)
+        return False
 
     def __hash__(self) -> int:
         # Handles may be equal by state, so all share one hash; the program has no say in it.
@@ -158,8 +169,68 @@ class Handle:
     def __xor__(self, other: Any) -> Any:
         return _combine(self, "xor", other)
 
+    def __pow__(self, other: Any) -> Any:
+        return _combine(self, "pow", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _combine(self, "radd", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _combine(self, "rsub", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _combine(self, "rmul", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _combine(self, "rtruediv", other)
+
+    def __iadd__(self, other: Any) -> Any:
+        return _change(self, "iadd", other)
+
+    def __isub__(self, other: Any) -> Any:
+        return _change(self, "isub", other)
+
+    def __imul__(self, other: Any) -> Any:
+        return _change(self, "imul", other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return _change(self, "itruediv", other)
+
+    def __neg__(self) -> Any:
+        return _ask(self, "neg")
+
+    def __pos__(self) -> Any:
+        return _ask(self, "pos")
+
+    def __invert__(self) -> Any:
+        return _ask(self, "invert")
+
+    def __abs__(self) -> Any:
+        return _ask(self, "abs")
+
+    def __int__(self) -> int:
+        return _exact(self, _ask(self, "int"), int)
+
+    def __float__(self) -> float:
+        return _exact(self, _ask(self, "float"), float)
+
+    def __round__(self, *digits: Any) -> Any:
+        return _ask(self, "round", *digits)
+
+    def __format__(self, spec: str) -> str:
+        return _exact(self, _ask(self, "format", spec), str)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(_exact(self, _ask(self, "reversed"), list))
+
+    def __copy__(self) -> Any:
+        return _ask(self, "copy")
+
+    def __deepcopy__(self, _memo: Any) -> Any:
+        return _ask(self, "deepcopy")
+
     def __reduce_ex__(self, _protocol: Any) -> Any:
-        raise TypeError("an object of the program cannot be copied into the test")
+        raise TypeError("an object of the program cannot be pickled by the test")
 
 
 class CallableHandle(Handle):
@@ -170,9 +241,6 @@ class CallableHandle(Handle):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _ask(self, "call", list(args), kwargs)
 
-    def __deepcopy__(self, _memo: Any) -> CallableHandle:
-        return self
-
 
 class ClassHandle(CallableHandle):
     """A class of the program's."""
@@ -182,6 +250,17 @@ class ClassHandle(CallableHandle):
     def __instancecheck__(self, instance: object) -> bool:
         number = object.__getattribute__(self, "_number")
         return number in classes_of(instance)
+
+    def __subclasscheck__(self, other: object) -> bool:
+        if type(other) is not ClassHandle:
+            return False
+        return number_of(self) in _exact(other, _ask(other, "bases"), list)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = super().__call__(*args, **kwargs)
+        if number_of(self) in classes_of(made) and isinstance(made, Handle):
+            cast("Asks", object.__getattribute__(self, "_peer")).was_made(number_of(self), number_of(made))
+        return made
 
 
 class IteratorHandle(Handle):
@@ -243,7 +322,28 @@ def _both_tested(handle: Handle, other: object) -> bool:
 
 
 def _combine(handle: Handle, operation: str, other: object) -> Any:
-    return _ask(handle, operation, other) if _both_tested(handle, other) else NotImplemented
+    if _both_tested(handle, other) or _is_operand(handle, other):
+        return _ask(handle, operation, other)
+    return NotImplemented
+
+
+def _change(handle: Handle, operation: str, other: object) -> Any:
+    result = _combine(handle, operation, other)
+    if result is NotImplemented:
+        return result
+    found = _exact(handle, result, list)
+    return found[0] if found else handle
+
+
+def _is_operand(handle: Handle, other: object) -> bool:
+    """Whether a plain value may be given to an operator of an object: one that the test itself constructed.
+
+    What the program gave as a result may stand where the test compares a number with the expected one.
+    """
+    if isinstance(other, Handle):
+        return False
+    peer = cast("Asks", object.__getattribute__(handle, "_peer"))
+    return peer.is_the_tests(number_of(handle)) and bool(peer.tested.intersection(classes_of(handle)))
 
 
 def _compare(handle: Handle, operation: str, other: object) -> Any:

@@ -1,25 +1,15 @@
-"""In the testing process: a problem's own ``interact`` talks to the program and decides.
-
-Writes ``[True]`` or ``[False]``; ``["ended"]`` when the program closed its output and ``interact`` did not
-catch the EOFError of ``read``; ``["raised", reason]`` for any other exception of ``interact``, or when it
-returned no bool; ``["broken", reason]`` when there is none, or it ran out of room.
-"""
+"""In the testing process: a problem's own ``interact`` talks to the program and decides. See ``asking``."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
-from typing import Any
 
-from whetstone.judge.harness.loading import CompileFailure, describe, limit_digits, load_program, write_all
+from whetstone.judge.harness.asking import loaded, said
+from whetstone.judge.harness.loading import limit_digits, write_all
 from whetstone.judge.values import decode, encode
 
 _CHUNK = 1 << 16
-
-
-class _ProgramEnded(EOFError):
-    """Nothing more will come from the program."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
@@ -28,13 +18,15 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         raise ValueError("this harness needs a link")
     source, given, answer = decode(payload)
     limit_digits(given, answer)
-    try:
-        said = _interact(load_program(source), given, answer, _Conversation(link_fd))
-    except CompileFailure as error:
-        said = ["broken", f"the interactor does not compile: {error}"]
-    except BaseException as error:
-        said = ["broken", describe(error)]
-    write_all(result_fd, encode(said))
+    talk = _Conversation(link_fd)
+    interact = loaded(source, "interact")
+    if callable(interact):
+        wants_answer = len(inspect.signature(interact).parameters) == 4
+        texts = (given, answer) if wants_answer else (given,)
+        decision = said(lambda: interact(*texts, talk.read, talk.write), "interact")
+    else:
+        decision = interact
+    write_all(result_fd, encode(decision))
     os._exit(0)
 
 
@@ -53,7 +45,7 @@ class _Conversation:
             self._searched = len(self._pending)
             self._receive()
         if end < 0 and not self._pending:
-            raise _ProgramEnded("the program has closed its output")
+            raise EOFError("the program has closed its output")
         stop = end if end >= 0 else len(self._pending)
         line = bytes(self._pending[:stop])
         del self._pending[: stop + 1]
@@ -74,22 +66,3 @@ class _Conversation:
             write_all(self._fd, text.encode("utf-8", "surrogatepass"))
         except OSError:
             return
-
-
-def _interact(scope: dict[str, Any], given: str, answer: str, talk: _Conversation) -> list[Any]:
-    if "interact" not in scope:
-        raise NameError("the interactor defines no interact(input, read, write)")
-    interact: Callable[..., Any] = scope["interact"]
-    wants_answer = len(inspect.signature(interact).parameters) == 4
-    texts = (given, answer) if wants_answer else (given,)
-    try:
-        decided = interact(*texts, talk.read, talk.write)
-    except _ProgramEnded:
-        return ["ended"]
-    except (MemoryError, RecursionError):
-        raise
-    except Exception as error:
-        return ["raised", describe(error)]
-    if type(decided) is not bool:
-        return ["raised", f"interact() returned {type(decided).__name__}, not a bool"]
-    return [decided]

@@ -15,12 +15,15 @@ from operator import is_
 from struct import Struct
 from typing import Any, cast
 
+from whetstone.judge.harness.containers import CONTAINERS, refill
 from whetstone.judge.harness.loading import write_all
 from whetstone.judge.values import MAX_BYTES, NotInert, WireError, decode, encode
 
 _HEADER = Struct("<Q")
 RETURNED, RAISED = "returned", "raised"
-_MUTABLE = (list, dict, set, bytearray, deque)
+_MAX_REASON = 300
+_MAX_NESTED = 300
+"""Requests of the other end that are served at once, each within a reply that the one before it waits for."""
 
 
 class LinkLost(BaseException):
@@ -43,11 +46,18 @@ class Link:
         exporter: Callable[[object], object],
         importer: Callable[[object, list[Any]], object],
         serve: Callable[[list[Any]], list[Any]],
+        last_look: Callable[[bytes], bytes] = bytes,
+        heard: Callable[[bytes], object] = len,
     ) -> None:
+        """``last_look`` gets each message as it would be sent, and returns it as it may be sent; ``heard``
+        gets each that came, and returns false for one that must not be."""
         self._fd = fd
         self._exporter = exporter
         self._importer = importer
         self._serve = serve
+        self._last_look = last_look
+        self._heard = heard
+        self._nested = 0
         self.lost = ""
         # Threads of a program call the test's functions too: a request and its reply are one turn.
         self._turn = threading.RLock()
@@ -59,7 +69,7 @@ class Link:
         Raises NotInert when the request cannot cross, LinkLost when the other end is lost.
         """
         with self._turn:
-            self._send(b"?" + encode(message, self._exporter))
+            self._send(b"?" + self._last_look(encode(message, self._exporter)))
             shared = mutables(message)
             while True:
                 data = self._receive()
@@ -77,18 +87,28 @@ class Link:
             self.answer(data)
 
     def answer(self, data: bytes) -> None:
-        """Serve one request. What cannot cross is answered with a TypeError."""
+        """Serve one request. An answer that cannot cross is a TypeError, one too many a RecursionError."""
+        self._nested += 1
+        try:
+            if self._nested > _MAX_NESTED:
+                raise RecursionError
+            encoded = self._last_look(self._answered(data))
+        except RecursionError:
+            encoded = _refusal("RecursionError")
+        finally:
+            self._nested -= 1
+        with self._turn:
+            self._send(b"!" + encoded)
+
+    def _answered(self, data: bytes) -> bytes:
         message = self._decode(data[1:], [])
         shared = mutables(message)
         before = [content(item) for item in shared]
         reply = self._serve(message)
         try:
-            encoded = encode([reply, len(shared), changes(shared, before)], self._exporter)
-        except NotInert as error:
-            refusal = [RAISED, [None, "TypeError"], [f"{error}, so it cannot be handed over"], {}]
-            encoded = encode([refusal, 0, []])
-        with self._turn:
-            self._send(b"!" + encoded)
+            return encode([reply, len(shared), changes(shared, before)], self._exporter)
+        except NotInert:
+            return _refusal("TypeError", "what has no plain form cannot be handed over")
 
     def _reply(self, message: list[Any], shared: list[Any]) -> list[Any]:
         if len(message) != 3 or type(message[0]) is not list:
@@ -107,13 +127,28 @@ class Link:
 
     def receive_greeting(self) -> list[Any]:
         """Wait for the other end's first message."""
-        return self._decode(self._receive()[1:], [])
+        data = self._receive()
+        match self._decode(data[1:], []) if data[:1] == b"!" else None:
+            case ["loaded"]:
+                return ["loaded"]
+            case ["failed", str() as reason]:
+                return ["failed", reason[:_MAX_REASON]]
+            case _:
+                raise self.lose("a malformed greeting")
+
+    def read(self, data: bytes) -> list[Any]:
+        """What a message holds as bytes within."""
+        return self._decode(data, [])
 
     def _decode(self, data: bytes, shared: list[Any]) -> list[Any]:
         try:
             message = decode(data, lambda name: self._importer(name, shared))
+        except RecursionError:
+            raise
         except WireError as error:
             raise self.lose(str(error)) from None
+        except Exception as error:
+            raise self.lose(f"a malformed message: {type(error).__name__}") from None
         if type(message) is not list or not message:
             raise self.lose("a message that is not a list")
         return cast("list[Any]", message)
@@ -125,6 +160,9 @@ class Link:
             write_all(self._fd, _HEADER.pack(len(data)) + data)
         except OSError:
             raise self.lose("the other process ended") from None
+        except BaseException:
+            self.lose("interrupted while it sent")
+            raise
 
     def _receive(self) -> bytes:
         if self.lost:
@@ -132,7 +170,10 @@ class Link:
         size = _HEADER.unpack(self._exactly(_HEADER.size))[0]
         if size > MAX_BYTES + 1024:
             raise self.lose("a message of absurd size")
-        return self._exactly(size)
+        message = self._exactly(size)
+        if message and not self._heard(message):
+            raise self.lose("it answered otherwise than in the run that a time limit stopped")
+        return message
 
     def _exactly(self, size: int) -> bytes:
         parts = bytearray()
@@ -141,6 +182,9 @@ class Link:
                 part = os.read(self._fd, min(size - len(parts), 1 << 20))
             except OSError:
                 part = b""
+            except BaseException:  # a handler of the test's for a signal: what comes would be misread
+                self.lose("interrupted while it waited")
+                raise
             if not part:
                 raise self.lose("the other process ended")
             parts += part
@@ -159,7 +203,7 @@ def mutables(value: object) -> list[Any]:
     stack: list[object] = [value]
     while stack:
         item = stack.pop()
-        if isinstance(item, _MUTABLE):
+        if isinstance(item, CONTAINERS):
             found.append(item)
         children = _children(item)
         if children and any(map(_may_hold, set(map(type, children)))):
@@ -168,7 +212,7 @@ def mutables(value: object) -> list[Any]:
 
 
 def _may_hold(kind: type) -> bool:
-    return issubclass(kind, (*_MUTABLE, tuple))
+    return issubclass(kind, (*CONTAINERS, tuple))
 
 
 def _children(item: object) -> list[Any]:
@@ -217,21 +261,18 @@ def apply_changes(shared: list[Any], changed: object) -> None:
             raise WireError("malformed changes")
         try:
             _refill(shared[number], cast("list[Any]", parts))
-        except (TypeError, ValueError) as error:
-            raise WireError(f"malformed changes: {error}") from None
+        except RecursionError:
+            raise
+        except Exception as error:
+            raise WireError(f"malformed changes: {type(error).__name__}") from None
 
 
 def _refill(item: Any, parts: list[Any]) -> None:
     if isinstance(item, dict):
-        dict.clear(cast("dict[Any, Any]", item))
-        dict.update(cast("dict[Any, Any]", item), dict(zip(parts[::2], parts[1::2], strict=True)))
-    elif isinstance(item, set):
-        set.clear(cast("set[Any]", item))
-        set.update(cast("set[Any]", item), parts)
-    elif isinstance(item, deque):
-        deque.clear(cast("deque[Any]", item))
-        deque.extend(cast("deque[Any]", item), parts)
-    elif isinstance(item, bytearray):
-        item[:] = bytes(parts)
+        refill(cast("dict[Any, Any]", item), dict(zip(parts[::2], parts[1::2], strict=True)))
     else:
-        list.__setitem__(cast("list[Any]", item), slice(None), parts)
+        refill(item, bytes(parts) if isinstance(item, bytearray) else parts)
+
+
+def _refusal(kind: str, *texts: str) -> bytes:
+    return encode([[RAISED, [None, kind], list(texts), {}, None], 0, []])

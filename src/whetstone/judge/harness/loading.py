@@ -10,10 +10,10 @@ import sys
 from types import CodeType, ModuleType
 from typing import Any
 
-COMPILE_ERROR = b"compile_error"
 MOST_CODE_BYTES = 32 << 10
-"""Longer code is not handed out: the pipe takes this much while nobody reads it."""
+"""Longer code is not handed out: the pipe takes this much, and nobody reads it yet."""
 _INT_DIGITS = 100_000
+_MOST_SAID = 300
 
 
 # Not ``__main__``: a program whose functions are tested is imported, and what it does below
@@ -22,7 +22,11 @@ _NAME = "main"
 
 
 class CompileFailure(Exception):
-    """The source is not Python."""
+    """The source is not Python. The message says where and why."""
+
+    def answer(self) -> bytes:
+        """What a harness answers then."""
+        return b"compile_error: " + str(self)[:_MOST_SAID].encode("utf-8", "backslashreplace")
 
 
 class Loader:
@@ -38,7 +42,7 @@ class Loader:
             # What compile() raises on hostile text: null bytes, deep nesting, an absurd literal.
             self._code = _unmarshalled(code, path) or compile(data, path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-            raise CompileFailure(str(error)) from None
+            raise CompileFailure(str(error) or type(error).__name__) from None
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             write_all(fd, data)

@@ -10,24 +10,29 @@ import builtins
 import importlib
 import operator
 import os
+import sys
 from collections.abc import Callable
-from itertools import islice
-from types import ModuleType
+from io import StringIO
+from types import MethodType, ModuleType
 from typing import Any, cast
 
-from whetstone.judge.harness.foreign import TestObject, number_of
+from whetstone.judge.harness.containers import KEPT, Held
+from whetstone.judge.harness.files import SharedFiles, respelled
+from whetstone.judge.harness.foreign import TestObject, number_of, stand_in
+from whetstone.judge.harness.held import HeldContainers
+from whetstone.judge.harness.library import describe_object, read_array, read_element, read_path
 from whetstone.judge.harness.link import RAISED, RETURNED, Link, LinkLost, Reference
 from whetstone.judge.harness.loading import (
-    COMPILE_ERROR,
     CompileFailure,
     describe,
     load_program,
     write_all,
 )
+from whetstone.judge.harness.operations import OPERATIONS
 from whetstone.judge.harness.records import describe_record, has_more_than_fields, read_record
 from whetstone.judge.values import NotInert, WireError, encode, record_fields
 
-MAX_ITEMS = 1_000_000
+_MAX_TOLD = 256
 PLAIN_TYPES = (
     int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, type(None),
 )  # fmt: skip
@@ -40,8 +45,8 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     holder = Holder(link_fd)
     try:
         _serve(holder, payload.decode("utf-8", "surrogatepass"))
-    except CompileFailure:
-        write_all(result_fd, COMPILE_ERROR)
+    except CompileFailure as failure:
+        write_all(result_fd, failure.answer())
     except LinkLost:
         pass  # the test is over
     # Nobody waits for what the program would still do: its exit handlers, its threads.
@@ -71,33 +76,83 @@ class Holder:
         self.callbacks: dict[int, Any] = {}
         self.foreign: dict[int, TestObject] = {}
         self.failed: dict[int, BaseException] = {}
+        self.told: dict[int, tuple[int, BaseException]] = {}
+        """What functions of the test raised lately, and its number there: let through, it is the same."""
+        self.held = HeldContainers()
+        self.files = SharedFiles(os.getcwd(), ("main.py",), None)
+        self.other_root = self.files.root
+        self.output: StringIO | None = None
 
     def serve(self, message: list[Any]) -> list[Any]:
+        """Do what the test's process asks for, after what the test did to the program's containers."""
+        if message[0] == "synced":
+            _, told, *message = message
+            for changes in told:
+                self.held.apply(*self.link.read(changes))
+        if self.held:
+            message = self.held.placed(message)
+        if self.other_root == self.files.root:
+            reply = self._operate(message)
+        else:  # what is a path in the test's directory is one in the program's here
+            reply = self._operate(respelled(message, self.other_root, self.files.root))
+            reply = respelled(reply, self.files.root, self.other_root)
+        return self._with_changes(reply) if self.held else reply
+
+    def _with_changes(self, reply: list[Any]) -> list[Any]:
+        """A reply, and after it what became of the containers of which the test holds copies."""
+        try:
+            changes = self.held.changes()
+            return [*reply, encode(changes, self.export)] if any(changes) else reply
+        except NotInert as error:
+            gone = encode([[], self.held.forget_all()])
+            return [RAISED, [None, "TypeError"], [f"{error}, so it cannot be handed over"], {}, None, gone]
+
+    def _operate(self, message: list[Any]) -> list[Any]:
         """Do one operation of the program's; whatever it raises is handed over by value."""
         try:
             operation, *arguments = message
-            if operation == "names":
-                return [RETURNED, self._names(*arguments)]
+            if operation in _OF_OBJECTS and (operation != "call" or _is_method(arguments[0])):
+                # Nothing else here may hold what is returned: see ``described``.
+                returned = [
+                    self._names(*arguments) if operation == "names" else OPERATIONS[operation](*arguments)
+                ]
+                return [RETURNED, *self.held.described(returned)]
+            if operation == "files":
+                return [RETURNED, self._share(*arguments)]
+            if operation == "printed":
+                return [RETURNED, self._printed()]
+            if operation == "seed":
+                return [RETURNED, importlib.import_module(arguments[0]).seed(*arguments[1:])]
+            if operation == "bases":
+                return [RETURNED, [self.number(base) for base in type.mro(arguments[0])]]
             if operation == "state":
                 return [RETURNED, self._state(*arguments)]
             if operation == "take":
                 return [RETURNED, self._take(*arguments)]
-            return [RETURNED, _OPERATIONS[operation](*arguments)]
+            return [RETURNED, OPERATIONS[operation](*arguments)]
         except LinkLost:
             raise
         except BaseException as error:
-            return [RAISED, self._exception_class(type(error)), *_exception_content(error)]
+            number = self.told[id(error)][0] if id(error) in self.told else None
+            return [RAISED, self._exception_class(type(error)), *_exception_content(error), number]
 
     def export(self, value: object) -> object:
         """What stands for an object that does not cross by value."""
         if isinstance(value, Reference):
             return ["shared", value.number]
+        if isinstance(value, Held):
+            return ["held", value.number]
+        if value is KEPT:
+            return ["kept"]
         if id(value) in self.callbacks:
             return ["yours", self.callbacks[id(value)]]
-        if type(value) is TestObject:
+        if isinstance(value, TestObject):
             return ["object_of_yours", number_of(value)]
         if record_fields(type(value)) is not None:
             return self._record(cast("tuple[Any, ...]", value))
+        described = describe_object(value)
+        if described is not None and described[0] != "element":
+            return respelled(described, self.files.root, self.other_root)
         if any(value is kind for kind in PLAIN_TYPES):
             return ["type", cast("type", value).__name__]
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -127,22 +182,49 @@ class Holder:
         match name:
             case ["yours", int() as number]:
                 return self.objects[number]
-            case ["callback", int() as number]:
-                return self._callback(number)
+            case ["callback", int() as number, dict() as labels]:
+                return self._callback(number, cast("dict[str, str]", labels))
             case ["import", str() as module, str() as attribute]:
                 return operator.attrgetter(attribute)(importlib.import_module(module))
-            case ["object", int() as number]:
-                return self._foreign(number)
+            case ["object", int() as number, name, traits]:
+                return self._foreign(number, cast("str", name), cast("tuple[str, ...]", traits))
             case ["record", list() as described, int() as number]:
                 return read_record(cast("list[Any]", described), self.objects[number])
             case ["record", list() as described, None]:
                 return read_record(cast("list[Any]", described))
+            case ["path", bool() as is_concrete, str() as text]:
+                return read_path(is_concrete, respelled(text, self.other_root, self.files.root))
+            case ["array", str() as dtype, list() as shape, list() as items]:
+                return read_array(dtype, cast("list[int]", shape), cast("list[Any]", items))
+            case ["element", *parts]:
+                return read_element(cast("list[Any]", parts))
             case ["iterator", list() as items]:
                 return iter(cast("list[Any]", items))
             case ["shared", int() as number]:
                 return shared[number]
+            case ["held", int() as number]:
+                return Held(number)
+            case ["slice", start, stop, step]:
+                return slice(start, stop, step)
+            case ["kept"]:
+                return KEPT
             case _:
                 raise WireError("an unknown kind of object")
+
+    def _share(self, root: str, changes: list[Any]) -> list[Any]:
+        """Take over what became of the test's files; what became of the program's."""
+        self.other_root = root
+        self.files.apply(changes)
+        return self.files.changes()
+
+    def _printed(self) -> str:
+        """What the program printed since it was asked last; from the first time on it is kept here."""
+        if self.output is None:
+            self.output = sys.stdout = StringIO()
+        text = self.output.getvalue()
+        self.output.seek(0)
+        self.output.truncate()
+        return text
 
     def _names(self, names: list[str]) -> dict[str, Any]:
         """The program's globals of these names. Modules are left out: the test imports its own."""
@@ -179,21 +261,23 @@ class Holder:
                     state[slot] = getattr(target, slot)
         return [self.number(kind), state]
 
-    def _callback(self, number: int) -> Callable[..., Any]:
+    def _callback(self, number: int, labels: dict[str, str]) -> Callable[..., Any]:
         def callback(*args: Any, **kwargs: Any) -> Any:
             reply = self.link.request(["call", number, list(args), kwargs])
             if reply[0] == RETURNED:
                 return reply[1]
-            raise _builtin_exception(reply[1])(*reply[2])
+            raise self._raised(reply)
 
+        for name, label in labels.items():
+            setattr(callback, name, label)
         self.callbacks[id(callback)] = number
         self.objects.append(callback)  # kept alive: its id names it
         return callback
 
-    def _foreign(self, number: int) -> TestObject:
+    def _foreign(self, number: int, name: str, traits: tuple[str, ...]) -> TestObject:
         known = self.foreign.get(number)
         if known is None:
-            known = self.foreign[number] = TestObject(self._ask, number)
+            known = self.foreign[number] = stand_in(self._ask, number, name, traits)
         return known
 
     def _ask(self, operation: str, number: int, *arguments: Any) -> Any:
@@ -201,7 +285,21 @@ class Holder:
         reply = self.link.request(["object", operation, number, list(arguments)])
         if reply[0] == RETURNED:
             return reply[1]
-        raise _builtin_exception(reply[1])(*reply[2])
+        raise self._raised(reply)
+
+    def _raised(self, reply: list[Any]) -> BaseException:
+        """What a function or an object of the test's raised."""
+        _, (_, name), args, _, number = reply
+        kind: type[BaseException] = getattr(builtins, name)
+        try:
+            error = kind(*args)
+        except Exception:  # a class that is not built without arguments
+            error = kind("", [Exception()]) if issubclass(kind, BaseExceptionGroup) else kind.__new__(kind)
+        if number is not None:
+            while len(self.told) >= _MAX_TOLD:
+                del self.told[next(iter(self.told))]
+            self.told[id(error)] = number, error
+        return error
 
     def _exception_class(self, kind: type) -> list[Any]:
         """``[[number, name] of the program's classes, most derived first] or None, builtin base``."""
@@ -213,61 +311,13 @@ class Holder:
         return [None, "Exception"]
 
 
-def _call(target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return target(*args, **kwargs)
+# What they give is the program's own state: the test gets copies of its containers that stay joined to them.
+_OF_OBJECTS = frozenset({"names", "getattr", "getitem", "items", "call"})
 
 
-def _items(target: Any) -> list[Any]:
-    items = list(islice(iter(target), MAX_ITEMS + 1))
-    if len(items) > MAX_ITEMS:
-        raise OverflowError(f"more than {MAX_ITEMS} items")
-    return items
-
-
-def _enter(target: Any) -> Any:
-    return type(target).__enter__(target)
-
-
-def _exit(target: Any) -> None:
-    type(target).__exit__(target, None, None, None)
-
-
-def _ping(nonce: bytes) -> bytes:
-    return nonce
-
-
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "call": _call,
-    "getattr": getattr,
-    "setattr": setattr,
-    "delattr": delattr,
-    "getitem": operator.getitem,
-    "setitem": operator.setitem,
-    "delitem": operator.delitem,
-    "len": len,
-    "bool": bool,
-    "str": str,
-    "repr": repr,
-    "items": _items,
-    "next": next,
-    "enter": _enter,
-    "exit": _exit,
-    "ping": _ping,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "matmul": operator.matmul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-}
+def _is_method(target: Any) -> bool:
+    """Whether a call's target is a method of an object, whose state it may hand out."""
+    return type(target) is MethodType and not isinstance(target.__self__, type)
 
 
 def _text(value: object) -> str:
@@ -285,6 +335,8 @@ def _labels(value: Any) -> dict[str, str]:
 def _exception_content(error: BaseException) -> list[Any]:
     """Arguments and attributes of an exception, as far as they cross by value."""
     args = [_plain(argument) for argument in error.args]
+    if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
+        args.append(_plain(error.filename))  # which its arguments leave out
     attributes = {key: _plain(value) for key, value in getattr(error, "__dict__", {}).items()}
     return [args, {key: value for key, value in attributes.items() if type(key) is str and key[:1] != "_"}]
 
@@ -295,8 +347,3 @@ def _plain(value: object) -> object:
     except NotInert:
         return describe(value) if isinstance(value, BaseException) else type(value).__name__
     return value
-
-
-def _builtin_exception(description: Any) -> type[BaseException]:
-    kind = getattr(builtins, description[1], Exception)
-    return kind if isinstance(kind, type) and issubclass(kind, BaseException) else Exception

@@ -6,13 +6,18 @@ and objects and functions of the test's become stand-ins there.
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
-from typing import Any, cast
+from types import FunctionType
+from typing import Any, TextIO, cast
 
+from whetstone.judge.harness.addresses import without_addresses
+from whetstone.judge.harness.answered import Answered
+from whetstone.judge.harness.containers import KEPT, Held
+from whetstone.judge.harness.copies import Copies
+from whetstone.judge.harness.exceptions import Exceptions
+from whetstone.judge.harness.files import SharedFiles
 from whetstone.judge.harness.handles import (
     RECORD_CLASSES,
     CallableHandle,
@@ -23,16 +28,16 @@ from whetstone.judge.harness.handles import (
     classes_of,
     number_of,
 )
-from whetstone.judge.harness.link import RAISED, RETURNED, Link, LinkLost, Reference
+from whetstone.judge.harness.library import Array, describe_object, read_path, read_shape
+from whetstone.judge.harness.link import RETURNED, Link, LinkLost, Reference
+from whetstone.judge.harness.operations import MAX_ITEMS
 from whetstone.judge.harness.own_objects import OwnObjects
-from whetstone.judge.harness.program import MAX_ITEMS, PLAIN_TYPES
+from whetstone.judge.harness.program import PLAIN_TYPES
 from whetstone.judge.harness.records import describe_record, read_record
 from whetstone.judge.values import NotInert, WireError, record_fields
 
 _TYPES = {kind.__name__: kind for kind in PLAIN_TYPES}
-# Raised by a *call*, these would silently end a loop of the test and so skip its assertions.
-_LOOP_ENDERS = (StopIteration, StopAsyncIteration, GeneratorExit)
-_CATCH_ALL = (BaseException, Exception)
+_MAX_RECORD_CLASSES = 1000
 
 
 class Peer:
@@ -40,50 +45,117 @@ class Peer:
 
     def __init__(self, link_fd: int, module: str) -> None:
         """``module`` is where classes of the test code say that they were defined."""
-        self.link = Link(link_fd, self.export, self.resolve, self.serve)
+        self.answered = Answered()
+        self.link = Link(
+            link_fd, self.export, self.resolve, self.serve, without_addresses, self.answered.take
+        )
         self.handles: dict[int, Handle] = {}
-        self.classes: dict[int, type[BaseException]] = {}
+        self.exceptions = Exceptions()
         self.records: dict[tuple[Any, ...], type[tuple[Any, ...]]] = {}
         self.callbacks: list[Callable[..., Any]] = []
-        self.raised: list[BaseException] = []
+        self._callback_numbers: dict[int, int] = {}
         self.caught: AssertionError | None = None
         """A failed assertion of a function of the test's, which the program did not let through."""
         self.own = OwnObjects(module)
+        self._met: dict[int, bool] = {}
+        """The numbers of objects that the program gave, and whether it did so more than once."""
+        self._made: set[int] = set()
+        self._classes: set[int] = set()
+        self.copies = Copies()
+        self.files: SharedFiles | None = None
+        """Where the test touches files: the directory that the program is to have the same of."""
+        self.output: TextIO | None = None
+        """Where the test captures what is printed: the standard output that it found."""
         self.tested: set[int] = set()
         self.comparing = 0
         self.strained = False
         """More than values had to cross: the proxy itself may be why a test fails."""
+        self.asked = 0
+        """How often the program was asked something for this unit."""
+        self.failing: Callable[[BaseException | None], None] = _nobody
+        """Told what is wrong, or that nothing is, before the program can learn of it."""
 
     def begin_anew(self) -> None:
         """Another unit of the tests begins: what was raised and caught so far does not concern it."""
-        self.raised.clear()
+        self.exceptions.begin_anew()
         self.caught = None
+        self.asked = 0
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         """Have the program do something; return its value or raise what it raised."""
+        self.asked += 1
+        self.failing(sys.exception())
+        if self.files is None and self.output is None:
+            return self._ask(operation, *arguments)
+        if self.files is not None:
+            self.files.name(list(arguments))
+            self._share(self.files)
         try:
-            reply = self.link.request([operation, *arguments])
+            answer, raised = self._ask(operation, *arguments), None
+        except Exception as error:
+            answer, raised = None, error
+        if self.files is not None:
+            self._share(self.files)
+        if self.output is not None:
+            self.hear()
+        if raised is not None:
+            raise raised
+        return answer
+
+    def hear(self) -> None:
+        """What the program printed goes to the test's standard output, where the test put another there."""
+        printed = self._ask("printed")
+        if type(printed) is str and printed and sys.stdout is not self.output:
+            sys.stdout.write(printed)
+
+    def _share(self, files: SharedFiles) -> None:
+        """Bring both directories to the same files."""
+        try:
+            files.apply(self._ask("files", files.root, files.changes()))
+        except WireError as error:
+            raise self.lose(str(error)) from None
+
+    def _ask(self, operation: str, *arguments: Any) -> Any:
+        caught = self.caught
+        try:
+            message = [operation, *self.copies.named(operation, arguments)]
+            changes = self.copies.outgoing(self.export)
+            reply = self.link.request(["synced", changes, *message] if changes else message)
         except NotInert as error:
             self.strained = True
             raise TypeError(f"{error}, so it cannot be given to the program") from None
-        match reply:
+        self.copies.delivered()
+        match self._received(reply):
             case ["returned", value]:
                 return value
-            case ["raised", [chain, str() as base], list() as args, dict() as attributes]:
-                error = self._exception(
-                    chain, base, cast("list[Any]", args), cast("dict[Any, Any]", attributes)
-                )
-                if operation != "next" and isinstance(error, _LOOP_ENDERS):
-                    error = RuntimeError(f"the program raised {type(error).__name__}")
-                self.raised.append(error)
+            case ["raised", *description]:
+                error = self._read(operation, description)
                 if isinstance(error, AssertionError):
-                    self.caught = None  # now the test knows of it
+                    self.caught = caught  # the test knows of one that failed during this very request
                 raise error
             case _:
                 raise self.link.lose("a malformed reply")
 
-    def names(self, wanted: list[str]) -> dict[str, Any]:
-        """The program's globals of these names, where it has them. Classes among them are what is tested."""
+    def _received(self, reply: list[Any]) -> list[Any]:
+        """A reply, once the copies that the test holds are as it says."""
+        try:
+            if len(reply) > 2 and type(reply[-1]) is bytes:
+                self.copies.receive(self.link.read(reply.pop()))
+            return self.copies.placed(reply)
+        except WireError as error:
+            raise self.lose(str(error)) from None
+
+    def _read(self, operation: str, description: list[Any]) -> BaseException:
+        try:
+            return self.exceptions.read(operation, description)
+        except WireError as error:
+            raise self.lose(str(error)) from None
+
+    def names(self, wanted: list[str], classes: list[str]) -> dict[str, Any]:
+        """The program's globals of these names, where it has them. Classes among them are what is tested.
+
+        ``classes`` are the names that the problem means as classes.
+        """
         # A tuple: a list in a request would be brought to what the program says it made of it.
         found = self.ask("names", tuple(wanted))
         if type(found) is not dict:
@@ -91,9 +163,21 @@ class Peer:
         # Only what was asked for: a program must not put names of its choice into the test's globals.
         answered = cast("dict[Any, Any]", found)
         named = {name: answered[name] for name in wanted if name in answered}
-        self.tested = {number_of(value) for value in named.values() if type(value) is ClassHandle}
+        found = {name: number_of(value) for name, value in named.items() if type(value) is ClassHandle}
+        self.tested = set(found.values())
+        # Not what the program makes of a function that it was to write: see ``is_the_tests``.
+        self._classes = {found[name] for name in classes if name in found}
         self.strained = False  # what the test asks for by name strains nothing
         return named
+
+    def was_made(self, kind: int, number: int) -> None:
+        """The test called the program's class ``kind``, and got this object."""
+        if kind in self._classes and not self._met.get(number, True):
+            self._made.add(number)
+
+    def is_the_tests(self, number: int) -> bool:
+        """Whether the test got it by calling a class that the problem asks for, and in no other way."""
+        return number in self._made and not self._met[number]
 
     def lose(self, reason: str) -> LinkLost:
         """Give the program up for good, and return the exception that says why."""
@@ -103,29 +187,44 @@ class Peer:
         """What stands for an object of the test in the program's process."""
         if isinstance(value, Reference):
             return ["shared", value.number]
+        if isinstance(value, Held):
+            return ["held", value.number]
+        if value is KEPT:
+            return ["kept"]
+        if isinstance(value, slice):
+            return ["slice", value.start, value.stop, value.step]
         if isinstance(value, Handle):
             return ["yours", number_of(value)]
         fields = record_fields(type(value))
         if fields is not None:
             return self._export_record(cast("tuple[Any, ...]", value))
         self.strained = True
-        for number, kind in self.classes.items():
+        for number, kind in self.exceptions.classes.items():
             if value is kind:
                 return ["yours", number]
         imported = _importable(value)
         if imported is not None:
             return imported
-        if isinstance(value, Iterator):
+        described = describe_object(value)
+        if described is not None:
+            return described
+        if isinstance(value, Iterator) and not callable(value):
             items = list(islice(cast("Iterator[Any]", value), MAX_ITEMS + 1))
             if len(items) > MAX_ITEMS:
                 raise NotInert(f"an iterator of more than {MAX_ITEMS} items")
             return ["iterator", items]
         if self.own.owns(value):
-            return ["object", self.own.number(value)]
+            return ["object", *self.own.described(value)]
         if callable(value):
-            self.callbacks.append(value)
-            return ["callback", len(self.callbacks) - 1]
+            return ["callback", self._callback_number(value), _labels(value)]
         raise NotInert(f"a value of type {type(value).__name__}, which has no plain form")
+
+    def _callback_number(self, value: Callable[..., Any]) -> int:
+        known = self._callback_numbers.get(id(value))
+        if known is None:
+            known = self._callback_numbers[id(value)] = len(self.callbacks)
+            self.callbacks.append(value)
+        return known
 
     def resolve(self, name: object, shared: list[Any]) -> object:
         """The stand-in for what the program named. Its claims are checked one by one."""
@@ -150,11 +249,19 @@ class Peer:
             case ["type", str() as label] if label in _TYPES:
                 return _TYPES[label]
             case ["exception", [chain, str() as base]]:
-                return self._exception_class(chain, base)
+                return self.exceptions.named(chain, base)
             case ["yours", int() as number] if 0 <= number < len(self.callbacks):
                 return self.callbacks[number]
             case ["shared", int() as number] if 0 <= number < len(shared):
                 return shared[number]
+            case ["path", bool() as is_concrete, str() as text]:
+                return read_path(is_concrete, text)
+            case ["array", str(), list() as shape, list() as items]:
+                return Array(read_shape(shape), items)
+            case ["held", int() as number]:
+                return self.copies.met(number)
+            case ["kept"]:
+                return KEPT
             case _:
                 raise WireError("an unknown kind of object")
 
@@ -162,33 +269,29 @@ class Peer:
         """What a program may ask: to call a function, or use an object, that the test handed to it."""
         match message:
             case ["object", str() as operation, int() as number, list() as arguments]:
-                return self._do(operation, number, cast("list[Any]", arguments))
+                given = cast("list[Any]", arguments)
+                return self._done(lambda: self.own.do(operation, number, given))
             case ["call", int() as number, list() as args, dict() as kwargs] if (
                 0 <= number < len(self.callbacks)
             ):
-                try:
-                    return [RETURNED, self.callbacks[number](*args, **cast("dict[str, Any]", kwargs))]
-                except Exception as error:
-                    return self._told(error)
+                function = self.callbacks[number]
+                return self._done(lambda: function(*args, **cast("dict[str, Any]", kwargs)))
             case _:
                 raise self.link.lose("an unknown request")
 
-    def _do(self, operation: str, number: int, arguments: list[Any]) -> list[Any]:
+    def _done(self, act: Callable[[], Any]) -> list[Any]:
         try:
-            return [RETURNED, self.own.do(operation, number, arguments)]
+            return [RETURNED, act()]
+        except LinkLost:
+            raise
         except WireError as error:
             raise self.lose(str(error)) from None
-        except Exception as error:
-            return self._told(error)
-
-    def _told(self, error: Exception) -> list[Any]:
-        """What the program gets to know of an exception of the test's."""
-        if isinstance(error, AssertionError):
-            # It stands whatever the program does with it: else this would be an oracle to guess
-            # against. Its text, which often holds the right value, stays here.
-            self.caught = self.caught or error
-            return [RAISED, [None, "AssertionError"], [], {}]
-        return [RAISED, [None, _builtin_base(type(error))], [str(error)], {}]
+        except BaseException as error:
+            if isinstance(error, AssertionError) and not self.exceptions.raised(error):
+                # It stands whatever the program does with it: else this would be an oracle to guess against.
+                self.caught = self.caught or error
+                self.failing(error)
+            return self.exceptions.told(error)
 
     def _export_record(self, value: tuple[Any, ...]) -> object:
         classes = classes_of(value)
@@ -202,6 +305,8 @@ class Peer:
         key = (name, tuple(cast("list[Any]", fields)) if type(fields) is list else (), tuple(classes))
         kind = self.records.get(key)
         if kind is None:
+            if len(self.records) >= _MAX_RECORD_CLASSES:
+                raise WireError("too many classes")
             base = type(read_record(described))
             kind = self.records[key] = type(base.__name__, (base, Record), {RECORD_CLASSES: tuple(classes)})
         made = read_record(described, kind)
@@ -210,9 +315,12 @@ class Peer:
         return made
 
     def _handle(self, number: int, flags: list[bool], classes: list[Any], labels: dict[Any, Any]) -> Handle:
+        self._met[number] = number in self._met
         known = self.handles.get(number)
         if known is not None:
             return known
+        if not all(type(entry) is int for entry in classes):
+            raise WireError("malformed classes")
         self.strained = True
         is_callable, is_class, is_iterator = flags
         kind = ClassHandle if is_class else CallableHandle if is_callable else Handle
@@ -223,48 +331,17 @@ class Peer:
         self.handles[number] = handle
         return handle
 
-    def _exception(
-        self, chain: object, base: str, args: list[Any], attributes: dict[Any, Any]
-    ) -> BaseException:
-        kind = self._exception_class(chain, base)
-        try:
-            error = kind(*args)
-        except Exception:
-            error = _bare(kind)
-        for name, value in attributes.items():
-            if type(name) is str and not name.startswith("_"):
-                with suppress(AttributeError, TypeError, ValueError):  # not every name takes every value
-                    setattr(error, name, value)
-        return error
 
-    def _exception_class(self, chain: object, base: str) -> type[BaseException]:
-        """The builtin class, or one made for a class of the program's, the same for the same number."""
-        made: Any = getattr(builtins, base, None)
-        if not (isinstance(made, type) and issubclass(made, BaseException)):
-            raise WireError("an unknown exception")
-        if made in _CATCH_ALL or issubclass(made, (AssertionError, SystemExit, KeyboardInterrupt)):
-            # A subclass, so that `except AssertionError` finds it and the test's own stays apart: also
-            # where a program calls `Exception` its own error, which would catch failed assertions.
-            made = _FOREIGN[base] = _FOREIGN.get(base) or _subclass(base, made)
-        for entry in reversed(cast("list[Any]", chain) if type(chain) is list else []):
-            match entry:
-                case [int() as number, str() as label]:
-                    known = self.classes.get(number)
-                    made = known if known is not None else _subclass(label, made)
-                    self.classes[number] = made
-                case _:
-                    raise WireError("a malformed exception")
-        return made
+def _nobody(_: BaseException | None) -> None:
+    """Nobody wants to be told."""
 
 
-_FOREIGN: dict[str, type[BaseException]] = {}
-
-
-def _bare(kind: type[BaseException]) -> BaseException:
-    """An exception of a class whose arguments are unknown."""
-    if issubclass(kind, BaseExceptionGroup):  # its members do not cross, and it cannot be empty
-        return kind("", [Exception() if issubclass(kind, Exception) else KeyboardInterrupt()])
-    return kind.__new__(kind)
+def _labels(function: object) -> dict[str, str]:
+    """What a decorator copies of a function of the test's."""
+    if not isinstance(function, FunctionType):
+        return {}
+    labels = {name: getattr(function, name) for name in ("__name__", "__qualname__", "__doc__")}
+    return {name: label for name, label in labels.items() if type(label) is str}
 
 
 def _importable(value: Any) -> list[str] | None:
@@ -278,15 +355,3 @@ def _importable(value: Any) -> list[str] | None:
     if module.partition(".")[0] not in sys.stdlib_module_names:
         return None
     return ["import", module, name] if getattr(sys.modules.get(module), name, None) is value else None
-
-
-def _builtin_base(kind: type) -> str:
-    for base in kind.__mro__:
-        if getattr(builtins, base.__name__, None) is base:
-            return base.__name__
-    return "Exception"
-
-
-def _subclass(label: str, base: type[BaseException]) -> type[BaseException]:
-    name = label if label.isidentifier() else "ProgramError"
-    return cast("type[BaseException]", type(name, (base,), {}))

@@ -27,7 +27,10 @@ def record_class(name: str, fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
     if not all(f.isidentifier() and not iskeyword(f) and f[0] != "_" for f in fields):
         raise WireError("malformed fields")
     usable = name.isidentifier() and not iskeyword(name)
-    made = namedtuple(name if usable else "Record", fields)  # pyright: ignore[reportUntypedNamedTuple]
+    try:
+        made = namedtuple(name if usable else "Record", fields)  # pyright: ignore[reportUntypedNamedTuple]
+    except SyntaxError:  # two names that Python reads as the same
+        raise WireError("malformed fields") from None
     return cast("type[tuple[Any, ...]]", made)
 
 

@@ -13,15 +13,9 @@ import os
 from functools import partial
 from typing import Any
 
-from whetstone.judge.harness.loading import COMPILE_ERROR, CompileFailure, describe, load_program
-from whetstone.judge.harness.test_code import (
-    TestCodeError,
-    compiled,
-    failed_line,
-    ran_to_its_end,
-    run_unittests,
-    test_classes,
-)
+from whetstone.judge.harness.compiling import TestCodeError, compiled
+from whetstone.judge.harness.loading import CompileFailure, describe, load_program
+from whetstone.judge.harness.test_code import failed_line, ran_to_its_end, run_unittests, test_classes
 from whetstone.judge.values import decode, encode
 
 _write, _exit = os.write, os._exit
@@ -32,8 +26,8 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     number, source, unit = decode(payload)
     try:
         data = encode([number, *_outcome(source, unit)])
-    except CompileFailure:
-        data = COMPILE_ERROR
+    except CompileFailure as failure:
+        data = failure.answer()
     except TestCodeError as error:
         data = encode([number, "broken", str(error)[:300]])
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""Running test code: compiling it, its ``unittest`` classes, and evidence that it ran to its end."""
+"""Running test code: its ``unittest`` classes, and evidence that it ran to its end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import unittest
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from whetstone.judge.harness.compiling import TestCodeError
+
 Explain = Callable[[BaseException], list[str]]
 """What an exception that a test raised means: status and reason."""
-
-
-class TestCodeError(Exception):
-    """The test code does not compile, needs a module that is not here, or holds no test."""
 
 
 class _Result(unittest.TestResult):
@@ -94,14 +92,6 @@ def ran_to_its_end(returned: object) -> None:
     """Refuse a test that only made a coroutine or generator: none of its assertions were run."""
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         raise TestCodeError(f"the test code gave a {type(returned).__name__}, so its assertions never ran")
-
-
-def compiled(source: str, name: str) -> Any:
-    """The code object of test code. Raises TestCodeError."""
-    try:
-        return compile(source, name, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TestCodeError(f"the test code does not compile: {error}") from None
 
 
 def failed_line(error: BaseException, code: str) -> str:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
-from whetstone.judge.answers.equality import show
-from whetstone.judge.answers.foreign_values import value_rule
+from whetstone.judge.answers.comparisons import UNPLAIN, value_rule
+from whetstone.judge.answers.inert import read_each, read_one
+from whetstone.judge.answers.showing import show
 from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.outcome import (
-    COMPILE_ERROR,
     case,
+    compile_failure,
     crashed,
     judge_failure,
     last_line,
     limit_exceeded,
     run_limits,
 )
-from whetstone.judge.values import WireError, decode, decode_each, encode
+from whetstone.judge.value_reader import TooManyItems
+from whetstone.judge.values import WireError, decode_each, encode
 from whetstone.literal import read_literal
 from whetstone.problem import CallCase, CallTests, Compare, Problem
 from whetstone.sandbox import RunResult
-from whetstone.sandbox.script import LENGTH_BYTES, MOST_HANDED_OUT, handed_out
+from whetstone.sandbox.script import HandedOut
 from whetstone.verdict import CaseJudgement, Verdict
 
 
@@ -35,15 +36,22 @@ def judge_call(
     except ValueError as error:
         return judge_failure(f"the tests hold what is {error}")
     result, said = _run(boxes, problem, tests, [test], source)
-    failed = limit_exceeded(result)
-    if failed is not None:
+    if failed := limit_exceeded(result):
+        if failed.verdict is Verdict.OUTPUT_LIMIT:
+            allowed = f"the {problem.limits.output_mb:g} MiB of output_mb"
+            return case(result, failed.verdict, f"wrote, or returned, more than {allowed}")
         return failed
-    if said == COMPILE_ERROR:
-        return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
-    answers = _answers(said)
-    return crashed(result) or _judge_answer(
-        result, answers[0] if len(answers) == 1 else None, test, problem.compare
-    )
+    if why := compile_failure(said):
+        return case(result, Verdict.COMPILE_ERROR, why)
+    if failed := crashed(result):
+        return failed
+    try:
+        answers = read_each(said, lambda: [test.expected])
+    except TooManyItems as error:
+        return case(result, Verdict.WRONG_ANSWER, f"returned {error}, far more than are expected")
+    except WireError:
+        answers = []
+    return _judge_answer(result, answers[0] if len(answers) == 1 else None, test, problem.compare)
 
 
 def judge_calls(
@@ -55,7 +63,12 @@ def judge_calls(
     except ValueError:
         return []
     result, said = _run(boxes, problem, tests, cases, source)
-    answers = [] if limit_exceeded(result) or crashed(result) else _answers(said)
+    if limit_exceeded(result) or crashed(result):
+        return []
+    try:
+        answers = read_each(said, lambda: [test.expected for test in cases])
+    except WireError:
+        return []
     if len(answers) > len(cases):
         return []
     return [
@@ -91,32 +104,28 @@ def _run(
     code = boxes.last_code.of(sandbox, text)
     inputs = [[test.args, test.kwargs, test.operations] for test in cases]
     payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s), code])
-    job = harness_job("call", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb))
-    if code:
-        result = sandbox.run(job)
-        return result, result.result
-    result = sandbox.run(replace(job, result_extra=MOST_HANDED_OUT))
-    if result.result == COMPILE_ERROR:
-        return result, COMPILE_ERROR
-    code = handed_out(result.result)
-    boxes.last_code.keep(sandbox, text, code)
-    return result, result.result[LENGTH_BYTES + len(code) :]
+    hand_out = None if code else HandedOut()
+    link = None if hand_out is None else hand_out.link
+    bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+    result = sandbox.run(harness_job("call", payload, bounds, link=link))
+    if hand_out is not None:
+        boxes.last_code.keep(sandbox, text, hand_out.code())
+    return result, result.result
 
 
 def values_returned(
     boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
 ) -> tuple[RunResult, list[object]]:
-    """What one process returned in the ``cases``, as the harness words it. Raises SandboxFault."""
+    """What one process returned in the ``cases``, as the harness words it; nothing where that is no answer.
+
+    Sets and mappings are built: this is for references, whose values become expected ones. Raises
+    SandboxFault.
+    """
     result, said = _run(boxes, problem, tests, cases, source)
-    return result, _answers(said)
-
-
-def _answers(data: bytes) -> list[object]:
-    """The answers that a process wrote; none at all for bytes that are no answers."""
     try:
-        return decode_each(data)
+        return result, decode_each(said)
     except WireError:
-        return []
+        return result, []
 
 
 def _judge_answer(result: RunResult, answer: object, test: CallCase, compare: Compare) -> CaseJudgement:
@@ -128,12 +137,14 @@ def _judge_answer(result: RunResult, answer: object, test: CallCase, compare: Co
         case ["values", list() as values] if test.operations is not None:
             return _judge_operations(result, cast("list[Any]", values), test, compare)
         case ["unplain", str() as text]:
-            if compare.oracle == "not_none" and test.expected is True:
-                return case(result, Verdict.ACCEPTED)  # it is not None
+            if value_rule(compare)(UNPLAIN, test.expected, test.args):
+                return case(result, Verdict.ACCEPTED)
             return case(result, Verdict.WRONG_ANSWER, f"returned {text}")
         case ["raised", str() as text]:
             memory = text.startswith("MemoryError")
             return case(result, Verdict.MEMORY_LIMIT if memory else Verdict.RUNTIME_ERROR, text)
+        case ["too_large", str() as text]:
+            return case(result, Verdict.OUTPUT_LIMIT, f"returned a value {text}")
         case ["missing", str() as text]:
             return case(result, Verdict.RUNTIME_ERROR, f"the program defines no `{text}`")
         case _:
@@ -154,7 +165,7 @@ def _judge_operations(
     for number, (name, data, wanted) in enumerate(zip(operations, values, test.expected, strict=True)):
         place = f"operation {number + 1}, {name}"
         try:
-            value = decode(data) if type(data) is bytes else ...
+            value = read_one(data, wanted) if type(data) is bytes else ...
         except WireError as error:
             return case(result, Verdict.WRONG_ANSWER, f"{place}: {error}")
         # The first one constructs: a rule that is stateful has no part in it.

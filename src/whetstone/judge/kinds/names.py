@@ -1,31 +1,43 @@
 """Which names of test code stand for the program, and which for modules. Decided before anything runs.
 
-The decision uses the problem alone (its test code and its reference programs), never the program
-under test: otherwise a program could define ``abs`` or ``len`` and forge the comparison.
+The decision uses the problem alone (its test code, its reference programs, the imports that its statement
+or starter shows), never the program under test: otherwise a program could define ``abs`` or ``len`` and
+forge the comparison.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import datetime
+import re
 import symtable
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
+
+from whetstone.judge.kinds.apart import shown_files
 
 # Third-party modules that a reference may import and test code then use without importing.
 _KNOWN_MODULES = frozenset({"numpy", "pandas", "scipy", "sympy"})
 # What test code that uses them without importing means by these names. Were they asked of the program, its
 # class `np` with an `allclose` of its own would decide the test.
 _CONVENTIONAL = {"np": "numpy", "pd": "pandas", **{name: name for name in _KNOWN_MODULES}}
+_IMPORT = re.compile(r"^[ \t]*(?:>>>[ \t]*)?((?:import|from)[ \t]+[\w.]+(?:[ \t,][^\n#;]*)?)$", re.M)
+_DEFINITION = re.compile(r"^[ \t]*(?:>>>[ \t]*)?(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.M)
+_CLASS = re.compile(r"^[ \t]*(?:>>>[ \t]*)?class[ \t]+(\w+)", re.M)
+_CLASS_OF_TIMES = frozenset(dir(datetime.datetime)) - frozenset(dir(datetime))
 
 
 @dataclass(frozen=True)
 class TestNames:
-    """``program``: asked of the program. ``imports``: name → (module, attribute or empty), imported by the
-    test's own process. ``free``: every name that the test code uses and does not bind."""
+    """``program``: asked of the program; ``classes``: those of them that are classes, as the references, the
+    shown texts or the test code tell, whatever the program makes of them. ``imports``: name → (module,
+    attribute or empty), imported by the test's own process. ``free``: every name that the test code uses and
+    does not bind."""
 
     program: tuple[str, ...]
+    classes: tuple[str, ...]
     imports: dict[str, tuple[str, str]]
     free: tuple[str, ...]
 
@@ -33,34 +45,111 @@ class TestNames:
 @dataclass(frozen=True)
 class _Reference:
     defined: frozenset[str]
+    classes: frozenset[str] = frozenset()
     imported: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @lru_cache(maxsize=512)
-def test_names(code: str, entry_point: str | None, references: tuple[str, ...]) -> TestNames:
-    """Sort the free global names of test code.
+def test_names(
+    code: str,
+    entry_point: str | None,
+    references: tuple[str, ...],
+    shown: tuple[str, ...],
+    packages: frozenset[str],
+) -> TestNames:
+    """Sort the free global names of test code. ``shown`` are texts that programs see, or ``naming_lines``;
+    ``packages`` are the modules that the test's process can import beside Python's own.
 
     A name stands for the program when it is the entry point, or every reference defines it at top
-    level, or it is neither a builtin nor a module. Raises SyntaxError when the code does not compile.
+    level, or it is neither imported by a reference or by ``shown``, nor a builtin, nor used as a module.
+    Raises SyntaxError when the code does not compile.
     """
     free = free_names(code)
-    known = [_read_reference(source) for source in references]
+    known = [_read_reference(source, packages) for source in references]
     defined = frozenset.intersection(*[r.defined for r in known]) if known else frozenset[str]()
+    shows = _shown_imports(shown, packages)
     program: set[str] = {entry_point} if entry_point else set()
     imports: dict[str, tuple[str, str]] = {}
     for name in free:
-        imported = next((r.imported[name] for r in known if name in r.imported), None)
+        imported = next((r.imported[name] for r in known if name in r.imported), shows.get(name))
         if name == entry_point or name in defined:
             program.add(name)
         elif imported is not None:
             imports[name] = imported
         elif hasattr(builtins, name):
             continue
-        elif name in sys.stdlib_module_names or name in _CONVENTIONAL:
-            imports[name] = (_CONVENTIONAL.get(name, name), "")
+        elif (module := _as_used(name, code)) is not None:
+            imports[name] = module
         else:
             program.add(name)
-    return TestNames(tuple(sorted(program)), imports, tuple(sorted(free)))
+    if not program and shows:
+        # Nothing would be tested: what the texts import is what the program is to write, or not to use.
+        return test_names(code, entry_point, references, (), packages)
+    classes = frozenset(_CLASS.findall("\n".join(shown))).union(
+        *(r.classes for r in known), _as_classes(code)
+    )
+    return TestNames(tuple(sorted(program)), tuple(sorted(program & classes)), imports, tuple(sorted(free)))
+
+
+def _as_classes(code: str) -> set[str]:
+    """Names that test code uses as classes: in ``isinstance``."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, ast.Name(id=name)]):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+def _as_used(name: str, code: str) -> tuple[str, str] | None:
+    """What a module's name stands for that test code uses without importing it; None for the program's."""
+    if name not in sys.stdlib_module_names and name not in _CONVENTIONAL:
+        return None
+    called, attributes = _uses(code).get(name, (False, frozenset[str]()))
+    if name == "datetime" and (called or attributes & _CLASS_OF_TIMES):
+        return name, name
+    # No module can be called: a function of this name is what is tested, or what the program imports.
+    return None if called else (_CONVENTIONAL.get(name, name), "")
+
+
+@lru_cache(maxsize=512)
+def _uses(code: str) -> dict[str, tuple[bool, frozenset[str]]]:
+    """Of every name in the code: whether it is called, and which of its attributes are used."""
+    called: set[str] = set()
+    attributes: dict[str, set[str]] = {}
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Call(func=ast.Name(id=name)):
+                called.add(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+                attributes.setdefault(name, set()).add(attribute)
+            case _:
+                pass
+    return {
+        name: (name in called, frozenset(attributes.get(name, ()))) for name in called | attributes.keys()
+    }
+
+
+def naming_lines(*texts: str) -> str:
+    """What these texts import, define, and put in quotes as a file's name: all that judging reads of them."""
+    found = [f"'{name}'" for name in shown_files("\n".join(texts))]
+    for text in texts:
+        found += [match.group().strip() for match in _IMPORT.finditer(text)]
+        found += [match.group().strip() for match in _DEFINITION.finditer(text)]
+    return "\n".join(found)
+
+
+@lru_cache(maxsize=512)
+def _shown_imports(texts: tuple[str, ...], packages: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """What the lines of these texts that are imports bind, but for names that the texts define themselves."""
+    lines = [line.strip() for text in texts for line in _IMPORT.findall(text)]
+    found: dict[str, tuple[str, str]] = {}
+    for line in lines:
+        found.update(_read_reference(line, packages).imported)
+    defined = {name for text in texts for name in _DEFINITION.findall(text)}
+    return {name: where for name, where in found.items() if name not in defined}
 
 
 def free_names(code: str) -> set[str]:
@@ -79,7 +168,7 @@ def free_names(code: str) -> set[str]:
 
 
 @lru_cache(maxsize=512)
-def _read_reference(source: str) -> _Reference:
+def _read_reference(source: str, packages: frozenset[str]) -> _Reference:
     """What a reference program defines and imports at top level; nothing when it does not parse."""
     try:
         tree = ast.parse(source)
@@ -102,6 +191,7 @@ def _read_reference(source: str) -> _Reference:
                 )
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported.update({a.asname or a.name: (node.module, a.name) for a in node.names if a.name != "*"})
-    available = sys.stdlib_module_names | _KNOWN_MODULES
+    available = sys.stdlib_module_names | _KNOWN_MODULES | packages
     usable = {name: at for name, at in imported.items() if at[0].partition(".")[0] in available}
-    return _Reference(frozenset(defined), usable)
+    classes = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return _Reference(frozenset(defined), classes, usable)

@@ -6,11 +6,11 @@ process, each with globals, streams and arguments of its own, and all of them to
 memory need be believed. What comes out for each case is what a run of its own gives, output or a value, and
 is compared in the same place: expected values are as far away as ever.
 
-Only acceptances come from here. What was not accepted, and what a limit, a crash or an odd answer left
-open, is judged in a fork of its own, and that verdict counts. When such a fork accepts what the shared
-process had refused, the program is one whose runs differ, by chance or by what they leave for each other:
-then no acceptance of the shared process counts, and every case is judged in a fork of its own. Otherwise a
-program that guesses would have two guesses for every case.
+For each case the first answer that is compared decides: one that is accepted or wrong here stands. A run that
+failed here without an answer (a limit, a crash, an odd claim) has shown nothing, for what ran before it may
+be why; it is made again in a fork of its own. When that is accepted, the program is one that does not bear
+sharing: then no acceptance of the shared process counts, and each of these cases is judged in a fork of its
+own as well.
 """
 
 from __future__ import annotations
@@ -27,13 +27,29 @@ from whetstone.problem import CallTests, Problem, Program, StdinTests
 from whetstone.sandbox import SandboxFault
 from whetstone.verdict import CaseJudgement, Verdict
 
+_ANSWERED = frozenset({Verdict.ACCEPTED, Verdict.WRONG_ANSWER, Verdict.JUDGE_ERROR})
+
 
 @dataclass(frozen=True)
 class SharedProcess:
-    """What came of the cases in shared processes, by number: ``accepted``, and ``refused`` ones."""
+    """The judgements on cases that were run in shared processes, by the number of the case.
 
-    accepted: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
-    refused: set[int] = field(default_factory=set[int])
+    ``answered``: cases whose output or value was compared: right, wrong, or what the checker failed on.
+    ``failed``: cases that gave nothing to compare (a limit, a crash), which a process of their own decides.
+    """
+
+    answered: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
+    failed: set[int] = field(default_factory=set[int])
+
+    @property
+    def accepted(self) -> dict[int, CaseJudgement]:
+        """The right ones."""
+        return {n: judged for n, judged in self.answered.items() if judged.verdict is Verdict.ACCEPTED}
+
+    @property
+    def wrong(self) -> dict[int, CaseJudgement]:
+        """The answered ones that were not right."""
+        return {n: judged for n, judged in self.answered.items() if judged.verdict is not Verdict.ACCEPTED}
 
 
 def judge_in_sequence(
@@ -41,8 +57,8 @@ def judge_in_sequence(
 ) -> SharedProcess:
     """Run the ``chosen`` cases in shared processes, as far as that goes; ``progress`` is called after each.
 
-    What fails here, the sandbox included, fails without consequence. An accepted case's cost is an equal
-    share of its process's time, and all of its memory.
+    What fails here, the sandbox included, fails without consequence. A case's cost is an equal share of its
+    process's time, and all of its memory.
     """
     found = SharedProcess()
     rest = list(chosen)
@@ -57,13 +73,13 @@ def judge_in_sequence(
         for number, judged in zip(rest, reached, strict=False):
             if judged is None:
                 continue
-            if judged.verdict is Verdict.ACCEPTED:
+            if judged.verdict in _ANSWERED:
                 share = len(reached)
-                found.accepted[number] = replace(
+                found.answered[number] = replace(
                     judged, cpu_s=judged.cpu_s / share, wall_s=judged.wall_s / share, index=number
                 )
             else:
-                found.refused.add(number)
+                found.failed.add(number)
         if len(reached) < 2:
             break  # it ends its process: a shared one gains nothing
         rest = rest[len(reached) :]

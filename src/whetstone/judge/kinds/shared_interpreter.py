@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, limit_exceeded, run_limits
+from whetstone.judge.outcome import case, compile_failure, crashed, limit_exceeded, run_limits
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.problem import Problem
 from whetstone.sandbox import RunResult
@@ -43,7 +43,8 @@ def needs_one_interpreter(problem: Problem, number: int, proxied: Accepts, share
     key = (_fingerprint(problem), number)
     if key not in _needed:
         references = [r.source for r in problem.references if r.language == "python"]
-        found = any(not proxied(source) and shared(source) for source in references)
+        # Twice: one failure through the proxy may be the machine's.
+        found = any(not proxied(s) and shared(s) and not proxied(s) for s in references)
         while len(_needed) >= _MAX_KNOWN:
             del _needed[next(iter(_needed))]
         _needed[key] = found
@@ -51,8 +52,9 @@ def needs_one_interpreter(problem: Problem, number: int, proxied: Accepts, share
 
 
 def _fingerprint(problem: Problem) -> bytes:
-    """What the answer depends on: tests, references and limits."""
-    encoded = msgspec.msgpack.encode([problem.tests, problem.references, problem.limits])
+    """What the answer depends on: tests, the names they use, references and limits."""
+    parts = [problem.tests, problem.statement, problem.starter, problem.references, problem.limits]
+    encoded = msgspec.msgpack.encode(parts)
     return blake2b(encoded, digest_size=16).digest()
 
 
@@ -69,8 +71,8 @@ def judge_shared(boxes: Boxes, problem: Problem, unit: dict[str, Any], source: s
 
 def _judgement(result: RunResult, number: bytes) -> CaseJudgement:
     failed = limit_exceeded(result)
-    if failed is None and result.result == COMPILE_ERROR:
-        return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
+    if failed is None and (why := compile_failure(result.result)):
+        return case(result, Verdict.COMPILE_ERROR, why)
     failed = failed or crashed(result)
     if failed is not None:
         return failed

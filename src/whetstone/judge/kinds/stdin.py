@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from whetstone.judge.answers.checkers import check
-from whetstone.judge.answers.protocols import Said
+from whetstone.judge.answers.responsibility import Blame, Decision
 from whetstone.judge.answers.text import compare
+from whetstone.judge.blame import NotJudged, despite_faults
 from whetstone.judge.boxes import Boxes, Side
 from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.outcome import case, judge_failure, run_limits, storable
 from whetstone.problem import Checker, Problem, Program, StdinCase
 from whetstone.sandbox import RunResult
+from whetstone.sandbox.execute import NotExecuted
 from whetstone.sandbox.sequence import sequence_job
 from whetstone.verdict import CaseJudgement, Verdict
 
 
 def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> CaseJudgement:
     """Run ``program`` on a case's input and judge what it printed. Raises SandboxFault."""
+    ran = _run(boxes, problem, test, program)
+    return ran if isinstance(ran, CaseJudgement) else _judge_output(boxes, problem, test, ran, ran.stdout)
+
+
+def _run(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> RunResult | CaseJudgement:
+    """The run of a program that ended well; or the judgement of one that did not."""
     limits = problem.limits
     runnable = prepare(boxes, program)
     if isinstance(runnable, CompileFailure):
@@ -27,15 +35,16 @@ def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Progra
         stdin=test.input.encode("utf-8", "surrogatepass"),
     )
     result = sandbox.run(job)
-    return runnable.failure(result) or _judge_output(boxes, problem, test, result, result.stdout)
+    return runnable.failure(result) or result
 
 
 def judge_python_sequence(
     boxes: Boxes, problem: Problem, cases: Sequence[StdinCase], source: str
 ) -> Iterator[CaseJudgement]:
-    """The same for several cases of a Python program in one process: those that came to their end, in order.
+    """The same for several cases of a Python program in one process: judgements on those that ended.
 
-    Each is judged when it is asked for. Raises SandboxFault.
+    They come in order; cases after one that ended the process get none. Each is judged when it is asked for.
+    Raises SandboxFault.
     """
     limits = problem.limits
     run = sequence_job(
@@ -59,16 +68,37 @@ def _judge_output(
 ) -> CaseJudgement:
     """What a program that ended well wrote: right, or not."""
     if problem.checker is not None:
-        return _checked(boxes, problem.checker, test, result, output)
+        return _checked(boxes, problem, problem.checker, test, result, output)
     right, reason = compare(output, test.output, problem.compare)
     return case(result, Verdict.ACCEPTED if right else Verdict.WRONG_ANSWER, reason)
 
 
 def _checked(
-    boxes: Boxes, checker: Checker, test: StdinCase, result: RunResult, output: bytes
+    boxes: Boxes, problem: Problem, checker: Checker, test: StdinCase, result: RunResult, output: bytes
 ) -> CaseJudgement:
-    """The checker's decision, which is the only one."""
-    said, reason = check(boxes, checker, test, output)
-    if said is Said.FAILED:
+    """The checker's decision, which is the only one. Where its sandbox dies, only it is run again."""
+    expected = test.output.encode("utf-8", "surrogatepass")
+
+    def right_ones() -> Iterator[bytes]:
+        for reference in problem.references:
+            ran = _run(boxes, problem, test, reference)
+            if isinstance(ran, RunResult):
+                yield ran.stdout
+
+    def harmless(_: float) -> bool:
+        check(boxes, checker, test, expected, right_ones)
+        return True
+
+    def attempt() -> Decision:
+        try:
+            return check(boxes, checker, test, output, right_ones)
+        except NotExecuted as fault:
+            return Decision(Blame.JUDGE, str(fault))
+
+    try:
+        blame, reason = despite_faults("the checker's sandbox", attempt, harmless)
+    except NotJudged as failure:
+        return case(result, failure.verdict, str(failure))
+    if blame is Blame.JUDGE:
         return judge_failure(reason)
-    return case(result, Verdict.ACCEPTED if said is Said.ACCEPTED else Verdict.WRONG_ANSWER, reason)
+    return case(result, Verdict.ACCEPTED if blame is Blame.NOBODY else Verdict.WRONG_ANSWER, reason)

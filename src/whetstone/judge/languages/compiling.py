@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.languages.artifacts import ArtifactStore
-from whetstone.judge.languages.table import java_names
 from whetstone.judge.languages.toolchains import Toolchain
 from whetstone.judge.outcome import last_line, signal_name
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
-from whetstone.sandbox.execute import Failed, File, made, make_job, unpacked
+from whetstone.sandbox.execute import Failed, File, NotExecuted, made, make_job, unpacked
 
 COMPILE_LIMITS = RunLimits(cpu_s=30.0, memory_bytes=2 << 30, output_bytes=64 << 20, wall_s=120.0)
 _KIT_LIMITS = RunLimits(cpu_s=120.0, memory_bytes=2 << 30, output_bytes=1 << 30, wall_s=100.0)
@@ -77,9 +76,10 @@ def environment(found: Toolchain) -> dict[str, str]:
 
 
 def _names(found: Toolchain, source: bytes) -> dict[str, str]:
-    if found.language.name != "java":
-        return {"source": found.language.source, "main": ""}
-    file_name, main = java_names(source.decode("utf-8", "replace"))
+    language = found.language
+    if language.places is None:
+        return {"source": language.source, "main": ""}
+    file_name, main = language.places(source.decode("utf-8", "replace"))
     return {"source": file_name, "main": main}
 
 
@@ -99,10 +99,15 @@ def _key(found: Toolchain, commands: list[list[str]], content: str) -> str:
 
 
 def _run(sandbox: Sandbox, job: Job) -> bytes | CompileFailure:
-    """The products, or why there are none. What a limit ended is tried once more before it counts."""
+    """The products, or why there are none. What a limit ended is tried once more before it counts.
+
+    Raises NotExecuted where the compiler got no core.
+    """
     result = sandbox.run(job)
     if result.ended is not Ended.EXITED:
         result = sandbox.run(job)
+    if result.ended is Ended.STARVED:
+        raise NotExecuted("the machine was too busy: the compiler was ready and got no core")
     if result.ended is Ended.EXITED and not result.result:  # the source, or its products, found no room
         return CompileFailure(f"the compiler left nothing: {last_line(result.stderr)}")
     if result.ended is Ended.EXITED:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from whetstone.errors import UserError
 from whetstone.judge.api import Judge
-from whetstone.judge.languages.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
+from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import Availability, available_languages
 from whetstone.problem import Problem, Program, StdinCase, StdinTests
 
@@ -19,7 +20,7 @@ def probe_languages(judge: Judge) -> list[Availability]:
 
 
 def _tried(judge: Judge, found: Availability) -> Availability:
-    program = Program(found.language, SUM_OF_TWO[found.language])
+    program = Program(found.language, LANGUAGES[found.language].proof)
     try:
         judged = judge.judge(SUM_PROBLEM, program)
     except UserError as error:

@@ -11,14 +11,14 @@ from typing import Protocol
 
 from whetstone.judge.boxes import Boxes, LastCode, Side
 from whetstone.judge.languages.compiling import CompileFailure, compiled, environment
-from whetstone.judge.languages.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.languages.toolchains import Toolchain, toolchain
-from whetstone.judge.outcome import COMPILE_ERROR, case, crashed, limit_exceeded
+from whetstone.judge.outcome import case, compile_failure, crashed, limit_exceeded
 from whetstone.problem import Program
 from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox
 from whetstone.sandbox.execute import File, NotExecuted, execute_job, fault
-from whetstone.sandbox.script import handed_out, script_job, script_job_with_code
+from whetstone.sandbox.script import HandedOut, script_job, script_job_with_code
 from whetstone.verdict import CaseJudgement, Verdict
 
 __all__ = ["CompileFailure", "Runnable", "prepare"]
@@ -26,12 +26,6 @@ __all__ = ["CompileFailure", "Runnable", "prepare"]
 _MIB = 1 << 20
 _MAX_STACK_MB = 512
 _PROOF_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 20)
-# What a runtime says last when memory is refused to it. (Forging it only loses.)
-_OUT_OF_MEMORY = (
-    *(b"std::bad_alloc", b"java.lang.OutOfMemoryError", b"JavaScript heap out of memory"),
-    *(b"fatal error: runtime: out of memory", b"fatal error: runtime: cannot allocate memory"),
-    *(b"memory allocation of ", b"std::bad_array_new_length"),
-)
 
 
 class Runnable(Protocol):
@@ -87,7 +81,7 @@ def _prove(boxes: Boxes, found: Toolchain) -> None:
     name = found.language.name
     if name in boxes.proved:
         return
-    program = _built(boxes, Side.PROGRAM, found, SUM_OF_TWO[name].encode())
+    program = _built(boxes, Side.PROGRAM, found, found.language.proof.encode())
     if isinstance(program, CompileFailure):
         raise NotExecuted(f"the tools for {name} do not work here: {program.reason}")
     sandbox, job = program.job(_PROOF_LIMITS, stdin=SUM_INPUT.encode())
@@ -105,8 +99,8 @@ class _PythonProgram:
     sandbox: Sandbox
     source: bytes
     last_code: LastCode
-    hands_out: bool = False
-    """The job made last hands out the code that it compiles."""
+    hand_out: HandedOut | None = None
+    """The code that the job made last hands out."""
 
     def job(
         self,
@@ -118,22 +112,23 @@ class _PythonProgram:
         link: int | None = None,
     ) -> tuple[Sandbox, Job]:
         """See ``Runnable.job``."""
-        self.hands_out = False
+        self.hand_out = None
         if args or files or link is not None:
             job = script_job(self.source, limits, stdin=stdin, args=args, files=files, link=link)
         else:
             code = self.last_code.of(self.sandbox, self.source)
-            self.hands_out = not code
-            job = script_job_with_code(self.source, code, limits, stdin=stdin)
+            self.hand_out = None if code else HandedOut()
+            job = script_job_with_code(self.source, code, limits, stdin=stdin, hand_out=self.hand_out)
         return self.sandbox, job
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
         """See ``Runnable.failure``."""
-        if self.hands_out:
-            self.last_code.keep(self.sandbox, self.source, handed_out(result.result))
+        if self.hand_out is not None:
+            self.last_code.keep(self.sandbox, self.source, self.hand_out.code())
+            self.hand_out = None
         limit = limit_exceeded(result)
-        if limit is None and result.result == COMPILE_ERROR and result.exit_code == 1:
-            return case(result, Verdict.COMPILE_ERROR, "the program does not compile")
+        if limit is None and result.exit_code == 1 and (why := compile_failure(result.result)):
+            return case(result, Verdict.COMPILE_ERROR, why)
         return limit or crashed(result)
 
 
@@ -188,6 +183,10 @@ class _NativeProgram:
         if why := fault(result.result):
             raise NotExecuted(f"the program could not be executed: {why}")
         failed = crashed(result)
-        if failed is not None and any(words in result.stderr for words in _OUT_OF_MEMORY):
+        if failed is not None and _says(result, self.found.language.out_of_memory):
             return case(result, Verdict.MEMORY_LIMIT, "the runtime was refused more memory")
         return failed
+
+
+def _says(result: RunResult, words: Sequence[str]) -> bool:
+    return any(each.encode() in result.stderr for each in words)

@@ -1,81 +1,41 @@
-"""The languages that programs may be in: one declarative entry each.
+"""The languages that programs may be in: all that the judge knows of one is its entry here.
 
-In an entry's command lines, ``{tool[NAME]}`` is the path of a tool found on this machine, ``{home}`` the
-folder that the first tool is installed in, ``{kit}`` the folder of what the compiler prepared once (an
-argument with it is left out where there is none), ``{memory_mb}`` the memory limit,
-``{stack_mb}`` and ``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}``
-the source file and ``{main}`` the class that Java starts.
+See ``language.Language`` for what each field says.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-
 from whetstone.errors import UserError, did_you_mean
+from whetstone.judge.languages.java import java_names
+from whetstone.judge.languages.language import Kit, Language
 
 PYTHON = "python"
 PYTHON_SCIENTIFIC = "python-scientific"
 
-
-@dataclass(frozen=True)
-class Kit:
-    """What a compiler prepares once for all programs: ``commands`` over ``files`` make what is kept.
-
-    With a kit, ``use`` comes before the commands that compile. There is no need for one where the pattern
-    ``unless`` finds something in the tools' folder.
-    """
-
-    files: dict[str, str]
-    commands: tuple[tuple[str, ...], ...]
-    keep: tuple[str, ...]
-    use: tuple[tuple[str, ...], ...] = ()
-    unless: str = ""
-
-
-@dataclass(frozen=True)
-class Language:
-    """How programs of one language are compiled and run. No ``run``: Python, which has a fork-server."""
-
-    name: str
-    aliases: tuple[str, ...] = ()
-    source: str = ""
-    tools: tuple[str, ...] = ()
-    """Executables that must be there, found on PATH; the first one's version is the language's."""
-    install: str = ""
-    """What a person installs to have it."""
-    version: tuple[str, ...] = ("--version",)
-    reads: tuple[str, ...] = ()
-    """Glob patterns of what the tools read outside of their own folder and the system's libraries."""
-    compile: tuple[tuple[str, ...], ...] = ()
-    compile_space_mb: int = 0
-    """What a compiler that reserves no more than it uses may reserve; 0 for one that reserves more."""
-    keep: tuple[str, ...] = ()
-    """Glob patterns of the compiler's products, which a run finds in its working directory."""
-    kit: Kit | None = None
-    run: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict[str, str])
-    extra_memory_mb: int = 0
-    """Resident memory of the runtime itself, on top of a problem's limit."""
-    extra_cpu_s: float = 0.0
-    """CPU time that the runtime takes to start, on top of a problem's limit."""
-    processes: bool = False
-    """Programs of it usually start processes, beyond threads."""
-    needs_namespaces: str = ""
-    """Why the restricted tier cannot run it; empty where it can."""
-
-
 # A configuration that is there but may not be read would end it.
 _NODE_ENVIRONMENT = {"OPENSSL_CONF": "/dev/null"}
+_C_MAIN = r"\bmain\s*\("
+_C_BEGINS = r"\s*(?:#\s*(?:include|define|pragma)|using\s+namespace)\b"
+_NODE_BEGINS = r"\s*(?:const|let|var|function|import|'use strict'|\"use strict\"|process\.|class)\b"
+_NODE_READS = r"\bstdin\b|readFileSync|readline"
+_NODE_SUM = "const [a, b] = fs.readFileSync(0, 'utf8').split(' ').map(Number);\nconsole.log(a + b);\n"
+_NODE_OUT_OF_MEMORY = ("JavaScript heap out of memory",)
 _GCC_FLAGS = ("-O2", "-fmax-errors=20", "-fno-diagnostics-show-caret", "-w")
 
 
-def _cpp(standard: str, *aliases: str) -> Language:
+def _cpp(standard: str, endings: tuple[str, ...], *aliases: str) -> Language:
     flags = ("{tool[g++]}", f"-std=gnu++{standard}", *_GCC_FLAGS)
     header = "bits/stdc++.h"
     return Language(
         name=f"cpp{standard}",
+        spoken=f"C++{standard}",
+        proof="#include <bits/stdc++.h>\n"
+        "int main() { int a, b; std::cin >> a >> b; std::cout << a + b << '\\n'; }\n",
+        endings=endings,
         aliases=aliases,
+        fences=("cpp", "c++", "cc", "cxx", "c++17", "c++20", "cpp17", "cpp20"),
+        whole=_C_MAIN,
+        begins=_C_BEGINS,
         source="main.cpp",
         tools=("g++",),
         install="g++ (apt install g++)",
@@ -88,6 +48,7 @@ def _cpp(standard: str, *aliases: str) -> Language:
             keep=(f"{header}.gch",),
         ),
         run=("./main",),
+        out_of_memory=("std::bad_alloc", "std::bad_array_new_length"),
     )
 
 
@@ -97,14 +58,34 @@ _GO_PACKAGES = (
     *("strings", "sync", "text/tabwriter", "time", "unicode"),
 )
 _GO_CACHE = ".cache/go-build"  # where Go puts it, beneath the home directory
+_GO_REFUSED = "fatal error: runtime: "
+_GO_OUT_OF_MEMORY = (f"{_GO_REFUSED}out of memory", f"{_GO_REFUSED}cannot allocate memory")
 _GO_BUILD = ("{tool[go]}", "build", "-ldflags=-s -w", "-o", "main")
 
 _LANGUAGES = (
-    Language(PYTHON, ("py", "python3")),
-    Language(PYTHON_SCIENTIFIC, install="numpy beside Whetstone (pip install numpy pandas scipy sympy)"),
+    Language(
+        name=PYTHON,
+        spoken="Python",
+        proof="print(sum(map(int, input().split())))\n",
+        aliases=("py", "python3"),
+        endings=("py",),
+        fences=("py3", "python2"),
+    ),
+    Language(
+        name=PYTHON_SCIENTIFIC,
+        spoken="Python",
+        proof="import numpy\nprint(numpy.array(input().split(), dtype=int).sum())\n",
+        install="numpy (pip install 'whetstone-rl[programs]', or an environment)",
+    ),
     Language(
         name="c",
+        spoken="C",
+        proof="#include <stdio.h>\n"
+        'int main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); return 0; }\n',
+        endings=("c",),
         aliases=("c11", "c17", "gnu17"),
+        whole=_C_MAIN,
+        begins=_C_BEGINS,
         source="main.c",
         tools=("gcc",),
         install="gcc (apt install gcc)",
@@ -113,11 +94,19 @@ _LANGUAGES = (
         keep=("main",),
         run=("./main",),
     ),
-    _cpp("17", "cpp", "c++", "cxx", "c++17"),
-    _cpp("20", "c++20"),
+    _cpp("17", ("cpp", "cc", "cxx", "c++"), "cpp", "c++", "cxx", "c++17"),
+    _cpp("20", (), "c++20"),
     Language(
         name="java",
+        spoken="Java",
+        proof="import java.util.*;\npublic class Main {\n    public static void main(String[] args) {\n"
+        "        Scanner in = new Scanner(System.in);\n"
+        "        System.out.println(in.nextInt() + in.nextInt());\n    }\n}\n",
+        endings=("java",),
+        whole=r"\bvoid\s+main\s*\(",
+        begins=r"\s*(?:import|package|public|final|class)\s+\w",
         source="Main.java",
+        places=java_names,
         tools=("java", "javac"),
         install="a JDK (apt install default-jdk-headless)",
         version=("-version",),
@@ -135,12 +124,19 @@ _LANGUAGES = (
         ),
         # Where there is no /proc, the loader cannot tell which folder the runtime's libraries are beside.
         environment={"LD_LIBRARY_PATH": "{home}/lib"},
+        out_of_memory=("java.lang.OutOfMemoryError",),
         extra_memory_mb=192,
         extra_cpu_s=0.5,
     ),
     Language(
         name="javascript",
+        spoken="JavaScript",
+        proof="const fs = require('fs');\n" + _NODE_SUM,
+        endings=("js", "mjs"),
         aliases=("js", "node", "nodejs"),
+        fences=("mjs",),
+        whole=_NODE_READS,
+        begins=_NODE_BEGINS,
         source="main.js",
         tools=("node",),
         install="Node.js (apt install nodejs)",
@@ -149,12 +145,18 @@ _LANGUAGES = (
         compile=(("{tool[node]}", "--check", "{source}"),),
         keep=("main.js",),
         run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
+        out_of_memory=_NODE_OUT_OF_MEMORY,
         extra_memory_mb=96,
         extra_cpu_s=0.1,
     ),
     Language(
         name="typescript",
+        spoken="TypeScript",
+        proof="import * as fs from 'fs';\n" + _NODE_SUM.replace("[a, b]", "[a, b]: number[]"),
+        endings=("ts",),
         aliases=("ts",),
+        whole=_NODE_READS,
+        begins=_NODE_BEGINS,
         needs_namespaces="its compiler starts a process, and waits for it without an end there",
         source="main.ts",
         tools=("tsc", "node"),
@@ -170,12 +172,19 @@ _LANGUAGES = (
         ),
         keep=("main.js",),
         run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
+        out_of_memory=_NODE_OUT_OF_MEMORY,
         extra_memory_mb=96,
         extra_cpu_s=0.1,
     ),
     Language(
         name="go",
+        spoken="Go",
+        proof='package main\n\nimport "fmt"\n\nfunc main() {\n\tvar a, b int\n\tfmt.Scan(&a, &b)\n'
+        "\tfmt.Println(a + b)\n}\n",
+        endings=("go",),
         aliases=("golang",),
+        whole=r"^func\s+main\s*\(",
+        begins=r"\s*package\s+main",
         source="main.go",
         tools=("go",),
         install="Go (apt install golang-go)",
@@ -205,11 +214,19 @@ _LANGUAGES = (
             **{"GOROOT": "{home}", "GOENV": "off", "GO111MODULE": "off", "CGO_ENABLED": "0"},
             **{"GOFLAGS": "", "GOTOOLCHAIN": "local"},
         },
+        out_of_memory=_GO_OUT_OF_MEMORY,
         extra_memory_mb=16,
     ),
     Language(
         name="rust",
+        spoken="Rust",
+        proof="fn main() {\n    let mut line = String::new();\n"
+        "    std::io::stdin().read_line(&mut line).unwrap();\n"
+        '    println!("{}", line.split_whitespace().map(|w| w.parse::<i64>().unwrap()).sum::<i64>());\n}\n',
+        endings=("rs",),
         aliases=("rs",),
+        whole=r"\bfn\s+main\s*\(",
+        begins=r"\s*(?:use|fn|mod|extern|struct|const|static|impl|#!?\[)\b",
         source="main.rs",
         tools=("rustc", "cc"),
         install="Rust and a C linker (apt install rustc gcc, or rustup)",
@@ -222,10 +239,35 @@ _LANGUAGES = (
         compile_space_mb=8192,
         keep=("main",),
         run=("./main",),
+        out_of_memory=("memory allocation of ",),
+    ),
+    Language(
+        name="perl",
+        spoken="Perl",
+        proof="my ($left, $right) = split ' ', <STDIN>;\nprint $left + $right, \"\\n\";\n",
+        aliases=("pl", "perl5"),
+        endings=("pl",),
+        whole=r"<STDIN>|<>|^#!",
+        begins=r"#!|use\s+[\w:.]+|my\s|our\s|sub\s|while\s*\(",
+        source="main.pl",
+        tools=("perl",),
+        install="Perl (apt install perl)",
+        version=("-e", "print $^V"),
+        reads=("/etc/perl", "/usr/share/perl*", "/usr/local/share/perl*"),
+        compile=(("{tool[perl]}", "-c", "{source}"),),
+        keep=("main.pl",),
+        run=("{tool[perl]}", "main.pl"),
+        out_of_memory=("Out of memory!", "Out of memory in perl"),
     ),
     Language(
         name="bash",
+        spoken="Bash",
+        proof="read a b\necho $((a + b))\n",
+        endings=("sh", "bash"),
         aliases=("sh", "shell"),
+        fences=("zsh",),
+        whole=r"\bread\b|/dev/stdin|\$\(cat|^#!",
+        begins=r"#!|read\s|while\s+read|[A-Za-z_]\w*=\$\(",
         source="main.sh",
         tools=("bash",),
         install="bash (apt install bash)",
@@ -238,6 +280,7 @@ _LANGUAGES = (
 )
 
 LANGUAGES = {language.name: language for language in _LANGUAGES}
+_BY_ENDING = {ending: language for language in _LANGUAGES for ending in language.endings}
 _BY_ANY_NAME = {name: language for language in _LANGUAGES for name in (language.name, *language.aliases)}
 
 
@@ -250,31 +293,13 @@ def language_named(name: str, whose: str) -> Language:
     return found
 
 
-def language_of_file(name: str) -> str | None:
-    """The language that a file's ending says its program is in (C++17 for .cpp); None for an unknown one."""
+def language_of_file(name: str) -> Language:
+    """The language that a file's ending says its program is in (C++17 for .cpp). Raises UserError."""
     ending = name.rpartition(".")[2] if "." in name else ""
-    found = _BY_ANY_NAME.get({"cc": "cpp", "mjs": "js"}.get(ending, ending))
-    return found.name if found else None
-
-
-# One pass over the source, which may be hostile: no pattern here is tried twice over the same text.
-_JAVA_TOKEN = re.compile(
-    r"""/\*.*?(?:\*/|\Z)|//[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[\w.]+|[{}(]""", re.DOTALL
-)
-_JAVA_MODIFIERS = {"final", "abstract", "strictfp", "sealed"}
-
-
-def java_names(source: str) -> tuple[str, str]:
-    """The file that a Java source must be in, and the class to start: the outer one that has ``main``."""
-    words = [token for token in _JAVA_TOKEN.findall(source) if token[0] not in "/\"'"]
-    package = words[1] + "." if words[:1] == ["package"] and len(words) > 1 else ""
-    public, latest, start, depth, is_public = "", "", "", 0, False
-    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
-        if word in {"class", "record", "enum", "interface"} and depth == 0:
-            latest = after
-            public = public or (after if is_public else "")
-        elif (before, word, after) == ("void", "main", "("):
-            start = start or latest
-        depth += (word == "{") - (word == "}")
-        is_public = word == "public" or (is_public and word in _JAVA_MODIFIERS)
-    return f"{public or 'Main'}.java", package + (start or public or "Main")
+    if ending not in _BY_ENDING:
+        known = ", ".join(f".{each}" for each in _BY_ENDING)
+        raise UserError(
+            f"{name}: nothing says which language this is in: name it with --language (one of "
+            f"{', '.join(LANGUAGES)}), or give a file that ends in one of {known}"
+        )
+    return _BY_ENDING[ending]

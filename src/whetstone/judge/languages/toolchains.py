@@ -17,8 +17,9 @@ from pathlib import Path
 from stat import S_IXOTH
 
 from whetstone.errors import UserError
-from whetstone.judge.languages.scientific import installed_packages
-from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, Language, language_named
+from whetstone.judge.environments.environment import Environment, default_environment
+from whetstone.judge.languages.language import Language
+from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, language_named
 from whetstone.sandbox import Tier
 
 _VERSION_TIMEOUT_S = 30
@@ -47,17 +48,17 @@ class Availability:
     detail: str
 
 
-def missing_tools(language: Language) -> list[str]:
-    """What is not here of what a language needs; empty when it can be used."""
+def missing_tools(language: Language, environment: Environment | None = None) -> list[str]:
+    """What is not here (or not in ``environment``) of what a language needs; empty when it can be used."""
     if language.name == PYTHON_SCIENTIFIC:
-        return [] if "numpy" in installed_packages() else ["numpy"]
+        return [] if "numpy" in (environment or default_environment()).modules else ["numpy"]
     return [name for name in language.tools if _executable(name) is None]
 
 
-def require(language: Language, whose: str) -> None:
+def require(language: Language, whose: str, environment: Environment | None = None) -> None:
     """Raise UserError, naming what is missing and what is here, unless ``language`` can be used."""
-    if missing := missing_tools(language):
-        here = [name for name, other in LANGUAGES.items() if not missing_tools(other)]
+    if missing := missing_tools(language, environment):
+        here = [name for name, other in LANGUAGES.items() if not missing_tools(other, environment)]
         raise UserError(
             f"{whose} is in `{language.name}`, for which this machine has no {', no '.join(missing)}: "
             f"install {language.install}. Languages here: {', '.join(here)}"
@@ -173,7 +174,7 @@ def _availability(language: Language) -> Availability:
     if language.name == PYTHON:
         return Availability(PYTHON, True, platform.python_version())
     if language.name == PYTHON_SCIENTIFIC:
-        return Availability(language.name, True, ", ".join(installed_packages()))
+        return Availability(language.name, True, ", ".join(default_environment().preload))
     tools = toolchain(language.name).tools
     return Availability(language.name, True, _version([tools[language.tools[0]], *language.version]))
 

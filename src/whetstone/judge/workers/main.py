@@ -1,7 +1,8 @@
 """A judge worker: a fresh process that owns the sandboxes and judges one program at a time.
 
-``python -m whetstone.judge.workers.main CHANNEL_FD MINIMUM_TIER [TIER]``, started by ``process``. It leaves
-by itself when its parent does: the kernel signals it, and a thread of its own watches the channel.
+``python -m whetstone.judge.workers.main CHANNEL_FD SETUP``, started by ``process``; SETUP is a ``wire.Setup``
+in JSON. It leaves by itself when its parent does: the kernel signals it, and a
+thread of its own watches the channel.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import sys
 import threading
 import time
 
-from whetstone.errors import SandboxUnavailable
+import msgspec
+
+from whetstone.errors import UserError
+from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.boxes import Boxes
-from whetstone.judge.judging import judge_program
+from whetstone.judge.judging import Watcher, judge_program
 from whetstone.judge.workers.wire import (
     Abandoned,
     Done,
     LinkClosed,
     Progress,
     Ready,
+    Refusals,
     Refused,
+    Setup,
     Stop,
     Task,
     pack,
@@ -32,7 +38,8 @@ from whetstone.judge.workers.wire import (
     send,
     unpack,
 )
-from whetstone.sandbox import Stopped, Tier
+from whetstone.sandbox import Stopped
+from whetstone.verdict import CaseJudgement
 
 _PR_SET_PDEATHSIG = 1
 _POLLRDHUP = 0x2000
@@ -46,9 +53,10 @@ def main(arguments: list[str]) -> int:
     channel = socket.socket(fileno=int(arguments[0]))
     threading.Thread(target=_leave_with_parent, args=(channel.fileno(),), daemon=True).start()
     try:
-        tiers = [Tier[label.upper()] for label in arguments[1:]]
-        boxes = Boxes(*tiers, stop_fd=channel.fileno())
-    except SandboxUnavailable as error:
+        setup = msgspec.json.decode(arguments[1], type=Setup)
+        add_comparisons(setup.comparisons)
+        boxes = Boxes(setup.minimum_tier, setup.tier, environment=setup.environment, stop_fd=channel.fileno())
+    except UserError as error:  # SandboxUnavailable is one
         send(channel, pack(Refused(str(error))))
         return 0
     with boxes:
@@ -67,14 +75,17 @@ def _serve(channel: socket.socket, boxes: Boxes) -> None:
         if isinstance(task, Stop):
             continue  # it crossed the answer to what it was to stop
         try:
-            answer = Done(judge_program(boxes, task.problem, task.program, task.options, progress.made))
+            answer = Done(
+                judge_program(boxes, task.problem, task.program, task.options, progress, task.refused)
+            )
         except Stopped:  # the channel became readable: a Stop, or nobody is there any more
             answer = Abandoned()
         send(channel, pack(answer))
 
 
-class _Progress:
-    """Tells the other side that runs come to an end, now and then: it waits far longer for one run."""
+class _Progress(Watcher):
+    """Tells the other side what was refused, and now and then that runs come to an end: it waits far longer
+    for one run."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -87,6 +98,10 @@ class _Progress:
         if now - self._said >= PROGRESS_EVERY_S:
             self._said = now
             send(self._channel, self._message)
+
+    def refused(self, cases: list[CaseJudgement]) -> None:
+        """These cases are refused, and stay so if this worker dies."""
+        send(self._channel, pack(Refusals(cases)))
 
 
 def _leave_with_parent(fd: int) -> None:

@@ -3,41 +3,54 @@
 The thread that starts a worker lives as long as it does, because the kernel ends a worker together with
 the thread that started it.
 
-A worker that dies costs no judgement: its program is judged again by a fresh one. Three fresh workers that
-die of the same program, while a program that does nothing is judged on the same problem after each of these
-deaths, are evidence against the program (RUNTIME_ERROR); without it, it is JUDGE_ERROR. See ``blame``.
+A worker that dies costs no judgement: its program is judged again by a fresh one, but for the cases that were
+refused. Workers that die one after the other are evidence against the program: see ``blame``.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from concurrent.futures import Future
 
 import msgspec
 
 from whetstone.errors import SandboxUnavailable
-from whetstone.judge.blame import DEATHS, FAULTS, harmless_program
+from whetstone.judge.blame import NotJudged, despite_faults, harmless_program
+from whetstone.judge.environments.environment import Environment, default_environment
 from whetstone.judge.values import WireError
 from whetstone.judge.workers.admission import Admission, Order
 from whetstone.judge.workers.process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, WorkerProcess
-from whetstone.judge.workers.wire import LinkClosed, Task, pack, unpack
+from whetstone.judge.workers.wire import LinkClosed, Setup, Task, pack, unpack
 from whetstone.sandbox import Tier
-from whetstone.verdict import Judgement, Verdict
+from whetstone.verdict import CaseJudgement, Judgement, Verdict
+
+# What a worker's death looks like, and a fresh one that does not start.
+_FAULTS = (LinkClosed, WireError, SandboxUnavailable, OSError)
 
 
 class Pool:
     """Runs tasks on ``size`` workers. Thread-safe."""
 
-    def __init__(self, size: int, minimum_tier: Tier, tier: Tier | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        minimum_tier: Tier,
+        tier: Tier | None = None,
+        environment: Environment | None = None,
+        comparisons: tuple[str, ...] = (),
+    ) -> None:
         """Start the workers and wait for the first: at exactly ``tier``, or the strongest that works.
+
+        ``environment`` has the packages that Python code may import (None: the default one); the workers
+        import the modules ``comparisons``.
 
         Raises SandboxUnavailable.
         """
         self.size = size
         self.isolation = ""
-        self.tiers = (minimum_tier, tier)
+        self.environment = environment or default_environment()
+        self.setup = Setup(minimum_tier, tier, self.environment, comparisons)
         self.admission = Admission(self._expire)
         self._closed = False
         self._lock = threading.Lock()
@@ -63,9 +76,12 @@ class Pool:
             self._pending.discard(order)
 
     def _expire(self, order: Order) -> None:
-        order.settle(
-            Judgement(Verdict.JUDGE_ERROR, [], None, self.isolation, "not judged: its deadline passed")
-        )
+        order.settle(self.unjudged("not judged: its deadline passed"))
+
+    def unjudged(self, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR) -> Judgement:
+        """The judgement on a program of which no case was judged."""
+        score = None if verdict is Verdict.JUDGE_ERROR else 0.0
+        return Judgement(verdict, [], score, self.isolation, reason[:500], environment=self.environment.label)
 
     @property
     def closed(self) -> bool:
@@ -90,6 +106,16 @@ class Pool:
             left = list(self._pending)
         for order in left:
             order.future.cancel()
+
+    def disown(self) -> None:
+        """In a forked process, which has none of the threads: let go of what belongs to the other one.
+
+        Locks may be held by threads that are not here, so nothing of this pool is to be used again.
+        """
+        self._closed = True
+        self._pending, self._lock = set(), threading.Lock()
+        for place in self._places:
+            place.disown()
 
 
 class _Place:
@@ -120,6 +146,14 @@ class _Place:
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
 
+    def disown(self) -> None:
+        """See ``Pool.disown``."""
+        if self.worker is not None:
+            self.worker.disown()
+        if self._wake_fd >= 0:
+            os.close(self._wake_fd)
+        self._wake_fd, self._awake = -1, threading.Lock()
+
     def _run(self) -> None:
         try:
             self._started.set_result(self._ready_worker().isolation)
@@ -143,57 +177,58 @@ class _Place:
     def _judge(self, order: Order) -> Judgement | None:
         """Have the worker judge; None when nobody wants the judgement any more."""
         data = order.data
-        reason, deaths = "", 0
-        for _ in range(FAULTS):
+        refused: dict[int, CaseJudgement] = {}
+        began = False
+
+        def attempt() -> Judgement | None:
+            nonlocal began
+            began = False
             if self._unwanted(order):
                 return None
-            try:
-                worker = self._ready_worker()
-            except (LinkClosed, WireError, SandboxUnavailable, OSError) as error:
-                reason = str(error)
-                continue
-            began = time.monotonic()
-            try:
-                return worker.judge(data, order.run_timeout_s, self._wake_fd, lambda: self._unwanted(order))
-            except (LinkClosed, WireError, OSError) as error:
-                reason = str(error)
-                self._drop_worker()
-            deaths += self._harmless_one_lives(order, data, time.monotonic() - began)
-            if deaths == DEATHS:
-                reason = f"brought the judge's worker down {DEATHS} times: {reason}"
-                return Judgement(Verdict.RUNTIME_ERROR, [], 0.0, self._pool.isolation, reason[:500])
-        if self._unwanted(order):
-            return None
-        reason = f"the judge's worker failed: {reason}"
-        return Judgement(Verdict.JUDGE_ERROR, [], None, self._pool.isolation, reason[:500])
+            worker = self._ready_worker()
+            began = True
+            return self._ask(worker, order, _with(data, refused) if refused else data, refused)
+
+        def harmless(lived_s: float) -> bool:
+            if not began or self._unwanted(order):
+                return False
+            probe = msgspec.structs.replace(unpack(data, Task), program=harmless_program(lived_s))
+            return self._ask(self._ready_worker(), order, pack(probe), {}) is not None
+
+        try:
+            return despite_faults("the judge's worker", attempt, harmless, _FAULTS)
+        except NotJudged as failure:
+            if self._unwanted(order):
+                return None
+            return self._pool.unjudged(str(failure), failure.verdict)
+
+    def _ask(
+        self, worker: WorkerProcess, order: Order, data: bytes, refused: dict[int, CaseJudgement]
+    ) -> Judgement | None:
+        """One task for the worker, which is dropped when it dies of it."""
+        try:
+            return worker.judge(
+                data, order.run_timeout_s, self._wake_fd, lambda: self._unwanted(order), refused
+            )
+        except (LinkClosed, WireError, OSError):
+            self._drop_worker()
+            raise
 
     def _unwanted(self, order: Order) -> bool:
         """Whether nobody waits for this judgement any more: a worker's end is then no failure."""
         return self._pool.closed or order.future.done()
 
-    def _harmless_one_lives(self, order: Order, data: bytes, lived_s: float) -> bool:
-        """Whether a program that does nothing can be judged on the same problem, on a fresh worker."""
-        if self._unwanted(order):
-            return False
-        try:
-            task = unpack(data, Task)
-            probe = msgspec.structs.replace(task, program=harmless_program(lived_s))
-            return (
-                self._ready_worker().judge(
-                    pack(probe), order.run_timeout_s, self._wake_fd, lambda: self._unwanted(order)
-                )
-                is not None
-            )
-        except (LinkClosed, WireError, SandboxUnavailable, OSError):
-            self._drop_worker()
-            return False
-
     def _ready_worker(self) -> WorkerProcess:
         if self.worker is None:
-            self.worker = WorkerProcess(*self._pool.tiers)
+            self.worker = WorkerProcess(self._pool.setup)
         return self.worker
 
     def _drop_worker(self) -> None:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
+
+
+def _with(data: bytes, refused: dict[int, CaseJudgement]) -> bytes:
+    """The packed task for another worker: what was refused is not judged again."""
+    return pack(msgspec.structs.replace(unpack(data, Task), refused=list(refused.values())))

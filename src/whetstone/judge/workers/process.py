@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge.workers.wire import (
     Abandoned,
@@ -18,15 +20,16 @@ from whetstone.judge.workers.wire import (
     LinkClosed,
     Progress,
     Ready,
+    Refusals,
     Refused,
+    Setup,
     Stop,
     pack,
     receive,
     send,
     unpack,
 )
-from whetstone.sandbox import Tier
-from whetstone.verdict import Judgement
+from whetstone.verdict import CaseJudgement, Judgement
 
 START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 10.0
@@ -38,17 +41,17 @@ _STOP = pack(Stop())
 class WorkerProcess:
     """A worker process and the channel to it. A fresh interpreter, never a fork. One thread uses it."""
 
-    def __init__(self, minimum_tier: Tier, tier: Tier | None) -> None:
+    def __init__(self, setup: Setup) -> None:
         """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed, WireError."""
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "whetstone.judge.workers.main", str(theirs.fileno())),
-                    *(minimum_tier.label, *([tier.label] if tier is not None else [])),
+                    msgspec.json.encode(setup).decode(),
                 ],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": _python_path()},
+                env=_environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # a Ctrl-C is for the caller, who then closes the pool
             )
@@ -68,10 +71,16 @@ class WorkerProcess:
         return self._process.pid
 
     def judge(
-        self, task: bytes, run_timeout_s: float, wake_fd: int, unwanted: Callable[[], bool]
+        self,
+        task: bytes,
+        run_timeout_s: float,
+        wake_fd: int,
+        unwanted: Callable[[], bool],
+        refused: dict[int, CaseJudgement],
     ) -> Judgement | None:
         """Have a packed task judged; None when it was stopped because it became ``unwanted``.
 
+        Cases go into ``refused``, by number, as soon as they are, so that this outlasts the worker.
         ``run_timeout_s`` bounds the silence between two runs of a case. When the eventfd ``wake_fd`` is
         set, ``unwanted`` is asked. Raises LinkClosed when the worker died or fell silent, WireError when
         it talks nonsense; it must then be closed.
@@ -93,8 +102,10 @@ class WorkerProcess:
                     send(self._channel, _STOP, _STOP_TIMEOUT_S)
                     deadline = time.monotonic() + _STOP_TIMEOUT_S
             if self._channel.fileno() in ready:
-                answer = unpack(receive(self._channel, run_timeout_s), Progress, Done, Abandoned)
-                if not isinstance(answer, Progress):
+                answer = unpack(receive(self._channel, run_timeout_s), Progress, Refusals, Done, Abandoned)
+                if isinstance(answer, Refusals):
+                    refused.update((case.index, case) for case in answer.cases)
+                elif not isinstance(answer, Progress):
                     return answer.judgement if isinstance(answer, Done) else None
                 if not stopping:
                     deadline = time.monotonic() + run_timeout_s
@@ -106,6 +117,11 @@ class WorkerProcess:
         except OSError:
             return  # it left already
 
+    def disown(self) -> None:
+        """In a forked process: let go of the other one's worker, which goes on."""
+        self._channel.close()
+        self._process.returncode = 0  # it is no child of ours to wait for
+
     def close(self) -> None:
         """End the process; it is ours alone."""
         self.hang_up()
@@ -115,6 +131,11 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but with hashes that no program can foresee: it could choose keys that all collide."""
+    return {**os.environ, "PYTHONPATH": _python_path(), "PYTHONHASHSEED": "random"}
 
 
 def _python_path() -> str:

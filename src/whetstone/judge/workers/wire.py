@@ -16,10 +16,13 @@ from typing import Any, TypeVar, Union
 import msgspec
 from msgspec import Struct
 
-from whetstone.judge.judging import JudgeOptions
+from whetstone.judge.environments.environment import Environment
+from whetstone.judge.kinds.names import naming_lines
+from whetstone.judge.options import JudgeOptions
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
-from whetstone.problem import CallTests, Problem, Program
-from whetstone.verdict import Judgement
+from whetstone.problem import AssertTests, CallTests, Problem, Program
+from whetstone.sandbox import Tier
+from whetstone.verdict import CaseJudgement, Judgement
 
 _HEADER = Layout("<Q")
 _MAX_MESSAGE = 1 << 30
@@ -28,6 +31,15 @@ MAX_VALUE_DEPTH = MAX_DEPTH - 10
 _NESTING = list, tuple, dict, set, frozenset
 _encoder = msgspec.msgpack.Encoder()
 T = TypeVar("T")
+
+
+class Setup(Struct, frozen=True):
+    """What a worker is started with: its isolation, the packages of programs, modules with comparisons."""
+
+    minimum_tier: Tier
+    tier: Tier | None
+    environment: Environment
+    comparisons: tuple[str, ...] = ()
 
 
 class Ready(Struct, tag="ready", frozen=True):
@@ -46,6 +58,12 @@ class Progress(Struct, tag="progress", frozen=True):
     """One run of a case is over; the next deadline begins."""
 
 
+class Refusals(Struct, tag="refusals", frozen=True):
+    """Cases that are refused, whatever becomes of the worker."""
+
+    cases: list[CaseJudgement]
+
+
 class Done(Struct, tag="done", frozen=True):
     """The answer to a task."""
 
@@ -61,11 +79,12 @@ class Abandoned(Struct, tag="abandoned", frozen=True):
 
 
 class Task(Struct, tag="task", frozen=True):
-    """Judge this."""
+    """Judge this; the ``refused`` cases were judged by a worker that died, and are not judged again."""
 
     problem: Problem
     program: Program
     options: JudgeOptions
+    refused: list[CaseJudgement] = []
 
 
 class LinkClosed(Exception):
@@ -74,7 +93,10 @@ class LinkClosed(Exception):
 
 def task(problem: Problem, program: Program, options: JudgeOptions) -> Task:
     """A task, without what judging does not look at."""
-    bare = msgspec.structs.replace(problem, statement="", starter=None, wrong=[], source="", meta={})
+    shown = None
+    if isinstance(problem.tests, AssertTests):  # what their names stand for
+        shown = naming_lines(problem.statement, problem.starter or "")
+    bare = msgspec.structs.replace(problem, statement="", starter=shown, wrong=[], source="", meta={})
     return Task(bare, program, options)
 
 

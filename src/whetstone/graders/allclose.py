@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, cast
 
-_MAX_ELEMENTS = 4_000_000
-"""Two arrays that broadcast to more are refused: the answer is a program's, and could ask for any number."""
+_FREE_PAIRS, _PAIRS = 100_000, 4
+"""Two arrays that broadcast to more pairs than this, and than so many for each of their elements, are
+refused: the answer is a program's, and could ask for any number."""
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 _Shape = tuple[int, ...]
 
@@ -74,7 +75,7 @@ def _broadcast(
     if any(a != b and 1 not in (a, b) for a, b in zip(left, right, strict=True)):
         raise _NoArray
     shape = tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
-    if math.prod(shape) > _MAX_ELEMENTS:
+    if math.prod(shape) > _FREE_PAIRS + _PAIRS * (len(found) + len(wanted)):
         raise _NoArray
     for index in product(*map(range, shape)):
         yield found[_place(left, index)], wanted[_place(right, index)]

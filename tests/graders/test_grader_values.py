@@ -13,10 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from whetstone.graders import COMPARISONS
+from whetstone.graders.allclose import allclose
+from whetstone.graders.values import lcb_equal
 from whetstone.judge import Judge
-from whetstone.judge.answers.allclose import allclose
-from whetstone.judge.answers.foreign_values import lcb_equal, value_rule
+from whetstone.judge.answers.comparisons import add_comparisons, value_rule
 from whetstone.problem import CallCase, CallTests, Compare, Problem, Program
+
+add_comparisons(COMPARISONS)
 
 _NUMBERS = st.one_of(
     st.sampled_from([0, 1, 2, 10**8, 10**8 + 1, 2**63, -1, True, False]),
@@ -102,7 +106,7 @@ def _evalplus(atol: float, pairs: list[tuple[Any, Any]]) -> list[bool]:
 def test_evalplus_tolerance_comes_with_the_first_float_and_stays(
     atol: float, pairs: list[tuple[Any, Any]]
 ) -> None:
-    rule = value_rule(Compare("evalplus", abs=atol))
+    rule = value_rule(Compare("grader:evalplus", abs=atol))
     assert [rule(out, expected, []) for out, expected in pairs] == _evalplus(atol, pairs)
 
 
@@ -131,7 +135,7 @@ def test_evalplus_tolerance_comes_with_the_first_float_and_stays(
 def test_evalplus_special_rules(
     oracle: Any, value: object, expected: object, args: list[Any], right: bool
 ) -> None:
-    assert value_rule(Compare("evalplus", abs=1e-4, oracle=oracle))(value, expected, args) is right
+    assert value_rule(Compare("grader:evalplus", abs=1e-4, oracle=oracle))(value, expected, args) is right
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,7 @@ class Calls:
 
 @pytest.mark.parametrize(("result", "accepted"), [("float('inf')", True), ("1e308", False)])
 def test_literals_cross_with_their_types(judge: Judge, result: str, accepted: bool) -> None:
-    problem = Problem("literals", "", _TOGETHER, compare=Compare("evalplus"))
+    problem = Problem("literals", "", _TOGETHER, compare=Compare("grader:evalplus"))
     assert judge.judge(problem, Program("python", _PROGRAM.replace("RESULT", result))).accepted is accepted
 
 
@@ -184,7 +188,7 @@ def test_a_literal_that_is_none_is_a_judge_error(judge: Judge) -> None:
 
 def test_evalplus_not_none_takes_any_object(judge: Judge) -> None:
     tests = CallTests([CallCase(expected=True, args=["ab"])], "f")
-    problem = Problem("match", "", tests, compare=Compare("evalplus", oracle="not_none"))
+    problem = Problem("match", "", tests, compare=Compare("grader:evalplus", oracle="not_none"))
     found = judge.judge(problem, Program("python", "import re\ndef f(x): return re.match('a', x)"))
     assert found.accepted
     assert not judge.judge(problem, Program("python", "def f(x): return None")).accepted

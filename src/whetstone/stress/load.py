@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -77,67 +78,98 @@ def stress(
 
     Raises SandboxUnavailable when this machine cannot isolate (at ``tier``).
     """
-    before = traces()
     began = time.monotonic()
-    with _Watched(Judge(workers, tier=tier)) as watched:
-        rush = _Rush(watched.judge, 2 * workers, on_progress)
+    with Load(workers, tier=tier, on_progress=on_progress) as load:
         half = len(programs) // 2
-        rush.judge(programs[:half])
-        resident_half = watched.usage().resident_bytes
-        rush.judge(programs[half:])
-        at_end = watched.usage()
+        load.judge(programs[:half])
+        resident_half = load.usage().resident_bytes
+        load.judge(programs[half:])
+        at_end = load.usage()
         seconds = time.monotonic() - began
-        isolation = watched.judge.isolation
     return Findings(
-        isolation=isolation,
+        isolation=load.isolation,
         workers=workers,
         programs=len(programs),
-        cases=rush.cases,
+        cases=load.cases,
         seconds=seconds,
-        verdicts=dict(rush.verdicts.most_common()),
-        differences=rush.differences,
-        latency_p50_s=_quantile(rush.latencies, 0.5),
-        latency_p99_s=_quantile(rush.latencies, 0.99),
-        program_cpu_s=rush.program_cpu_s,
+        verdicts=dict(load.verdicts.most_common()),
+        differences=load.differences,
+        latency_p50_s=_quantile(load.latencies, 0.5),
+        latency_p99_s=_quantile(load.latencies, 0.99),
+        program_cpu_s=load.program_cpu_s,
         tree_cpu_s=at_end.cpu_s,
         processes=at_end.processes,
         resident_bytes_half=resident_half,
         resident_bytes_end=at_end.resident_bytes,
-        left=left_over(before, watched.seen),
+        left=load.left(),
     )
 
 
-class _Rush:
-    """Keeps so many programs with the judge at a time and notes what comes back."""
+class Load:
+    """One judge under load: it gets programs of known verdict, two for each worker at a time.
 
-    def __init__(self, judge: Judge, at_once: int, on_progress: Callable[[int], None]) -> None:
-        self._judge = judge
-        self._at_once = at_once
+    What comes back is noted, and so are the judge's processes while it works, so that a survivor can be told
+    after the end of the ``with`` block, which closes the judge.
+    """
+
+    def __init__(
+        self, workers: int, *, tier: str | None = None, on_progress: Callable[[int], None] = lambda done: None
+    ) -> None:
+        self._before = traces()
+        self._judge = Judge(workers, tier=tier)
+        self._at_once = 2 * workers
         self._on_progress = on_progress
         self._lock = threading.Lock()
-        self.latencies: list[float] = []
+        self._seen: set[Process] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stress-watch")
+        self.isolation = self._judge.isolation
+        # As plain numbers: the memory of the caller is one of the things that are measured.
+        self.latencies = array("d")
         self.verdicts: Counter[str] = Counter()
         self.differences: list[Difference] = []
         self.cases = 0
         self.program_cpu_s = 0.0
 
-    def judge(self, programs: Iterable[Known]) -> None:
-        """Judge all and wait for the last."""
+    def judge(
+        self,
+        programs: Iterable[Known],
+        on_judged: Callable[[int, Judgement], None] = lambda number, said: None,
+    ) -> None:
+        """Judge all, and wait for the last. ``on_judged`` gets the number of a program, and its judgement."""
         free = threading.Semaphore(self._at_once)
-        for known in programs:
+        for number, known in enumerate(programs):
             free.acquire()
             future = self._judge.submit(known.problem, known.program)
             began = time.monotonic()
 
-            def done(future: Future[Judgement], known: Known = known, began: float = began) -> None:
+            def done(
+                future: Future[Judgement], number: int = number, known: Known = known, began: float = began
+            ) -> None:
                 try:
                     self._note(known, future.result(), time.monotonic() - began)
+                    on_judged(number, future.result())
                 finally:
                     free.release()
 
             future.add_done_callback(done)
         for _ in range(self._at_once):
             free.acquire()
+
+    def processes(self) -> tuple[list[Process], list[Process]]:
+        """The judge's processes now: its workers, and all others."""
+        now, workers = family(self._judge.worker_pids()), set(self._judge.worker_pids())
+        self._seen.update(now)
+        return [p for p in now if p[0] in workers], [p for p in now if p[0] not in workers]
+
+    def usage(self) -> Usage:
+        """What the judge's processes use now."""
+        workers, others = self.processes()
+        return usage(workers + others)
+
+    def left(self) -> dict[str, list[str]]:
+        """What the closed judge left on this machine, by kind."""
+        return left_over(self._before, self._seen)
 
     def _note(self, known: Known, judgement: Judgement, seconds: float) -> None:
         with self._lock:
@@ -151,40 +183,21 @@ class _Rush:
                 self.differences.append(Difference(known.name, expected, got, judgement.reason))
             self._on_progress(len(self.latencies))
 
-
-class _Watched:
-    """A judge whose processes are written down while it works, so that a survivor can be told later."""
-
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
-        self.seen: set[Process] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="stress-watch")
-
-    def usage(self) -> Usage:
-        """What the judge's processes use now."""
-        return usage(self._look())
-
-    def _look(self) -> list[Process]:
-        now = family(self.judge.worker_pids())
-        self.seen.update(now)
-        return now
-
     def _watch(self) -> None:
         while not self._stop.wait(_WATCH_EVERY_S):
-            self._look()
+            self.processes()
 
-    def __enter__(self) -> _Watched:
+    def __enter__(self) -> Load:
         self._thread.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._stop.set()
         self._thread.join()
-        self._look()
-        self.judge.close()
+        self.processes()
+        self._judge.close()
 
 
-def _quantile(values: list[float], share: float) -> float:
+def _quantile(values: Sequence[float], share: float) -> float:
     """The smallest value that ``share`` of the values do not exceed; 0 for none."""
     return sorted(values)[min(int(share * len(values)), len(values) - 1)] if values else 0.0

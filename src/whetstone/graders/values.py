@@ -1,6 +1,6 @@
-"""Returned values against expected ones by the rules of other judges, for comparison with their figures.
+"""Returned values against expected ones by the rules of LiveCodeBench and EvalPlus.
 
-Both sides are values that ``values.decode`` or ``literal`` built: exact builtin types, so that no method of
+Both sides are values that ``inert`` read or ``literal`` built: exact builtin types, so that no method of
 a program runs in an ``==`` here. That, and what happens to objects without a plain form, is where these rules
 are on purpose stricter than their models, which compare inside the program's own process.
 """
@@ -9,31 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from whetstone.judge.answers.allclose import allclose
-from whetstone.judge.answers.equality import equal
-from whetstone.problem import Compare, Oracle
+from whetstone.graders.allclose import allclose
+from whetstone.judge.answers.comparisons import UNPLAIN
+from whetstone.judge.answers.inert import MAPPING, Inert, key_of
 
 RELATIVE_TOLERANCE = 1e-7
 FLOAT_TOLERANCE = 1e-6
-
-
-class ValueRule(Protocol):
-    """Decides the values of one case, in order; ``args`` are the arguments of the call that gave one."""
-
-    def __call__(self, value: object, expected: object, args: Sequence[Any]) -> bool: ...
-
-
-def value_rule(compare: Compare) -> ValueRule:
-    """The rule of a problem's ``call`` tests; a new one for every case."""
-    if compare.mode == "evalplus":
-        return EvalplusValues(compare.abs or 0.0, compare.oracle)
-    return lcb_equal if compare.mode == "lcb" else _ours
-
-
-def _ours(value: object, expected: object, args: Sequence[Any]) -> bool:
-    return equal(value, expected)
 
 
 def lcb_equal(value: object, expected: object, args: Sequence[Any]) -> bool:
@@ -55,12 +38,14 @@ class EvalplusValues:
     one of its own.
     """
 
-    def __init__(self, atol: float, oracle: Oracle | None) -> None:
+    def __init__(self, atol: float, oracle: str | None) -> None:
         self._atol = atol
         self._oracle = oracle
 
     def __call__(self, value: object, expected: object, args: Sequence[Any]) -> bool:
         """Whether ``value`` counts as right. What raises an exception there is refused here."""
+        if value is UNPLAIN:  # nothing is known of it but that it is not None
+            return self._oracle == "not_none" and expected is True
         try:
             return self._decide(value, expected, args)
         except (ArithmeticError, TypeError, ValueError, RecursionError):
@@ -71,7 +56,7 @@ class EvalplusValues:
             return abs(_polynomial(args[0], value)) <= self._atol
         exact = _same(value, expected)
         if self._oracle is not None:
-            exact = _ORACLES[self._oracle](exact, value, expected, args, self._atol)
+            exact = _SPECIAL[self._oracle](exact, value, expected, args, self._atol)
         if self._atol == 0 and _is_floats(expected):
             self._atol = FLOAT_TOLERANCE
         if exact or self._atol == 0:
@@ -114,18 +99,34 @@ def _polynomial(coefficients: Any, x: Any) -> float:
     return sum([coefficient * math.pow(x, power) for power, coefficient in enumerate(coefficients)])
 
 
+def _same_set(value: Any, expected: Any) -> bool:
+    """``set(value) == set(expected)``, without hashes of what a program chose."""
+    items = value.items[:: 2 if value.kind == MAPPING else 1] if isinstance(value, Inert) else value
+    wanted = set(map(key_of, expected))
+    most = max(map(len, wanted), default=0)
+    found: set[str | bytes] = set()
+    for item in items:
+        key = key_of(item, most)
+        if key not in wanted:
+            return False
+        found.add(key)
+    return found == wanted
+
+
 def _not_none(value: Any, expected: Any) -> bool:
     return value == expected if isinstance(value, bool) else expected == (value is not None)
 
 
 _Decide = Callable[[bool, Any, Any, Sequence[Any], float], bool]
-_ORACLES: dict[str, _Decide] = {
+_SPECIAL: dict[str, _Decide] = {
     "anything": lambda exact, value, expected, args, atol: True,
     "zero_too": lambda exact, value, expected, args, atol: exact or value == 0,
     "pyramid_surface": lambda exact, value, expected, args, atol: (
         exact or abs(value - _pyramid_surface(*args)) <= atol
     ),
     "digit_distance": lambda exact, value, expected, args, atol: exact or value == _digit_distance(*args),
-    "same_set": lambda exact, value, expected, args, atol: set(value) == set(expected),
+    "same_set": lambda exact, value, expected, args, atol: _same_set(value, expected),
     "not_none": lambda exact, value, expected, args, atol: _not_none(value, expected),
 }
+ORACLES = (*_SPECIAL, "polynomial_root")
+"""The special rules that single tasks of HumanEval+ and MBPP+ have."""

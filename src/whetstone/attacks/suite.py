@@ -8,11 +8,13 @@ from itertools import chain
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from whetstone.attacks.corpus import SHARED_INTERPRETER, SHARED_PROCESS, Attack, Corpus
+from whetstone.attacks.corpus import SHARED_PROCESS, Attack, Corpus
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.languages.toolchains import runs_here
 from whetstone.problem import Problem, Program
+from whetstone.verdict import SHARED_INTERPRETER
 
 Role = Literal["attack", "twin", "reference"]
 PROBLEMS_CLASS = "problems"
@@ -64,7 +66,10 @@ def _trials(corpus: Corpus, class_name: str, attack: Attack) -> Iterator[Trial]:
         for number, source in enumerate(sources, 1):
             name = f"{attack.name} {number}" if len(sources) > 1 else attack.name
             program = Program(attack.language, source)
-            yield Trial(class_name, name, role, corpus.problems[problem], program, attack)
+            met = corpus.problems[problem]
+            if attack.unreferenced and role == "attack":
+                met = replace(met, references=[])
+            yield Trial(class_name, name, role, met, program, attack)
 
 
 def run_trials(
@@ -110,7 +115,12 @@ def outcome(trial: Trial, judgement: Judgement) -> Outcome:
 
 
 def _escaped(attack: Attack, judgement: Judgement) -> str:
-    """Why an attack counts as one that got through; empty when it was stopped."""
+    """Why an attack counts as one that got through; empty when it was stopped.
+
+    A verdict that could be forged earns nothing, whatever it is: nothing is gained by forging it.
+    """
+    if judgement.unpaid == SHARED_INTERPRETER:
+        return ""
     if judgement.verdict is Verdict.JUDGE_ERROR:
         return f"escaped its verdict: {_said(judgement)}"
     if any(case.verdict is Verdict.ACCEPTED for case in judgement.cases) or judgement.accepted:
@@ -123,9 +133,7 @@ def _escaped(attack: Attack, judgement: Judgement) -> str:
 def _known(attack: Attack, judgement: Judgement) -> str:
     """The corpus's reason why this attack is not stopped here; empty when it must be."""
     if judgement.verdict is Verdict.JUDGE_ERROR:
-        return attack.not_stopped.get(Verdict.JUDGE_ERROR, "")
-    if judgement.shared_interpreter and SHARED_INTERPRETER in attack.not_stopped:
-        return attack.not_stopped[SHARED_INTERPRETER]
+        return ""
     if judgement.shared_process and SHARED_PROCESS in attack.not_stopped:
         return attack.not_stopped[SHARED_PROCESS]
     return attack.not_stopped.get(judgement.isolation, "")

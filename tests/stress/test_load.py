@@ -16,8 +16,8 @@ import pytest
 from whetstone.cli.main import main
 from whetstone.judge import Verdict
 from whetstone.stress.footprint import family, left_over, traces, usage
+from whetstone.stress.load import stress
 from whetstone.stress.mix import known_programs, mix
-from whetstone.stress.run import stress
 
 
 def test_every_sort_of_program_gets_its_verdict_and_leaves_nothing() -> None:

@@ -1,0 +1,178 @@
+"""What shows that a text is the program that was asked for, not a usage of it, its tests or its output."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from whetstone.judge.kinds.names import free_names
+from whetstone.syntax import parsed, parsing
+
+_BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
+_READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinput\b|\bos\.read\s*\(\s*0\b")
+_WRITES = re.compile(r"\bprint\b|\bstdout\b|\bos\.write\b|\bexec\b")
+_FEEDS_ITSELF = re.compile(r"\bstdin\s*=|\bpatch\(")
+_TESTS = re.compile(
+    r"^\s*(?:import|from)\s+(?:unittest|pytest|doctest)\b|^(?:class\s+Test|def\s+test_)", re.MULTILINE
+)
+_DEFINES = r"^(?:async\s+def|def|class)\s+(?:{})\b"
+# A line at the left margin that can be part of a program, and not of prose.
+_CODE_LINE = re.compile(
+    r"(?:from\s+[\w.]+\s+import|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:,|$)|def\s+\w+\s*\(|class\s+\w+).*"
+    r"|(?:if|elif|else|for|while|with|try|except|finally|async|match)\b.*:\s*(?:#.*)?|(?:pass|raise\b.*|assert\b.*)"
+    r"|[@#\])}].*|(?:\"\"\"|''').*|[A-Za-z_][\w.]*\(.*|(?:return|del|global)\s+[\w.,\[\] ()+*-]+"
+    r"|[A-Za-z_][\w.\[\]]*(?:,\s*[\w.*]+)*\s*(?::[^=]+)?(?:[-+*/|&^%]|//|>>|<<)?=[^=].*"
+)
+_MOST_REGIONS = 20
+
+
+@dataclass(frozen=True)
+class PythonEvidence:
+    """A text as a Python program, and what speaks for it. ``names`` are those that the tests call."""
+
+    code: str
+    names: frozenset[str]
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The syntax tree; None for a text that is no Python."""
+        return parsed(self.code)
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """What it binds at top level."""
+        if self.tree is None:
+            return frozenset()
+        found: set[str] = set()
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                found.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            else:
+                found.update(
+                    n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+                )
+        return frozenset(found)
+
+    @cached_property
+    def missing(self) -> frozenset[str]:
+        """Names that it uses and nobody defines; empty for a text that is no Python."""
+        if self.tree is None or "import *" in self.code:
+            return frozenset()
+        try:
+            with parsing():
+                return frozenset(free_names(self.code)) - _BUILTINS
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return frozenset()
+
+    @property
+    def is_test(self) -> bool:
+        """It tests a program, whatever else it holds."""
+        return _TESTS.search(self.code) is not None or _FEEDS_ITSELF.search(self.code) is not None
+
+    @cached_property
+    def serves(self) -> int:
+        """How much of what is asked for it has: 0 for what no program is, 4 for all."""
+        if self.names:
+            return self._serves_calls()
+        if self.tree is None:
+            return 1 if _READS.search(self.code) else 0
+        if _READS.search(self.code) and not _FEEDS_ITSELF.search(self.code):
+            return 4 if self.writes else 3
+        return 2 if does_something(self.tree) and not self.missing else 1 if does_something(self.tree) else 0
+
+    @property
+    def writes(self) -> bool:
+        """It has something that prints."""
+        return _WRITES.search(self.code) is not None
+
+    def _serves_calls(self) -> int:
+        if self.tree is None:
+            broken = re.search(_DEFINES.format("|".join(map(re.escape, self.names))), self.code, re.MULTILINE)
+            # A function's body alone, which completes the beginning that the prompt gave.
+            return 2 if broken or self._is_body() else 0
+        if self.names <= self.defined:
+            return 4
+        if self.names & self.defined:
+            return 3
+        return 2 if self._is_body() else 1 if self.defined else 0
+
+    def _is_body(self) -> bool:
+        first = self.code.lstrip("\n")
+        indented = first[:1] in (" ", "\t") and parsed(f"def _():\n{first}") is not None
+        returns = self.tree is not None and any(isinstance(node, ast.Return) for node in self.tree.body)
+        return indented or returns
+
+
+def does_something(tree: ast.Module) -> bool:
+    """Whether a text without fences is a program: prose, a bare word or a number has no such statement."""
+    return any(map(_acts, tree.body))
+
+
+def _acts(node: ast.stmt) -> bool:
+    """Definitions, imports, assignments, control flow and calls."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call)
+    return not isinstance(node, (ast.Pass, ast.AnnAssign)) or getattr(node, "value", None) is not None
+
+
+def dedented(code: str) -> str:
+    """The text without the indentation that its first line has, as far as the others have it."""
+    first = next((line for line in code.split("\n") if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())]
+    return "\n".join(line.removeprefix(indent) for line in code.split("\n"))
+
+
+def regions(text: str) -> list[str]:
+    """The stretches of a text without fences that are Python programs, between its prose."""
+    found: list[str] = []
+    lines = text.split("\n")
+    at = tried = 0
+    while at < len(lines) and tried < _MOST_REGIONS:
+        if not _is_code_line(lines[at]):
+            at += 1
+            continue
+        end = at + 1
+        while end < len(lines) and (
+            not lines[end].strip() or lines[end][0] in " \t" or _is_code_line(lines[end])
+        ):
+            end += 1
+        # Prose that looks like code at either side is left out.
+        for first, last in (
+            (at, end),
+            (at, _paragraph_before(lines, at, end)),
+            (_after_blank(lines, at, end), end),
+        ):
+            tried += 1
+            code = "\n".join(lines[first:last]).rstrip() + "\n"
+            tree = parsed(code)
+            if tree is not None and does_something(tree):
+                found.append(code)
+                break
+        at = end
+    return found
+
+
+def _paragraph_before(lines: list[str], at: int, end: int) -> int:
+    """The end without the last paragraph."""
+    last = end
+    while last > at and not lines[last - 1].strip():
+        last -= 1
+    while last > at and lines[last - 1].strip():
+        last -= 1
+    return last
+
+
+def _after_blank(lines: list[str], at: int, end: int) -> int:
+    """The beginning without the first paragraph."""
+    while at < end and lines[at].strip():
+        at += 1
+    return at
+
+
+def _is_code_line(line: str) -> bool:
+    return _CODE_LINE.fullmatch(line) is not None

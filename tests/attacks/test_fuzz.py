@@ -1,0 +1,148 @@
+"""The link's protocol spoken by hostile programs that are drawn at random, to real testing processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from whetstone.attacks.fuzz import FUZZERS, fuzz
+from whetstone.attacks.link_fuzz import Found, Session, boxes_for_tests, play, run_sessions
+from whetstone.cli.main import main
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge.values import encode
+from whetstone.sandbox import Sandbox, Tier
+
+SEEDS = st.integers(0, 1 << 32)
+_opened = ExitStack()
+_boxes: list[Sandbox] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def boxes() -> Iterator[list[Sandbox]]:
+    with _opened:
+        _boxes[:] = _opened.enter_context(boxes_for_tests())
+        yield _boxes
+        _boxes.clear()
+
+
+class HostileProgram(RuleBasedStateMachine):
+    """A program that says what it likes when it likes; ``Session`` holds what must be true at every step."""
+
+    session: Session | None = None
+
+    @precondition(lambda self: not self.alive())
+    @rule(seed=SEEDS)
+    def begins(self, seed: int) -> None:
+        self.teardown()
+        self.session = Session(_boxes, Random(seed))
+
+    def alive(self) -> bool:
+        return self.session is not None and self.session.alive
+
+    def can_ask(self) -> bool:
+        program = self.session.program if self.session is not None else None
+        return self.alive() and program is not None and bool(program.functions or program.objects)
+
+    def said(self, seed: int, what: str) -> None:
+        assert self.session is not None
+        program = self.session.program
+        program.draw = Random(seed)
+        self.session.say(getattr(program, what)())
+
+    @precondition(alive)
+    @rule(seed=SEEDS)
+    def replies(self, seed: int) -> None:
+        self.said(seed, "reply")
+
+    @precondition(alive)
+    @rule(seed=SEEDS)
+    def answers_in_short(self, seed: int) -> None:
+        self.said(seed, "dutiful")
+
+    @precondition(can_ask)
+    @rule(seed=SEEDS)
+    def asks(self, seed: int) -> None:
+        self.said(seed, "request")
+
+    @precondition(alive)
+    @rule(seed=SEEDS, data=st.binary(max_size=40))
+    def says_nonsense(self, seed: int, data: bytes) -> None:
+        assert self.session is not None
+        if seed % 8 == 0:  # it is the end
+            self.session.say(data)
+
+    def teardown(self) -> None:
+        if self.session is not None:
+            assert "passed" not in self.session.finish()
+
+
+TestHostileProgram = HostileProgram.TestCase
+TestHostileProgram.settings = settings(
+    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_sessions_drawn_from_a_seed_find_nothing(boxes: list[Sandbox]) -> None:
+    for seed in range(60):
+        play(Session(boxes, Random(seed)))
+
+
+def test_a_program_that_knows_the_secret_passes(boxes: list[Sandbox]) -> None:
+    """So it is not for bad grammar that the others do not; and a session in which a test passes is found."""
+    seed = next(seed for seed in range(1000) if Random(seed).randrange(16) == 0)
+    session = Session(boxes, Random(seed), knowing=True)
+    answers = session.program.answers_with(session.secret)
+    while session.alive:
+        session.say(answers())
+    assert session.finish() == ["passed", "passed"]
+    assert session.test == 0
+
+
+def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None:
+    session = Session(boxes, Random(1))
+    session.say(b"!" + encode([["returned", {}], 1, []]))
+    session.alive = True
+    session.finish()
+    with pytest.raises(Found, match="secrets or addresses"):
+        session.compare([b"one", b"other"])
+
+
+def test_the_doctor_fuzzes_and_names_what_it_finds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--attack", "--fuzz", "0.5", "--seed", "3", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["held"]
+    assert report["fuzzers"][0]["sessions"] >= 1
+
+    def finding(seeds: Iterable[int], tier: str | None) -> Iterator[tuple[int, str]]:
+        return ((seed, "a hole" if seed == 12 else "") for seed, _ in zip(seeds, range(5), strict=False))
+
+    monkeypatch.setitem(FUZZERS, "link", finding)
+    assert main(["doctor", "--attack", "--fuzz", "5", "--seed", "9"]) == 1
+    assert "--seed 12: a hole" in capsys.readouterr().out
+    assert main(["doctor", "--fuzz", "5"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("tier", [tier.label for tier in Tier])
+def test_many_sessions_on_every_tier_find_nothing(tier: str) -> None:
+    try:
+        found = {seed: failure for seed, failure in run_sessions(range(10_000, 12_000), tier) if failure}
+    except SandboxUnavailable as refused:
+        pytest.skip(str(refused))
+    assert found == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_fuzzers_find_nothing_in_five_minutes() -> None:
+    assert [(one.name, one.found) for one in fuzz(300.0, 50_000) if one.found] == []

@@ -1,0 +1,140 @@
+"""Programs that know which run they are in, as no program can: what they do in each run is planned.
+
+A stand-in for the judge's sandboxes counts the runs of a program and writes the number into its text. A plan
+has an entry for each run, with an action for each case; the last entry stands for all runs after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from judge_processes import GROW, runs_something_big
+
+from whetstone.judge.boxes import Boxes, Side
+from whetstone.sandbox import Ended, Job, RunResult, Sandbox, Tier, supervise
+from whetstone.sandbox.run import Run
+from whetstone.sandbox.zygote import wire
+
+NUMBER = re.compile(rb"run-\d{4}")
+SANDBOX_DIES, TESTS_DIE = "sandbox dies", "tests die"
+WAITS = f"{GROW}time.sleep(100)"
+# What a program does in one run; ``later``: once it has answered, when it would read what comes then.
+DOES = {
+    "crash": "raise ValueError('crash')",
+    "exit": "os._exit(0)",
+    "abort": "os.abort()",
+    "spin": "while True: pass",
+    # At once: filling memory costs CPU time, and which limit comes first is then a matter of chance.
+    "memory": "kept = bytearray(1 << 44)",
+    "flood": "while True: os.write(1, b'x' * 60000)",
+    "close": "os.closerange(3, 64)",
+    SANDBOX_DIES: WAITS,
+    TESTS_DIE: WAITS,
+}
+LATER = {
+    f"wrong, then {name}": DOES[name] for name in ("spin", "exit", "abort", "memory", "close", SANDBOX_DIES)
+}
+HEAD = """
+import os, select, sys, time
+RUN = int("run-0000"[4:])
+PLAN = {plan!r}
+def act(case, given):
+    what = PLAN[min(RUN, len(PLAN)) - 1][case]
+    if what in DOES:
+        exec(DOES[what], globals())
+    if what in LATER:
+        sys.setprofile(lambda frame, event, called: later(what, event, called))
+    if what == "strain":
+        given.append(object())
+    return given[0] ** 2 + 7 if what == "right" else 0
+def later(what, event, called):
+    if event == "c_call" and getattr(called, "__name__", "") in ("read", "readline", "recv"):
+        sys.setprofile(None)
+        select.select([LINK], [], [])  # it shows that the answer was wrong: something comes, or the end
+        exec(LATER[what], globals())
+"""
+Plan = Sequence[tuple[str, ...]]
+
+
+def knowing(plan: Plan, body: str, link: int = wire.LINK_FD) -> str:
+    """A program whose ``body`` answers with ``act(case, given)``; what it hears comes from ``link``."""
+    tables = f"DOES, LATER, LINK = {DOES!r}, {LATER!r}, {link}\n"
+    return HEAD.format(plan=[list(entry) for entry in plan]) + tables + body
+
+
+class KnowingBoxes(Boxes):
+    """Sandboxes whose programs learn the number of their run."""
+
+    def __init__(self, tier: Tier) -> None:
+        super().__init__(tier, tier)
+        self._around: dict[int, Any] = {}
+        self._runs = 0
+        self._plan: Plan = []
+        self.tested: Run | None = None
+        self.to_be_struck: list[Run] = []
+
+    def follow(self, plan: Plan) -> None:
+        """The next program follows this plan, from its first run on."""
+        self._plan, self._runs, self.to_be_struck = plan, 0, []
+
+    @property
+    def followed(self) -> bool:
+        """Whether it went by the plan: on a busy machine a clock may run out before the killer comes."""
+        clocks = {Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.STARVED}
+        return not any(run.ended and run.result().ended in clocks for run in self.to_be_struck)
+
+    def python(self, side: Side, *sources: str) -> Any:
+        """The same, around which runs are counted."""
+        box = super().python(side, *sources)
+        return self._around.setdefault(id(box), _Around(box, self))
+
+    def numbered(self, job: Job) -> tuple[Job, tuple[str, ...]]:
+        """The job with its run's number, and what the plan has for it; nothing for other programs."""
+        if not NUMBER.search(job.payload):
+            return job, ()
+        self._runs += 1
+        number = b"run-%04d" % self._runs
+        entry = self._plan[min(self._runs, len(self._plan)) - 1]
+        return replace(job, payload=NUMBER.sub(number, job.payload)), entry
+
+
+class _Around:
+    """A sandbox, with what happens to it by plan."""
+
+    def __init__(self, box: Sandbox, boxes: KnowingBoxes) -> None:
+        self._box, self._boxes = box, boxes
+
+    def start(self, job: Job) -> Run:
+        job, entry = self._boxes.numbered(job)
+        run = self._box.start(job)
+        # A program starts before its tests; until they do, there are none to kill.
+        self._boxes.tested = None if entry else run
+        for action in set(entry):
+            if SANDBOX_DIES in action or action == TESTS_DIE:
+                self._boxes.to_be_struck.append(run)
+                threading.Thread(target=self._strike, args=(run, action), daemon=True).start()
+        return run
+
+    def run(self, job: Job) -> RunResult:
+        return supervise([self.start(job)])[0]
+
+    def _strike(self, run: Run, action: str) -> None:
+        """Once the program waits for it, which shows by its size."""
+        while not run.ended and run.server.alive:
+            if runs_something_big(os.getpid()):
+                tested = self._boxes.tested
+                server = run.server._process.pid  # pyright: ignore[reportPrivateUsage]
+                victim = server if action != TESTS_DIE else tested.pid if tested is not None else 0
+                # On a busy machine the supervisor may not have read yet which process it is.
+                if victim > 0:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(victim, signal.SIGKILL)
+                    return
+            threading.Event().wait(0.02)

@@ -1,0 +1,258 @@
+"""Assert tests that touch files: the two sides have the same ones, but for what the test kept to itself.
+
+No problem here has a reference, so that nothing but the proxy can accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from judge_problems import assert_problem, python
+
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge import Judge, Judgement, Verdict
+from whetstone.judge.harness.files import MAX_FILE_BYTES, SharedFiles, check_database
+from whetstone.judge.values import WireError
+from whetstone.sandbox import Tier
+
+TEXTS = """
+import os
+class Texts:
+    def __init__(self, path='notes.txt'): self.path = path
+    def read(self):
+        with open(self.path) as file:
+            return file.read()
+    def write(self, text):
+        with open(self.path, 'w') as file:
+            file.write(text)
+    def upper(self):
+        with open(self.path + '.upper', 'w') as file:
+            file.write(self.read().upper())
+    def fail(self):
+        self.write('before')
+        raise ValueError('no')
+    def here(self): return os.getcwd()
+    def names(self): return sorted(name for name in os.listdir(self.path))
+    def spread(self):
+        os.makedirs(os.path.join(self.path, 'a', 'b'))
+        with open(os.path.join(self.path, 'a', 'b', 'c'), 'w') as file:
+            file.write('deep')
+"""
+DATABASE = """
+import sqlite3
+class Books:
+    def __init__(self, path):
+        self.db = sqlite3.connect(path)
+        self.db.execute('CREATE TABLE IF NOT EXISTS books (id INTEGER PRIMARY KEY, title TEXT)')
+        self.db.commit()
+    def add(self, title):
+        self.db.execute('INSERT INTO books (title) VALUES (?)', (title,))
+        self.db.commit()
+    def titles(self): return [row[0] for row in self.db.execute('SELECT title FROM books ORDER BY id')]
+    def close(self): self.db.close()
+"""
+OPEN = "def put(name, text):\n    with open(name, 'w') as file:\n        file.write(text)\n"
+TEXT_TESTS = {
+    "the test writes": "put('in.txt', 'hi')\nassert Texts('in.txt').read() == 'hi'",
+    "the program writes": "Texts('out.txt').write('hi')\nassert open('out.txt').read() == 'hi'",
+    "a name of the program's making": "put('in.txt', 'hi')\nTexts('in.txt').upper()\n"
+    "assert open('in.txt.upper').read() == 'HI'",
+    "written at once again and again": "t = Texts('x.txt')\nfor i in range(30):\n    t.write(str(i % 7))\n"
+    "    assert open('x.txt').read() == str(i % 7)\n    put('x.txt', str(i % 5))\n"
+    "    assert t.read() == str(i % 5)",
+    "removed": "import os\nt = Texts('x.txt')\nt.write('a')\nos.remove('x.txt')\ntry:\n    t.read()\n"
+    "    assert False\nexcept FileNotFoundError:\n    pass",
+    "before an exception": "t = Texts('x.txt')\ntry:\n    t.fail()\nexcept ValueError:\n    pass\n"
+    "assert open('x.txt').read() == 'before'",
+    "directories": "import os\nos.makedirs('d')\nput('d/x', '1')\nt = Texts('d')\nassert t.names() == ['x']\n"
+    "t.spread()\nassert open('d/a/b/c').read() == 'deep'\nimport shutil\nshutil.rmtree('d')\n"
+    "os.makedirs('d')\nassert t.names() == []",
+    "a path from the top": "import os, tempfile\np = os.path.join(tempfile.gettempdir(), 'x')\nput(p, 'hi')\n"
+    "t = Texts(p)\nassert t.read() == 'hi' and t.path == p and t.here() == os.getcwd()\nt.upper()\n"
+    "assert open(p + '.upper').read() == 'HI'",
+    "pathlib": "from pathlib import Path\np = Path('x.txt')\np.write_text('hi')\nt = Texts(p)\n"
+    "assert t.read() == 'hi' and t.path == p and t.path.name == 'x.txt'",
+    "a temporary file": "import tempfile\nwith tempfile.NamedTemporaryFile('w', delete=False) as f:\n"
+    "    f.write('hi')\nassert Texts(f.name).read() == 'hi'",
+    "a name that the statement says": "put('notes.txt', 'hi')\nassert Texts().read() == 'hi'",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[tier.label for tier in Tier])
+def tier_judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
+    """A judge on each tier: paths differ between the sides on the lowest."""
+    try:
+        judge = Judge(1, tier=request.param)
+    except SandboxUnavailable as refused:
+        pytest.skip(str(refused))
+    with judge:
+        yield judge
+
+
+def judged(judge: Judge, source: str, asserts: list[str], setup: str = OPEN) -> Judgement:
+    problem = assert_problem(setup=setup, asserts=asserts)
+    return judge.judge({**problem, "statement": "`def __init__(self, path='notes.txt')`"}, python(source))
+
+
+def test_both_sides_have_the_same_files(tier_judge: Judge) -> None:
+    judgement = judged(tier_judge, TEXTS, list(TEXT_TESTS.values()))
+    failed = {n: c.reason for n, c in zip(TEXT_TESTS, judgement.cases, strict=True) if c.reason}
+    assert judgement.accepted, failed
+
+
+def test_a_database_is_open_on_both_sides(judge: Judge) -> None:
+    code = """
+import os, sqlite3
+books = Books('books.db')
+db = sqlite3.connect('books.db')
+books.add('one')
+assert db.execute('SELECT title FROM books').fetchall() == [('one',)]
+db.execute("INSERT INTO books (title) VALUES ('two')")
+db.commit()
+books.add('three')
+assert books.titles() == ['one', 'two', 'three']
+assert db.execute('SELECT count(*) FROM books WHERE id > 1').fetchone() == (2,)
+db.execute('DROP TABLE books')
+db.commit()
+db.close()
+books.close()
+os.remove('books.db')
+assert Books('books.db').titles() == []
+"""
+    judgement = judged(judge, DATABASE, [code])
+    assert judgement.accepted, judgement.reason
+
+
+LOOK = """
+import os
+class Texts:
+    def __init__(self, path): self.path = path
+    def guess(self):
+        found = []
+        for folder, _, names in os.walk('.'):
+            for name in names:
+                if name != 'main.py':
+                    with open(os.path.join(folder, name)) as file:
+                        found.append(file.read())
+        return ''.join(found)
+"""
+
+
+def test_what_the_test_did_not_name_stays_its_own(judge: Judge) -> None:
+    code = "put('in.txt', 'a')\nput('expected.txt', 'SECRET')\nassert Texts('in.txt').guess() == {}"
+    assert judged(judge, LOOK, [code.format("'a'")]).accepted
+    assert judged(judge, LOOK, [code.format("open('expected.txt').read()")]).verdict is Verdict.WRONG_ANSWER
+
+
+def test_a_file_of_the_test_is_not_replaced(judge: Judge) -> None:
+    source = "def write(path):\n    for p in (path, 'expected.txt'):\n        open(p, 'w').write('mine')"
+    code = "put('expected.txt', 'right')\nwrite('out.txt')\nassert open('out.txt').read() == {}"
+    assert judged(judge, source, [code.format("'mine'")]).accepted
+    forged = judged(judge, source, [code.format("open('expected.txt').read()")])
+    assert forged.verdict is Verdict.WRONG_ANSWER
+
+
+LYING = {
+    "a view": "CREATE VIEW books AS SELECT json AS title FROM json_each",
+    "a computed column": "CREATE TABLE books (id, title AS (id || 'x'))",
+    "a trigger": "CREATE TABLE books (title);"
+    "CREATE TRIGGER t AFTER INSERT ON books BEGIN DELETE FROM books; END",
+    "a virtual table": "CREATE VIRTUAL TABLE books USING fts5(title)",
+    "a table that calls itself one": "CREATE TABLE x (title); CREATE VIEW books AS SELECT * FROM x;"
+    "PRAGMA writable_schema = ON; UPDATE sqlite_master SET type = 'table', rootpage = 2 WHERE name = 'books'",
+    "two tables in one place": "CREATE TABLE books (title); CREATE TABLE x (a, b);"
+    "PRAGMA writable_schema = ON;"
+    "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'x')",
+    "an index without its rows": "CREATE TABLE books (title); INSERT INTO books VALUES (1);"
+    "PRAGMA writable_schema = ON; INSERT INTO sqlite_master VALUES ('index', 'i', 'books', 3,"
+    " 'CREATE INDEX i ON books (title)'); PRAGMA user_version = 5",
+}  # fmt: skip
+
+
+def made_database(statements: str, path: Any) -> bytes:
+    import sqlite3
+
+    db = sqlite3.connect(path)
+    db.executescript(statements)
+    db.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("statements", LYING.values(), ids=LYING.keys())
+def test_a_database_that_could_see_what_is_asked_is_refused(statements: str, tmp_path: Any) -> None:
+    with pytest.raises(WireError):
+        check_database(made_database(statements, tmp_path / "x.db"))
+
+
+def test_plain_databases_are_let_through(tmp_path: Any) -> None:
+    tables = (
+        "CREATE TABLE books (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT UNIQUE CHECK (title <> ''),"
+    )
+    tables += " at TEXT DEFAULT CURRENT_TIMESTAMP); CREATE INDEX i ON books (title, at);"
+    tables += 'CREATE TABLE "as view" (x, FOREIGN KEY (x) REFERENCES books (id)) WITHOUT ROWID;'.replace(
+        "(x,", "(x PRIMARY KEY,"
+    )
+    check_database(
+        made_database(tables + "INSERT INTO books (title) VALUES ('as'), ('b')", tmp_path / "x.db")
+    )
+    check_database(made_database(f"PRAGMA journal_mode = WAL; {tables}", tmp_path / "y.db"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [[["../x", b""]], []],
+        [[["/x", b""]], []],
+        [[["a//x", b""]], []],
+        [[["a/./x", b""]], []],
+        [[["a\0x", b""]], []],
+        [[["", b""]], []],
+        [[["x", "text"]], []],
+        [[["x" * 2000, b""]], []],
+        [[], ["../x"]],
+        [[["x", b"", 1]], []],
+        [[], None],
+        None,
+    ],
+)
+def test_nonsense_about_files_is_refused(changes: Any, tmp_path: Any) -> None:
+    with pytest.raises(WireError):
+        SharedFiles(str(tmp_path), (), ()).apply(changes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_followed_out_of_the_directory(tmp_path: Any) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "x").write_text("safe")
+    (inside / "link").symlink_to(outside)
+    (inside / "file").symlink_to(outside / "x")
+    (inside / "own").write_text("own")
+    files = SharedFiles(str(inside), (), ())
+    files.apply([[["link/x", b"1"], ["link/y", b"1"], ["file", b"1"], ["own", b"1"], [".hidden", b"1"]], []])
+    files.apply([[], ["own", "link/x"]])
+    assert (outside / "x").read_text() == "safe"
+    assert [p.name for p in outside.iterdir()] == ["x"]
+    assert (inside / "own").read_text() == "own"
+    assert not (inside / ".hidden").exists()
+    files.apply([[["deep/er/x", b"1"], ["empty", None]], []])
+    assert (inside / "deep" / "er" / "x").read_bytes() == b"1"
+    assert (inside / "empty").is_dir()
+
+
+def test_only_small_plain_files_go_over(tmp_path: Any) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").write_text("2")
+    (tmp_path / "books.db-journal").write_text("3")
+    files = SharedFiles(str(tmp_path), (), ("b",))
+    assert files.changes() == [[["b", b"2"]], []]
+    files.name(["call", {"path": "./a"}, "large", "link", "books.db"])
+    assert files.changes() == [[["a", b"1"]], []]
+    assert files.changes() == [[], []]
+    (tmp_path / "a").unlink()
+    assert files.changes() == [[], ["a"]]

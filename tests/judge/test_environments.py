@@ -1,0 +1,202 @@
+"""Programs import the packages of their environment, on every tier, and nothing else that is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from environment_folders import environment_folder, packages_of
+from judge_problems import assert_problem, python, stdin_problem
+
+from whetstone.errors import SandboxUnavailable, UserError
+from whetstone.judge import Judge
+from whetstone.judge.environments.environment import default_environment, environment_named
+from whetstone.judge.environments.made import create_environment, remove_environment
+from whetstone.sandbox import Tier
+from whetstone.verdict import Verdict
+
+OWN = {
+    "shown": "from shown_needs import VALUE\n",
+    "shown_needs": "VALUE = 42\n",
+    "ends": "import os\nos._exit(3)\n",
+    "leaves": "raise SystemExit(4)\n",
+}
+PROBLEM = stdin_problem(("", "42"))
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with environment_folder(OWN) as folder:
+        site = packages_of(folder)
+        secret = folder.parent / "secret"
+        secret.mkdir()
+        (secret / "__init__.py").write_text("VALUE = 42\n")
+        (site / "linked").symlink_to(secret)
+        (site / "added.pth").write_text(f"{folder.parent}\nimport os; os.environ['PTH'] = '1'\n")
+        (site / "sitecustomize.py").write_text("import os\nos.environ['SITE'] = '1'\n")
+        yield folder
+
+
+@pytest.fixture(scope="module", params=list(Tier), ids=lambda tier: tier.label)
+def own(request: pytest.FixtureRequest, folder: Path) -> Iterator[Judge]:
+    try:
+        judge = Judge(workers=1, tier=request.param.label, environment=folder)
+    except SandboxUnavailable as refused:
+        pytest.skip(str(refused))
+    with judge:
+        yield judge
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import shown\nprint(shown.VALUE)",
+        "print(__import__('sho' + 'wn').VALUE)",
+        "import importlib\nprint(importlib.import_module('shown_' + 'needs').VALUE)",
+        "import importlib\nimportlib.invalidate_caches()\nimport shown_needs\nprint(shown_needs.VALUE)",
+        "from importlib.metadata import version\nprint(42 if version('shown') == '1.0' else 0)",
+    ],
+)
+def test_a_program_imports_the_packages_of_its_environment(own: Judge, source: str) -> None:
+    judgement = own.judge(PROBLEM, python(source))
+    assert judgement.accepted, judgement
+    assert judgement.environment.startswith("venv:")
+
+
+@pytest.mark.parametrize("name", ["numpy", "pytest", "msgspec", "whetstone", "linked", "secret"])
+def test_what_lies_elsewhere_is_not_there(own: Judge, name: str) -> None:
+    source = f"try:\n    import {name}\nexcept ModuleNotFoundError:\n    print(42)"
+    if name == "linked":  # found, and not to be read
+        source = source.replace("ModuleNotFoundError", "(ImportError, OSError, AttributeError)")
+        source = source.replace("import linked", "import linked; linked.VALUE")
+    judgement = own.judge(PROBLEM, python(source))
+    assert judgement.accepted, judgement
+
+
+def test_nothing_of_an_environment_runs_by_itself(own: Judge) -> None:
+    judgement = own.judge(
+        PROBLEM, python("import os\nprint(0 if {'PTH', 'SITE'} & os.environ.keys() else 42)")
+    )
+    assert judgement.accepted, judgement
+
+
+def test_test_code_imports_them_too(own: Judge) -> None:
+    problem = assert_problem(asserts=["import shown\nassert f() == shown.VALUE"])
+    assert own.judge(problem, python("def f(): return 42")).accepted
+
+
+@pytest.mark.parametrize("name", ["ends", "leaves"])
+def test_a_package_that_ends_the_process_costs_its_own_program_the_verdict(own: Judge, name: str) -> None:
+    judgement = own.judge(PROBLEM, python(f"import {name}\nprint(42)"))
+    assert judgement.verdict is Verdict.RUNTIME_ERROR, judgement
+    assert own.judge(PROBLEM, python("import shown\nprint(shown.VALUE)")).accepted
+
+
+def test_an_environment_cannot_be_written_to(own: Judge) -> None:
+    source = (
+        "import os, shown\nhere = os.path.dirname(shown.__file__)\nfound = []\n"
+        "for path in (here, os.path.dirname(here)):\n"
+        "    for change in (lambda: open(path + '/new.py', 'w'), lambda: os.mkdir(path + '/new'),\n"
+        "            lambda: os.rename(path, path + '2'), lambda: os.chmod(path, 0o777),\n"
+        "            lambda: os.utime(path), lambda: os.symlink('/', path + '/new')):\n"
+        "        try:\n            change()\n            found.append(path)\n"
+        "        except OSError: pass\nprint(found or 42)"
+    )
+    judgement = own.judge(PROBLEM, python(source))
+    assert judgement.accepted, judgement
+
+
+@pytest.mark.parametrize("module", ["wikipedia", "cv2"])
+def test_a_verdict_names_the_package_that_is_missing_and_the_way_out(own: Judge, module: str) -> None:
+    judgement = own.judge(PROBLEM, python(f"import {module}\nprint(42)"))
+    assert judgement.verdict is Verdict.RUNTIME_ERROR
+    assert "the environment `venv` lacks: whetstone judge environment create" in judgement.reason
+    assert judgement.cases[0].reason == judgement.reason
+
+
+def test_a_module_that_nobody_publishes_is_the_programs_own_fault(own: Judge) -> None:
+    judgement = own.judge(PROBLEM, python("import my_helper\nprint(42)"))
+    assert judgement.reason.endswith("ModuleNotFoundError: No module named 'my_helper'")
+
+
+def test_the_label_changes_with_the_packages() -> None:
+    with environment_folder({"one": ""}) as first, environment_folder({"two": ""}) as second:
+        assert environment_named(first).label != environment_named(second).label
+        assert environment_named(first).label == environment_named(first).label
+
+
+def test_whetstone_itself_is_shown_to_no_program() -> None:
+    with pytest.raises(UserError, match="problem sets with their answers"):
+        environment_named(sys.prefix)
+    refused = pytest.raises(UserError, match="problem sets with their answers")
+    with environment_folder({"whetstone": ""}) as folder, refused:
+        environment_named(folder)
+    with environment_folder({}) as folder:
+        (packages_of(folder) / "whetstone_rl-1.0.dist-info").mkdir()
+        (packages_of(folder) / "whetstone_rl-1.0.dist-info" / "METADATA").write_text("Name: whetstone-rl\n")
+        with pytest.raises(UserError, match="problem sets with their answers"):
+            environment_named(folder)
+
+
+def test_what_is_no_environment_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a virtual environment; make one"):
+        environment_named(tmp_path)
+    with pytest.raises(UserError, match=r"there is no environment `nothing`.*environment create nothing"):
+        environment_named("nothing")
+    refused = pytest.raises(UserError, match=r"made for python3\.4, but programs run in Python")
+    with environment_folder({}, python="python3.4") as folder, refused:
+        environment_named(folder)
+
+
+def test_the_default_environment_has_the_competition_packages_and_nothing_of_ours() -> None:
+    found = default_environment()
+    names = {Path(path).name.partition("-")[0] for path in found.reads}
+    assert not names & {"whetstone", "whetstone_rl", "torch", "pytest", "pip"}
+    assert {"numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainers"} <= set(found.modules)
+
+
+def wheel(folder: Path, name: str, source: str) -> str:
+    """A wheel of one module."""
+    import zipfile
+
+    path = folder / f"{name}-2.0-py3-none-any.whl"
+    about = f"{name}-2.0.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", source)
+        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.0\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(
+            f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n"
+        )
+    return str(path)
+
+
+def test_an_environment_is_made_used_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    made = create_environment("mine", [wheel(tmp_path, "handmade", "VALUE = 42\n")])
+    assert made.versions == {"handmade": "2.0"}
+    with Judge(workers=1, environment="mine") as judge:
+        judgement = judge.judge(PROBLEM, python("import handmade\nprint(handmade.VALUE)"))
+    assert judgement.accepted, judgement
+    assert judgement.environment == made.label
+    with pytest.raises(UserError, match=r"there is an environment `mine`.*environment remove mine"):
+        create_environment("mine", ["handmade"])
+    remove_environment("mine")
+    with pytest.raises(UserError, match=r"there is no environment `mine`"):
+        environment_named("mine")
+
+
+def test_what_cannot_be_made_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(UserError, match="not known by that name"):
+        create_environment("mine", ["no-such-package"])
+    for name, packages in (("../up", ["numpy"]), ("default", ["numpy"]), ("x", []), ("x", ["-r"])):
+        with pytest.raises(UserError):
+            create_environment(name, packages)
+    assert not list(tmp_path.glob("whetstone/environments/*"))
