@@ -1,8 +1,8 @@
 """A sample, the group of samples that share a prompt, and the batch a step trains on.
 
 Plain data without torch: token ids, the engine's log-probs, the weight version of every token,
-and the reward. A reward of None means "no reward": the judge or an engine failed, so the sample
-is left out of its group's baseline and of the loss.
+and the reward. A reward of None means "no reward": the judge or an engine failed, or the verdict could have
+been forged, so the sample is left out of its group's baseline and of the loss.
 """
 
 from __future__ import annotations
@@ -62,7 +62,3 @@ class Batch(Struct, frozen=True):
 
     groups: list[Group]
     dropped: dict[str, int] = {}
-
-    def token_count(self) -> int:
-        """Response tokens in the batch."""
-        return sum(len(s.response_ids) for g in self.groups for s in g.samples)

@@ -21,7 +21,7 @@ def whetstone(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=cwd,
         env=environment,
-        timeout=200,
+        timeout=1200,
     )
 
 

@@ -8,10 +8,13 @@ from whetstone.problem import (
     AssertTests,
     CallCase,
     CallTests,
+    InteractiveCase,
+    InteractiveTests,
     Limits,
     Problem,
     Program,
     PythonChecker,
+    PythonInteractor,
     StdinCase,
     StdinTests,
 )
@@ -20,6 +23,13 @@ ADD = "Read two integers and print their sum."
 SMALL_BOUNDS = {"largest_input_mb": 0.7, "largest_output_mb": 0.5, "largest_tests_mb": 1.5, "most_cpu_s": 0.6}
 """A policy under which the large ones here are too large, and the slow one is slow soon."""
 WRONG_CASE = ("4 4\n", "9\n")
+# Through a proxy a function has no code object.
+FORGEABLE = AssertTests(asserts=["assert add.__code__.co_argcount == 2", "assert add(1, 2) == 3"])
+NEEDS_PACKAGE = AssertTests(asserts=["import wikipedia\nassert add(1, 2) == 3"])
+TALK = InteractiveTests(
+    [InteractiveCase("7")],
+    PythonInteractor("def interact(input, read, write):\n    return read() == input\n"),
+)
 
 
 def statement_defects() -> list[tuple[str, Problem]]:
@@ -109,6 +119,8 @@ def reference_defects() -> list[tuple[str, Problem]]:
         "print(input(), 0)\n",
         "n = int(input())\nprint(*((n, 0) if n != 5 and n % 2 else (0, n)))\n",
     )
+    pairs = stdin(*[(f"a{n} b{n}\n", f"a{n} b{n}\n") for n in range(8)])
+    set_order = "print(*set(input().split()))\n"
     right = "n = int(input())\nprint(*((n, 0) if n % 2 else (0, n)))\n"
     broken = PythonChecker("def check(input, output, expected):\n    return undefined_name\n")
     cases = [StdinCase(given, expected) for given, expected in SUM_CASES]
@@ -119,11 +131,17 @@ def reference_defects() -> list[tuple[str, Problem]]:
         ("reference_too_slow", problem("slow", ADD, stdin(*SUM_CASES), slow, limits=Limits(0.3))),
         ("reference_fails", problem("fails", ADD, stdin(*SUM_CASES), "print(7, input())\n")),
         ("reference_fails", problem("no-package", ADD, stdin(*SUM_CASES), "import no_such_package\n" + SUM)),
+        ("missing_package", problem("needs-package", ADD, stdin(*SUM_CASES), "import wikipedia\n" + SUM)),
+        ("missing_package", problem("tests-need-it", ADD, NEEDS_PACKAGE, "def add(a, b): return a + b")),
         ("reference_fails", problem("removed", ADD, stdin(*SUM_CASES), "from fractions import gcd\n" + SUM)),
         ("flaky", problem("flaky", "Print n.", numbers, guess)),
+        ("flaky", problem("set-order", "Print a and b in any order.", pairs, set_order)),
         ("references_differ", problem("differ", "Print n and 0 somehow.", stdin(*subset), right, last)),
         ("reference_removed", problem("one-removed", "Print n and 0 somehow.", stdin(*subset), right, first)),
         ("no_reference", problem("none", ADD, stdin(*SUM_CASES))),
+        ("needs_shared_interpreter", problem("forgeable", ADD, FORGEABLE, "def add(a, b): return a + b")),
+        ("inseparable_tests", problem("inseparable", ADD, FORGEABLE)),
+        ("no_reference", problem("unproved", ADD, TALK)),
         ("not_judged", problem("no-judge", ADD, StdinTests(cases), SUM, checker=broken)),
         (
             "not_judged",

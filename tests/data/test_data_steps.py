@@ -130,7 +130,7 @@ def test_show_reads_a_dataset_and_one_split_of_it(dataset: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("dedupe", "SET", "--out", "SET"), "give --out another name"),
+        (("dedupe", "SET", "--out", "SET"), "which is read; name another output"),
         (("dedupe", "SET", "--out", "OUT", "--near", "0"), "--near"),
         (("decontaminate", "SET", "--out", "OUT", "--against", "humanevil"), "no problem set `humanevil`"),
         (("decontaminate", "SET", "--out", "OUT", "--against", "mine=absent.jsonl"), "absent.jsonl"),

@@ -30,7 +30,7 @@ FIXTURE = Path(__file__).parent / "fixtures" / "apps.jsonl"
 def numbers(name: str) -> Source:
     """Rows {"n": 3}: a problem to print 3; every seventh is none."""
 
-    def convert(row: dict[str, int], row_id: str) -> list[Problem]:
+    def convert(source: Source, row: dict[str, int], row_id: str) -> list[Problem]:
         if row["n"] % 7 == 0:
             raise Skip("seventh", f"{row['n']} <script>")
         return [
@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same
     code = "import sys; from test_prepare import *; prepare(plan_for(Path(sys.argv[1])), "
     code += "Path(sys.argv[1]) / 'out', Quiet(sys.argv[2], int(sys.argv[3])))"
     command = [sys.executable, "-c", code, str(tmp_path), kill, str(at)]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, timeout=120)
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, timeout=1200)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "out").exists()
     watcher = Quiet()
@@ -233,7 +233,7 @@ def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path)
             env=environment | {"HF_ENDPOINT": server.url},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=1200,
         )
     assert done.returncode == 0, done.stderr
     assert "codeparrot/apps at " + COMMIT[:12] in done.stdout

@@ -114,7 +114,7 @@ def test_memory_holds_some_rows_and_never_the_file(name: str, tmp_path: Path) ->
         ("r.arrow", b"ARROW1..", r"r\.arrow: cannot be read as Arrow"),
         (
             "r.jsonl.gz",
-            gzip.compress(b'{"a": 1}\n' * 99)[:-9],
+            gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9],
             r"r\.jsonl\.gz: cannot be read: .* complete\?",
         ),
         ("r.csv", b'a,b\n"\xff",1\n', r"r\.csv: cannot be read"),

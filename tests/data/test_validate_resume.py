@@ -92,7 +92,8 @@ def test_killed_and_started_again_it_ends_with_the_same_result(
     assert kills == 2
     known = lines(journal_path(killed)) - 1
     counting = Counting(judge)
-    tally = validate_set(source, counting, policy, count_tests(source), out=killed, workers=1)
+    counted, packages = count_tests(source), judge.environment
+    tally = validate_set(source, counting, policy, counted, out=killed, workers=1, environment=packages)
     assert len(counting.asked) <= COUNT - known
     assert (tally.problems, tally.kept, tally.dropped) == (COUNT, COUNT - COUNT // 3, COUNT // 3)
     assert without_measurements(killed) == without_measurements(whole)

@@ -24,6 +24,21 @@ _ARCHITECTURES: dict[str, dict[str, Any]] = {
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention"],
     },
+    # Frequencies that depend on the length of the sequence: other ones beyond 20 tokens, far from the first.
+    "phi3": {
+        "num_key_value_heads": 2,
+        "original_max_position_embeddings": 20,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0] * 8,
+            "long_factor": [1.5 + i for i in range(8)],
+        },
+    },
+    "qwen2": {
+        "num_key_value_heads": 2,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+    },
 }
 
 

@@ -103,7 +103,7 @@ def test_convert_takes_a_wheel_and_refuses_a_full_folder(tmp_path: Path, gguf_fi
     assert model_command.convert(str(wheel), target, "float32", None) == 0
     assert load_model(str(target), dtype="float32", device="cpu").model.num_parameters() > 0
     assert not (tmp_path / "tiny.gguf").exists()
-    with pytest.raises(UserError, match="not an empty folder"):
+    with pytest.raises(UserError, match="already there; remove it, or name another"):
         model_command.convert(str(wheel), target, "float32", None)
 
 

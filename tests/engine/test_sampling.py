@@ -9,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.engine.base import SamplingParams
 from whetstone.engine.sampling import Sampler
+from whetstone.settings import Sampling
 
 
-def params(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> SamplingParams:
-    return SamplingParams(max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p)
+def params(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Sampling:
+    return Sampling(max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p)
 
 
-def kept_shares(logits: list[float], p: SamplingParams) -> list[float]:
+def kept_shares(logits: list[float], p: Sampling) -> list[float]:
     """The distribution that is drawn from, for logits without ties."""
     weights = [math.exp((x - max(logits)) / p.temperature) for x in logits]
     ranked = sorted(range(len(logits)), key=lambda i: -weights[i])
@@ -37,7 +37,7 @@ def kept_shares(logits: list[float], p: SamplingParams) -> list[float]:
     "p", [params(), params(0.5), params(2.0, top_k=3), params(top_p=0.7), params(1.5, top_k=6, top_p=0.8)]
 )
 @pytest.mark.parametrize("vocabulary", [8, 700])
-def test_frequencies_follow_the_truncated_distribution(p: SamplingParams, vocabulary: int) -> None:
+def test_frequencies_follow_the_truncated_distribution(p: Sampling, vocabulary: int) -> None:
     """Stratified uniforms leave less than one draw of error a token, so this is exact, not statistical."""
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(vocabulary, generator=generator) * 2

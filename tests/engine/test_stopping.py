@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.engine.base import SamplingParams
 from whetstone.engine.stopping import StopRule
+from whetstone.settings import Sampling
 
 
 def first_stop(tokenizer: Any, text: str, stops: tuple[str, ...]) -> int | None:
     """How many tokens a reply of this text has when the rule ends it."""
-    rule = StopRule(tokenizer, frozenset(), SamplingParams(max_tokens=10_000, stop=stops))
+    rule = StopRule(tokenizer, frozenset(), Sampling(max_tokens=10_000, stop=stops))
     ids = tokenizer.encode(text)
     return next((i for i in range(1, len(ids) + 1) if rule.check(ids[:i]) == "stop"), None)
 

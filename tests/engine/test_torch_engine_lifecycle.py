@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from whetstone.engine.base import Completion, GenerationRequest, SamplingParams
+from whetstone.engine.base import Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.errors import UserError
+from whetstone.settings import Sampling
 
 Build = Callable[..., Any]
 PROMPT = [10, 20, 30, 40]
@@ -23,7 +24,7 @@ async def collect(engine: TorchEngine, request: GenerationRequest) -> list[Compl
 
 
 def request(max_tokens: int, n: int = 1, seed: int = 0) -> GenerationRequest:
-    return GenerationRequest(PROMPT, SamplingParams(max_tokens=max_tokens), n=n, seed=seed)
+    return GenerationRequest(PROMPT, Sampling(max_tokens=max_tokens), n=n, seed=seed)
 
 
 def endless(build_model: Build, seed: int = 0) -> Any:
@@ -197,14 +198,14 @@ def test_requests_that_cannot_be_served_are_refused(
     prompt: list[int], max_tokens: int, n: int, message: str, build_model: Build, tokenizer: Any
 ) -> None:
     engine = TorchEngine(build_model("llama"), tokenizer, max_context=32)
-    bad = GenerationRequest(prompt, SamplingParams(max_tokens=max_tokens), n=n)
+    bad = GenerationRequest(prompt, Sampling(max_tokens=max_tokens), n=n)
     with pytest.raises(UserError, match=message):
         asyncio.run(collect(engine, bad))
 
 
 def test_a_prompt_and_reply_that_just_fit_are_served(build_model: Build, plain_tokenizer: Any) -> None:
     engine = TorchEngine(endless(build_model), plain_tokenizer, max_context=32)
-    fits = GenerationRequest([1] * 20, SamplingParams(max_tokens=12))
+    fits = GenerationRequest([1] * 20, Sampling(max_tokens=12))
     (reply,) = asyncio.run(collect(engine, fits))
     assert len(reply.token_ids) == 12
 
@@ -212,4 +213,4 @@ def test_a_prompt_and_reply_that_just_fit_are_served(build_model: Build, plain_t
 def test_the_context_is_the_models_own_unless_given(build_model: Build, tokenizer: Any) -> None:
     engine = TorchEngine(build_model("llama"), tokenizer)
     with pytest.raises(UserError, match="context of 512"):
-        asyncio.run(collect(engine, GenerationRequest([1] * 500, SamplingParams(max_tokens=13))))
+        asyncio.run(collect(engine, GenerationRequest([1] * 500, Sampling(max_tokens=13))))

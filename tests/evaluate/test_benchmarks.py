@@ -9,17 +9,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from whetstone.data.dataset import DatasetWriter
 from whetstone.data.sources.table import source_named
 from whetstone.errors import UserError
-from whetstone.evaluate.assemble import AssemblingJudge
-from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark
+from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark, problems_hash, same_problems
 from whetstone.judge import AsyncJudge
+from whetstone.judge.instruction import instruction
 from whetstone.problem import AssertTests, Problem, Program, StdinCase, StdinTests
-from whetstone.recipe import WorkflowSection
-from whetstone.workflow.prompt import instruction
+from whetstone.workflow.assemble import assemble
+from whetstone.workflow.prompt import prompt_of, shown
+from whetstone.workflow.settings import WorkflowSection
 from whetstone.workflow.single_turn import program_of
 
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
@@ -81,8 +83,9 @@ def test_references_pass_through_the_judge_in_every_form_a_reply_may_have() -> N
 
     async def verdicts() -> list[str]:
         async with AsyncJudge(workers=1) as judge:
-            complete = AssemblingJudge(judge)
-            calls = (complete.judge(problem, Program("python", code)) for problem, code in pairs)
+            calls = (
+                judge.judge(problem, Program("python", assemble(problem, code))) for problem, code in pairs
+            )
             return [judgement.verdict.value for judgement in await asyncio.gather(*calls)]
 
     assert asyncio.run(verdicts()) == ["accepted"] * len(pairs)
@@ -207,7 +210,16 @@ def test_the_code_that_a_problem_starts_from_is_shown(tmp_path: Path) -> None:
     row = json.loads((FIXTURES / "leetcode.jsonl").read_text().splitlines()[0])
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
     (problem,) = load_benchmark("leetcode", str(tmp_path / "x.jsonl")).problems
-    assert problem.statement.endswith("List[int], target: int) -> List[int]:\n```")
+    prompt = prompt_of(problem, WorkflowSection()).user
+    assert "Start from this code:\n\n```python\nclass Solution:\n" in prompt
+    assert "List[int], target: int) -> List[int]:\n```\n\nWrite the class" in prompt
+    # Evaluations once held it in the statement, and their manifests have the hash of that.
+    once = msgspec.structs.replace(problem, statement=shown(problem))
+    assert once.statement.endswith("List[int], target: int) -> List[int]:\n```")
+    benchmark = load_benchmark("leetcode", str(tmp_path / "x.jsonl"))
+    assert same_problems(benchmark, problems_hash([once]))
+    assert same_problems(benchmark, benchmark.problems_sha256)
+    assert not same_problems(benchmark, problems_hash([msgspec.structs.replace(once, statement="")]))
 
 
 def test_a_problem_in_another_language_is_asked_for_and_read_in_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from whetstone.cli.main import main
@@ -23,8 +22,7 @@ NOTHING = Shares(0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def evaluation(folder: Path, problems: list[ProblemResult], n: int = 8) -> None:
     found = Evaluation(Plan(n=n), problems, {}, NOTHING, {}, {"model": {"source": "models/tiny"}})
-    folder.mkdir(parents=True)
-    (folder / "evaluation.json").write_bytes(msgspec.json.encode(found))
+    found.save(folder)
 
 
 def problem(id: str) -> Problem:
@@ -72,7 +70,7 @@ def test_replies_are_drawn_judged_and_not_drawn_again(
     pytest.importorskip("torch")
     from whetstone.engine.loading import save_model
     from whetstone.engine.scratch import build_scratch
-    from whetstone.recipe import ScratchModel
+    from whetstone.engine.settings import ScratchModel
 
     settings = ScratchModel(
         hidden_size=32, layers=1, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300
@@ -90,7 +88,7 @@ def test_replies_are_drawn_judged_and_not_drawn_again(
     assert {id: rate and rate.n for id, rate in rates.items()} == {"one": 2, "two": 2}
     samples = tmp_path / "rated.jsonl.eval" / "problems" / "samples.jsonl"
     drawn = samples.read_bytes()
-    assert main([*words, "--keep", "1..1"]) == 0
+    assert main([*words, "--keep", "1..1", "--replace"]) == 0
     assert samples.read_bytes() == drawn
     kept = [p.id for p in open_problems(tmp_path / "rated.jsonl")]
     assert kept == [id for id, rate in rates.items() if rate is not None and rate.passed == 1]
@@ -100,7 +98,7 @@ def test_replies_are_drawn_judged_and_not_drawn_again(
     ("words", "message"),
     [
         ("SET --out OUT", "--model is missing"),
-        ("SET --out SET --model m", "give --out another name"),
+        ("SET --out SET --model m", "which is read; name another output"),
         ("SET --out OUT --model m --n 1", "--keep 1..n-1: no count is in it for n = 1"),
         ("SET --out OUT --model m --from-eval e", "leave out --model"),
         ("SET --out OUT --from-eval absent", "holds no evaluation.json"),

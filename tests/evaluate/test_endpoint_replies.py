@@ -12,14 +12,14 @@ from scripted_server import Answer, Scripted, completion, fenced, serving
 
 from whetstone.errors import UserError
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.harness import OurRules
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.replies.endpoint import Endpoint, Settings
 from whetstone.evaluate.results import Evaluation
 from whetstone.evaluate.run import evaluate
 from whetstone.problem import CallCase, CallTests, Problem, Program
-from whetstone.recipe import WorkflowSection
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.workflow.settings import WorkflowSection
+from whetstone.workflow.single_turn import SingleTurn
 
 PLAN = Plan(n=2, k=(1, 2), temperature=0.6, top_p=0.9, max_tokens=50, stop=("END",), seed=3)
 FAST = Settings(concurrency=4, timeout_s=20, patience_s=0.3, first_wait_s=0.01)
@@ -30,7 +30,7 @@ VLLM = [{"id": "m", "owned_by": "vllm", "root": "/weights", "max_model_len": 900
 class GoodPasses:
     """Accepts programs that say good."""
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
+    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         if not program.source.strip():
             return Judgement(Verdict.NO_CODE, [], 0.0, "none")
         verdict = Verdict.ACCEPTED if "good" in program.source else Verdict.WRONG_ANSWER
@@ -56,8 +56,7 @@ def run(
         evaluate(
             asked,
             endpoint.writer(PLAN, section),
-            OurRules(GoodPasses(), section),
-            section,
+            SingleTurn(section, GoodPasses()),
             PLAN,
             known=folder.finished() if folder else (),
             record=folder.add if folder else None,
@@ -227,7 +226,7 @@ def test_what_every_request_would_meet_ends_the_evaluation() -> None:
     for status in (401, 404):
         with (
             serving(Scripted(lambda *_, status=status: (status, {"error": "no"}))) as server,
-            pytest.raises(UserError, match=rf"{status}.*check --endpoint"),
+            pytest.raises(UserError, match=rf"{status}.*check the address"),
         ):
             run(server, problems("a"))
     with (

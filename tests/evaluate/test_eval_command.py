@@ -21,7 +21,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     from whetstone.engine.loading import save_model
     from whetstone.engine.scratch import build_scratch
-    from whetstone.recipe import ScratchModel
+    from whetstone.engine.settings import ScratchModel
 
     settings = ScratchModel(
         hidden_size=32, layers=1, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300
@@ -134,7 +134,7 @@ def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(
         ("--model m --benchmark mbbp --data x", "did you mean `mbpp`"),
         ("--model m --benchmark problems", "needs --data"),
         ("--model m --benchmark humaneval --data absent.jsonl", "absent.jsonl: no such file"),
-        ("--model m --benchmark problems --data builtin:heldout --n 4 --k 8", "pass@8 needs at least n = 8"),
+        ("--model m --benchmark problems --data builtin:heldout --n 4 --k 8", "pass@8 needs n >= 8"),
         ("--model m --benchmark humaneval,mbpp --data x.json", "with several benchmarks, say which"),
         ("--model m --benchmark problems --data builtin:heldout --patience 3", "are for --endpoint"),
         ("--endpoint http://127.0.0.1:9 --benchmark problems --data builtin:heldout", "cannot be reached"),

@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     from whetstone.engine.loading import save_model
     from whetstone.engine.scratch import build_scratch
-    from whetstone.recipe import ScratchModel
+    from whetstone.engine.settings import ScratchModel
 
     settings = ScratchModel(
         hidden_size=32, layers=2, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300, max_positions=512

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from whetstone.engine.base import Completion, GenerationRequest
 from whetstone.errors import UserError
 from whetstone.evaluate.compare import print_comparison
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.harness import OurRules
+from whetstone.evaluate.pass_rates import read_pass_rates
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
@@ -26,9 +27,12 @@ from whetstone.evaluate.tables import print_evaluation
 from whetstone.evaluate.tally import Tally
 from whetstone.judge import AsyncJudge
 from whetstone.problem import AssertTests, CallCase, CallTests, Limits, Problem, Program
-from whetstone.recipe import WorkflowSection
+from whetstone.settings import read_settings
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.workflow.single_turn import ProgramJudge
+from whetstone.workflow.episode import ProgramJudge
+from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.settings import WorkflowSection
+from whetstone.workflow.single_turn import SingleTurn
 
 
 class CharacterTokenizer:
@@ -78,10 +82,18 @@ class ScriptedEngine:
         return None
 
 
+class ForgeableJudge:
+    """Accepts whatever it is given, in one interpreter with its test."""
+
+    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
+        case = CaseJudgement(Verdict.ACCEPTED, shared_interpreter=True)
+        return Judgement(Verdict.ACCEPTED, [case], None, "none", shared_interpreter=True)
+
+
 class FailingJudge:
     """Fails on every program that says so; accepts the rest."""
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
+    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         if "fail" in program.source:
             return Judgement(Verdict.JUDGE_ERROR, [], None, "none", "the worker died")
         return Judgement(Verdict.ACCEPTED, [CaseJudgement(Verdict.ACCEPTED)], 1.0, "none")
@@ -116,18 +128,14 @@ def run(
     recorded: list[SampleResult] = []
 
     async def go() -> Evaluation:
-        writer = EngineWriter(
-            engine,
-            tokenizer or CharacterTokenizer(),
-            plan.params(),
-            max_prompt_tokens=settings.max_prompt_tokens,
-            wave_replies=wave_replies,
-        )
+        most = settings.max_prompt_tokens
+        replies = EngineReplies(engine, tokenizer or CharacterTokenizer(), plan, max_prompt_tokens=most)
+        writer = EngineWriter(replies, wave_replies=wave_replies)
         more.setdefault("record", recorded.append)
         if judge is not None:
-            return await evaluate(problems, writer, OurRules(judge, settings), settings, plan, **more)
+            return await evaluate(problems, writer, SingleTurn(settings, judge), plan, **more)
         async with AsyncJudge(workers=1) as real:
-            return await evaluate(problems, writer, OurRules(real, settings), settings, plan, **more)
+            return await evaluate(problems, writer, SingleTurn(settings, real), plan, **more)
 
     evaluation = asyncio.run(go())
     if samples is not None:
@@ -203,6 +211,17 @@ def test_replies_without_a_verdict_stay_in_the_denominator_and_are_reported() ->
     text = console.export_text()
     assert "50.0% of the replies could not be had and count as not right, such as one to aborted" in text
     assert "37.5% of the replies could not be judged and count as not right" in text
+
+
+def test_verdicts_that_could_be_forged_are_counted_and_named(tmp_path: Path) -> None:
+    result = run([problem("sure")], ScriptedEngine({"sure": [GOOD]}), ForgeableJudge())
+    assert (result.pass_at[1].value, result.shares.shared_interpreter) == (1.0, 1.0)
+    assert result.metrics("set")["eval/set/shared_interpreter"] == 1.0
+    console = Console(record=True, width=160, file=io.StringIO())
+    print_evaluation("set", result, console)
+    assert "100.0% of the verdicts were reached in the program's own interpreter" in console.export_text()
+    result.save(tmp_path)
+    assert read_pass_rates(tmp_path).by_id["sure"].n == 0, "nothing is known of how hard it is"
 
 
 def test_nothing_asked_or_nothing_judged_is_an_error_not_a_zero() -> None:
@@ -305,11 +324,22 @@ def test_saved_evaluations_load_equal_and_metrics_name_their_set(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "change", [{"k": (8,)}, {"n": 0}, {"k": ()}, {"k": (0,)}, {"top_p": 0.0}, {"temperature": -1.0}]
+    "change",
+    [
+        {"k": (8,)},
+        {"n": 0},
+        {"k": ()},
+        {"k": (0,)},
+        {"top_p": 0.0},
+        {"temperature": -1.0},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"stop": ("",)},
+    ],
 )
 def test_a_plan_that_cannot_be_drawn_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(UserError):
-        Plan(**{"n": 4, "k": (1,), **change})
+    with pytest.raises(UserError, match=f"{next(iter(change))}|pass@8"):
+        read_settings(Plan, {"n": 4, "k": (1,), **change})
 
 
 def test_comparison_shows_the_paired_difference_and_what_else_changed(tmp_path: Path) -> None:

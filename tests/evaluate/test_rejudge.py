@@ -12,15 +12,16 @@ import pytest
 from whetstone.cli.main import main
 from whetstone.evaluate.benchmarks import Benchmark, load_benchmark
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.harness import OurRules
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.rejudge import DIFFERENCES_FILE
-from whetstone.evaluate.replies.base import Question, Reply
+from whetstone.evaluate.replies.base import Question
 from whetstone.evaluate.results import load_evaluation
 from whetstone.evaluate.run import evaluate
 from whetstone.judge import AsyncJudge
-from whetstone.recipe import WorkflowSection
+from whetstone.workflow.replies import Reply
+from whetstone.workflow.settings import WorkflowSection
+from whetstone.workflow.single_turn import SingleTurn
 
 PROMPT = "from typing import List\n\n\ndef last(xs: List[int]) -> int:\n    '''The last one.'''\n"
 ROW = {
@@ -53,12 +54,14 @@ class _Scripted:
 async def _evaluate(benchmark: Benchmark, folder: Path) -> None:
     settings = WorkflowSection(chat=True, prompt=benchmark.prompt, extraction="first_fence")
     plan = Plan(n=len(REPLIES), k=(1,))
-    manifest = build_manifest(benchmark, plan, settings, model={}, harness="ours", isolation="root")
+    manifest = build_manifest(
+        benchmark, plan, settings, model={}, harness="ours", isolation="root", environment="default"
+    )
     async with AsyncJudge(workers=1) as judge:
         with EvaluationFolder(folder, manifest) as stored:
-            rules = OurRules(judge, settings)
+            workflow = SingleTurn(settings, judge)
             found = await evaluate(
-                benchmark.problems, _Scripted(), rules, settings, plan, record=stored.add, manifest=manifest
+                benchmark.problems, _Scripted(), workflow, plan, record=stored.add, manifest=manifest
             )
             stored.finish(found)
 

@@ -3,65 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
-from whetstone.algorithm.spec import resolve
-from whetstone.engine.base import Engine, SamplingParams
+from whetstone.algorithm.named import algorithm_named
+from whetstone.engine.base import Completion, GenerationRequest
+from whetstone.engine.scratch import build_tokenizer
 from whetstone.flow.local import LocalFlow
 from whetstone.flow.source import PromptSource
-from whetstone.judge import AsyncJudge, Judgement, Program
+from whetstone.judge import AsyncJudge
 from whetstone.problem import Problem, StdinCase, StdinTests
-from whetstone.sample import Group, Sample
-from whetstone.workflow.single_turn import ProgramJudge
+from whetstone.settings import Sampling
+from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.settings import WorkflowSection
+from whetstone.workflow.single_turn import SingleTurn
 
 PROBLEM = Problem("p", "s", StdinTests([StdinCase(str(i), str(i)) for i in range(20)]))
 
 
-class JudgingWorkflow:
+class OneTokenEngine:
+    """Says one token."""
+
+    version = 0
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        for index in range(request.n):
+            yield Completion(index, [1], [-0.5], [0], "stop")
+
+    def check(self, request: GenerationRequest) -> None: ...
+
+    async def update_weights(self, tensors: object, version: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class SameProgram(SingleTurn):
     """Judges the same program for every reply."""
 
-    def __init__(self) -> None:
-        self.groups: list[list[Judgement]] = []
-
-    async def run(
-        self,
-        problem: Problem,
-        engine: Engine,
-        judge: ProgramJudge,
-        *,
-        params: SamplingParams,
-        n: int,
-        seed: int,
-    ) -> Group:
-        program = Program("python", "print(input())")
-        judged = await asyncio.gather(*(judge.judge(problem, program) for _ in range(n)))
-        self.groups.append(judged)
-        return Group(problem.id, [1], [Sample([1], [-0.5], [0], "stop", "x", reward=j.score) for j in judged])
-
-
-class Served:
-    version = 0
+    def program_of(self, problem: Problem, reply: str) -> str | None:
+        return "print(input())"
 
 
 def cases_run(seed: int, max_cases: int | None) -> list[list[tuple[int, ...]]]:
     """For three groups of three replies: the numbers of the cases each reply was judged on."""
 
     async def main() -> list[list[tuple[int, ...]]]:
-        workflow = JudgingWorkflow()
+        tokenizer = build_tokenizer(["s"], 300)
         async with AsyncJudge(workers=1) as judge:
             flow = LocalFlow(
                 PromptSource([PROBLEM], seed),
-                workflow,  # type: ignore[arg-type]
-                Served(),  # type: ignore[arg-type]
-                judge,
-                resolve("grpo", {"drop_zero_variance": False}),
-                SamplingParams(max_tokens=4),
+                SameProgram(WorkflowSection(chat=False), judge),
+                EngineReplies(OneTokenEngine(), tokenizer, Sampling(max_tokens=4), max_prompt_tokens=512),
+                algorithm_named("grpo", {"drop_zero_variance": False}),
                 prompts_per_step=3,
                 samples_per_prompt=3,
                 seed=seed,
                 max_cases=max_cases,
             )
-            await flow.next_batch(0)
-        return [[tuple(case.index for case in j.cases) for j in group] for group in workflow.groups]
+            drawn = await flow.next_batch(0)
+        judged = [[sample.judgement for sample in group.samples] for group in drawn.sampled]
+        return [[tuple(case.index for case in j.cases) for j in group if j] for group in judged]
 
     return asyncio.run(main())
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.algorithm.spec import AlgorithmSpec, resolve
-from whetstone.engine.base import Engine, SamplingParams
-from whetstone.flow.filters import drop_reason
-from whetstone.flow.local import LocalFlow
+from whetstone.algorithm.base import Algorithm
+from whetstone.algorithm.named import algorithm_named
+from whetstone.engine.base import Completion, GenerationRequest
+from whetstone.engine.scratch import build_tokenizer
+from whetstone.flow.local import LocalFlow, drop_reason
 from whetstone.flow.source import PromptSource
 from whetstone.problem import Problem, StdinCase, StdinTests
 from whetstone.sample import Group, Sample
-from whetstone.workflow.single_turn import ProgramJudge
+from whetstone.settings import Sampling
+from whetstone.workflow.prompt import Prompt
+from whetstone.workflow.replies import EngineReplies, Reply
 
 
 def problem(number: int) -> Problem:
@@ -29,42 +34,46 @@ PROBLEMS = [problem(i) for i in range(7)]
 class ScriptedWorkflow:
     """Rewards by problem: even ones differ within the group, odd ones are all equal, p6 is unscored."""
 
+    def prompt(self, problem: Problem) -> Prompt:
+        return Prompt(problem.id, "", chat=False)
+
+    async def sample(self, problem: Problem, reply: Reply, **options: Any) -> Sample:
+        number = int(problem.id[1:])
+        reward: float | None = float(reply.index == 0) if number % 2 == 0 else 1.0
+        if number == 6:
+            reward = 1.0 if reply.index == 2 else None
+        return Sample([1], [-0.5], [0], "stop", reply.text, reward=reward)
+
+
+class ScriptedEngine:
+    """Says one token, and keeps the seeds that it was asked with."""
+
+    version = 0
+
     def __init__(self) -> None:
         self.seeds: list[int] = []
 
-    async def run(
-        self,
-        problem: Problem,
-        engine: Engine,
-        judge: ProgramJudge,
-        *,
-        params: SamplingParams,
-        n: int,
-        seed: int,
-    ) -> Group:
-        self.seeds.append(seed)
-        number = int(problem.id[1:])
-        rewards: list[float | None] = [float(i == 0) if number % 2 == 0 else 1.0 for i in range(n)]
-        if number == 6:
-            rewards = [None] * (n - 1) + [1.0]
-        samples = [Sample([1], [-0.5], [0], "stop", "x", reward=r) for r in rewards]
-        return Group(problem.id, [1, 2], samples)
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        self.seeds.append(request.seed)
+        for index in range(request.n):
+            yield Completion(index, [1], [-0.5], [0], "stop")
 
+    def check(self, request: GenerationRequest) -> None: ...
 
-class Served:
-    version = 0
+    async def update_weights(self, tensors: object, version: int) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 def flow(
-    source: PromptSource, workflow: ScriptedWorkflow, spec: AlgorithmSpec, prompts: int = 4
+    source: PromptSource, spec: Algorithm, prompts: int = 4, engine: ScriptedEngine | None = None
 ) -> LocalFlow:
+    tokenizer = build_tokenizer(["p0123456789"], 300)
     return LocalFlow(
         source,
-        workflow,  # type: ignore[arg-type]
-        Served(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
+        ScriptedWorkflow(),
+        EngineReplies(engine or ScriptedEngine(), tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64),
         spec,
-        SamplingParams(max_tokens=4),
         prompts_per_step=prompts,
         samples_per_prompt=3,
         seed=5,
@@ -72,9 +81,7 @@ def flow(
 
 
 def test_every_sampled_group_is_trained_on_or_counted_with_its_reason() -> None:
-    drawn = asyncio.run(
-        flow(PromptSource(PROBLEMS, 0), ScriptedWorkflow(), resolve("dr_grpo", {}), 7).next_batch(0)
-    )
+    drawn = asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("dr_grpo", {}), 7).next_batch(0))
     assert {g.problem_id for g in drawn.batch.groups} == {"p0", "p2", "p4"}
     assert drawn.batch.dropped == {"zero_variance": 3, "unscored": 1}
     assert len(drawn.sampled) == 7
@@ -82,27 +89,27 @@ def test_every_sampled_group_is_trained_on_or_counted_with_its_reason() -> None:
 
 def test_dynamic_sampling_refills_up_to_its_rounds() -> None:
     source = PromptSource(PROBLEMS, 0)
-    spec = resolve("dapo", {"refill_rounds": 10})
-    drawn = asyncio.run(flow(source, ScriptedWorkflow(), spec).next_batch(0))
+    spec = algorithm_named("dapo", {"refill_rounds": 10})
+    drawn = asyncio.run(flow(source, spec).next_batch(0))
     assert len(drawn.batch.groups) == 4
     assert len(drawn.sampled) == 4 + sum(drawn.batch.dropped.values())
 
 
 def test_weights_of_another_version_are_refused() -> None:
     with pytest.raises(RuntimeError, match="serves 0"):
-        asyncio.run(flow(PromptSource(PROBLEMS, 0), ScriptedWorkflow(), resolve("grpo", {})).next_batch(1))
+        asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("grpo", {})).next_batch(1))
 
 
 def test_a_restored_flow_continues_with_the_same_problems_and_streams() -> None:
     async def batches(
         count: int, state: dict[str, int] | None
     ) -> tuple[list[list[str]], list[int], dict[str, int]]:
-        workflow = ScriptedWorkflow()
-        mine = flow(PromptSource(PROBLEMS, 1), workflow, resolve("dapo", {}))
+        engine = ScriptedEngine()
+        mine = flow(PromptSource(PROBLEMS, 1), algorithm_named("dapo", {}), engine=engine)
         if state is not None:
             mine.restore(state)
         ids = [[g.problem_id for g in (await mine.next_batch(0)).sampled] for _ in range(count)]
-        return ids, workflow.seeds, mine.state()
+        return ids, engine.seeds, mine.state()
 
     whole, whole_seeds, _ = asyncio.run(batches(5, None))
     first, first_seeds, state = asyncio.run(batches(2, None))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_recipe import command, run, timeless, write_recipe
+from tiny_recipe import command, contents, run, timeless, write_recipe
+
+from whetstone.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +59,51 @@ def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
     assert kinds == sorted(p.name for p in (uninterrupted / "rollouts").iterdir())
 
 
-def test_a_resumed_run_says_from_where(recipe: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_says_from_where_and_may_take_other_threads(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert run(recipe, out, "trainer.steps=2").returncode == 0
-    resumed = run(recipe, out, "trainer.steps=3")
+    assert run(recipe, out, "trainer.steps=2", "deterministic=false").returncode == 0
+    resumed = run(recipe, out, "trainer.steps=3", "deterministic=false", "model.threads=2")
     assert resumed.returncode == 0, resumed.stderr
     assert "from step 2" in resumed.stdout
+
+
+def test_other_threads_are_refused_where_they_would_change_promised_bits(
+    recipe: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(recipe), f"out={uninterrupted}", "trainer.steps=6", "model.threads=2"]) == 2
+    said = capsys.readouterr().err
+    assert "model.threads (1 there, 2 now); `deterministic` promises the same bits" in said
+
+
+def tear(checkpoint: Path) -> None:
+    os.truncate(checkpoint / "trainer.safetensors", 100)
+
+
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [(tear, "no checkpoint of this run is whole"), (shutil.rmtree, "5 steps and no checkpoint")],
+    ids=["torn", "gone"],
+)
+def test_a_run_without_a_whole_checkpoint_is_refused_and_nothing_is_lost(
+    lose: Callable[[Path], None],
+    said: str,
+    recipe: Path,
+    uninterrupted: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(uninterrupted, out)
+    kept = sorted((out / "checkpoints").iterdir())
+    assert [path.name for path in kept] == ["step-4", "step-5"]
+    for path in kept:
+        lose(path)
+    before = contents(out)
+    assert main(["train", str(recipe), f"out={out}", "trainer.steps=6"]) == 2
+    refusal = capsys.readouterr().err
+    assert said in refusal
+    assert "out=FOLDER" in refusal
+    assert contents(out) == before
 
 
 def test_another_recipe_in_the_same_folder_is_refused_by_key(recipe: Path, uninterrupted: Path) -> None:
@@ -86,9 +129,10 @@ def locked(out: Path) -> bool:
 
 def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    first = subprocess.Popen(command(recipe, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    endless = command(recipe, out, "trainer.steps=100000")  # on a busy machine the second one starts late
+    first = subprocess.Popen(endless, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 900
         while not locked(out) and time.monotonic() < deadline:
             time.sleep(0.01)
         second = run(recipe, out)
@@ -107,7 +151,7 @@ def test_no_room_for_a_checkpoint_leaves_the_last_one_valid(recipe: Path, tmp_pa
         ["bash", "-c", 'ulimit -f 256; exec "$@"', "bash", *command(recipe, out, "trainer.steps=4")],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1500,
     )
     assert limited.returncode == 2, limited.stderr
     assert "no space left" in limited.stderr

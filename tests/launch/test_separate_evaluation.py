@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tiny_recipe import run, timeless, write_recipe
 
 from whetstone.report.run_data import read_run
 
-EVERY_TWO = ("evaluation.every=2", "trainer.steps=4", "trainer.keep_checkpoints=1")
+EVERY_TWO = ("evaluation.every=2", "trainer.steps=4")
 
 
 def records(file: Path) -> dict[int, dict[str, Any]]:
@@ -32,7 +33,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("runs")
     recipe = write_recipe(folder)
     for name in ("inline", "separate"):
-        done = run(recipe, folder / name, *EVERY_TWO, f"evaluation.process={name}")
+        keep = f"trainer.keep_checkpoints={3 if name == 'inline' else 1}"
+        done = run(recipe, folder / name, *EVERY_TWO, keep, f"evaluation.process={name}")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "held-out" in done.stdout
     return folder / "inline", folder / "separate"
@@ -60,6 +62,63 @@ def test_it_leaves_nothing_of_its_own(runs: tuple[Path, Path]) -> None:
     assert not list((separate / "evaluations").glob(".*-checkpoints/*"))
 
 
+def go_on_inline(folder: Path, tmp_path: Path) -> str:
+    """Resume a run for one more step, evaluating between steps; what it says."""
+    one_more = ("evaluation.every=2", "trainer.steps=5", "evaluation.process=inline")
+    done = run(write_recipe(tmp_path), folder, *one_more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def forget_start(folder: Path) -> None:
+    """Remove whatever tells of an evaluation of step 0."""
+    for file in (folder / "metrics.jsonl", folder / "evaluations" / "records.jsonl"):
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        file.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] > 0))
+    for path in (folder / "evaluations").glob("step-0-*"):
+        shutil.rmtree(path)
+
+
+def test_a_run_that_goes_on_inline_keeps_the_baseline_of_the_other_process(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs[1], folder)
+    names = [f"evaluations/step-0-{name}/samples.jsonl" for name in ("train", "heldout")]
+    baseline = [(folder / name).read_bytes() for name in names]
+    go_on_inline(folder, tmp_path)
+    assert [(folder / name).read_bytes() for name in names] == baseline
+    assert list(records(folder / "metrics.jsonl")) == [5]
+    shown = {record["step"]: record for record in read_run(folder).evals}
+    assert list(shown) == [0, 2, 4, 5]
+    pass_at_1 = records(runs[0] / "metrics.jsonl")[0]["eval/heldout/pass@1"]
+    assert shown[0]["eval/heldout/pass@1"] == pass_at_1
+
+
+def test_a_lost_baseline_is_made_again_from_its_own_checkpoint(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0], folder)
+    before = records(folder / "metrics.jsonl")[0]
+    forget_start(folder)
+    assert (folder / "checkpoints" / "step-0").exists()
+    go_on_inline(folder, tmp_path)
+    assert records(folder / "metrics.jsonl")[0] == before
+
+
+def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs[1], folder)
+    forget_start(folder)
+    said = go_on_inline(folder, tmp_path)
+    assert "there is no evaluation of step 0 to compare with" in said
+    assert list(records(folder / "metrics.jsonl")) == [5]
+    assert not list((folder / "evaluations").glob("step-0-*"))
+
+
 def watching(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "whetstone", "eval", "watch", str(folder), "--nice", "0", *more]
 
@@ -80,18 +139,18 @@ def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, P
     assert there > 0
     file = folder / "evaluations" / "records-problems.jsonl"
     assert records(file) == {}
-    done = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=200)
+    done = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert "checkpoints evaluated: 1" in done.stdout
     first = records(file)
     assert list(first) == [4]
-    again = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=200)
+    again = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=1500)
     assert "checkpoints evaluated: 0" in again.stdout
     file.unlink()
     (folder / "evaluations" / "step-4-problems" / "manifest.json").unlink()
     samples.unlink()
     (samples.parent / "evaluation.json").unlink()
-    assert subprocess.run(watching(folder, *more), capture_output=True, timeout=200).returncode == 0
+    assert subprocess.run(watching(folder, *more), capture_output=True, timeout=1500).returncode == 0
     assert records(file) == first
 
 

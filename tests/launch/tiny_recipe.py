@@ -42,7 +42,7 @@ def command(recipe: Path, out: Path, *overrides: str) -> list[str]:
 
 def run(recipe: Path, out: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run(command(recipe, out, *overrides), capture_output=True, text=True, timeout=280)
+    return subprocess.run(command(recipe, out, *overrides), capture_output=True, text=True, timeout=1500)
 
 
 def timeless(path: Path) -> list[str]:
@@ -53,3 +53,9 @@ def timeless(path: Path) -> list[str]:
         record.pop("time")
         lines.append(json.dumps(record))
     return lines
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a run's folder but its lock."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -141,8 +141,8 @@ def test_a_folder_that_is_no_run_is_refused_with_the_way_out(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"no metrics\.jsonl"):
         write_page(tmp_path)
     write_run(tmp_path, steps=1)
-    with pytest.raises(UserError, match="--out"):
-        write_page(tmp_path, tmp_path / "absent" / "page.html")
+    with pytest.raises(UserError, match="name another output"):
+        write_page(tmp_path, tmp_path / "metrics.jsonl" / "page.html")
     (tmp_path / "recipe.yaml").write_text("{")
     with pytest.raises(UserError, match="recipe"):
         write_page(tmp_path)

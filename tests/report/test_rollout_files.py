@@ -84,4 +84,8 @@ def test_step_statistics_leave_out_what_has_no_reward() -> None:
     assert (numbers["length/max"], numbers["length/truncated"]) == (6, pytest.approx(1 / 5))
     assert (numbers["group/sampled"], numbers["group/trained"], numbers["group/zero_variance"]) == (2, 1, 1)
     assert numbers["dropped/zero_variance"] == 1
+    forgeable = Judgement(Verdict.ACCEPTED, ACCEPTED.cases, None, "root", shared_interpreter=True)
+    [unpaid] = [batch_metrics([Group("d", [1], [sample(forgeable, None), sample(WRONG, 0.0)])], Batch([]))]
+    assert (unpaid["sample/unscored"], unpaid["sample/shared_interpreter"]) == (1, 1)
+    assert unpaid["reward/pass_rate"] == 0.0
     assert "reward/mean" not in batch_metrics([Group("c", [1], [sample(FAILED, None)])], Batch([]))

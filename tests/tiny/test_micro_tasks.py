@@ -20,8 +20,8 @@ from whetstone.data.micro import (
     micro_tasks,
 )
 from whetstone.problem import CallTests, Problem
-from whetstone.recipe import WorkflowSection
 from whetstone.workflow.prompt import prompt_of, rendered
+from whetstone.workflow.settings import WorkflowSection
 
 # Answers worked out by hand, one for each family, so that statements and references are held together
 # by something other than the generator.

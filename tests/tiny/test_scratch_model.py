@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from whetstone.data.micro import micro_examples, micro_problems
 from whetstone.engine.loading import load_model, save_model
 from whetstone.engine.scratch import build_scratch, build_tokenizer
+from whetstone.engine.settings import ScratchModel
 from whetstone.errors import UserError
-from whetstone.recipe import ScratchModel
 
 SMALL = ScratchModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
 

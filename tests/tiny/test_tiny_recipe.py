@@ -8,7 +8,7 @@ import pytest
 
 from whetstone.data.micro import MICRO_PREFIX, MICRO_PROMPT, micro_examples, micro_problems
 from whetstone.engine.scratch import build_tokenizer
-from whetstone.recipe import Recipe, load_recipe
+from whetstone.launch.recipe import Recipe, load_recipe
 from whetstone.workflow.prompt import prompt_ids
 from whetstone.workflow.single_turn import program_of
 

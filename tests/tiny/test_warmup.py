@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from whetstone.data.micro import MICRO_PREFIX, micro_examples, micro_tasks
 from whetstone.engine.scratch import build_scratch
-from whetstone.recipe import ScratchModel, WarmupSection
+from whetstone.engine.settings import ScratchModel
+from whetstone.trainer.settings import WarmupSection
 from whetstone.trainer.warmup import warm_up, warmup_rate
 
 SMALL = ScratchModel(hidden_size=64, layers=1, heads=2, kv_heads=2, intermediate_size=128, vocab_size=400)

@@ -16,10 +16,10 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from whetstone.algorithm.spec import resolve
+from whetstone.algorithm.named import algorithm_named
 from whetstone.errors import UserError
-from whetstone.recipe import TrainerSection
 from whetstone.trainer.checkpoint import checkpoint_fault, latest_checkpoint, load_checkpoint, save_checkpoint
+from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
 
@@ -32,7 +32,7 @@ def tokenizer():
 def make_trainer(dtype=torch.bfloat16, **changes):
     return Trainer(
         tiny_llama(dtype, **changes),
-        resolve("dr_grpo", {}),
+        algorithm_named("dr_grpo"),
         TrainerSection(lr=1e-3),
         temperature=1.0,
         max_tokens=12,
@@ -124,6 +124,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_fault_is_told(tmp_path, kin
     assert fault in told[0]
     with pytest.raises(UserError, match="not a whole checkpoint"):
         load_checkpoint(newer)
+
+
+def test_when_no_checkpoint_is_whole_that_is_an_error_and_not_a_fresh_start(tmp_path):
+    trainer = make_trainer()
+    for step in (1, 2):
+        truncate(save(tmp_path, trainer, step))
+    with pytest.raises(UserError, match=r"step-2 .*bytes instead.*step-1 .*out=FOLDER"):
+        latest_checkpoint(tmp_path)
 
 
 def test_resuming_behind_a_damaged_checkpoint_replaces_it_and_keeps_the_good_one(tmp_path):

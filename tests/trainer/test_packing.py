@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import VOCABULARY, tiny_llama
 
+from whetstone.errors import UserError
 from whetstone.trainer.forward import (
     Forward,
     attention_break_even,
@@ -121,6 +122,77 @@ def test_layouts_agree_for_each_supported_family(family, attention, dtype):
     assert torch.allclose(shared, padded, atol=3e-5 if dtype == torch.float32 else 0.3)
 
 
+def long_rope_llama():
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0, 3.0, 5.0, 9.0],
+        "original_max_position_embeddings": 8,
+    }
+    return tiny_llama(rope_parameters=rope)
+
+
+@pytest.mark.parametrize("layout", ["shared_prefix", "padded"])
+def test_long_rope_predicts_each_token_as_its_own_past_alone_would(layout):
+    """Rows of every length around the switch; a reply may begin before it and end beyond."""
+    model = long_rope_llama()
+    forward = Forward(model, temperature=0.7)
+    assert forward.layout == "shared_prefix"
+    data = [
+        Prompted(
+            list(range(3, 3 + prompt)), [[7 + i] * length for i, length in enumerate((1, 3, 12, 2, 0, 5))]
+        )
+        for prompt in (2, 7, 8, 9, 10, 30)
+    ]
+    expected = []
+    with torch.no_grad():
+        for group in data:
+            for answer in group.replies:
+                for place, token in enumerate(answer):
+                    past = torch.tensor([[*group.prompt_ids, *answer[:place]]])
+                    expected.append(float((model(past).logits[0, -1] / 0.7).log_softmax(-1)[token]))
+    for limit in (1, 40, 4096):
+        packed = forward.pack(data, limit, layout)
+        found = forward.log_probs(packed, len(expected))
+        assert found.tolist() == pytest.approx(expected, abs=2e-5)
+
+
+def test_long_rope_gradients_are_those_of_every_token_alone():
+    data = [Prompted([3, 4, 5], [[6] * 12, [7, 8], [9] * 20]), Prompted([5, 6], [[7]])]
+    alone, packed = long_rope_llama(), long_rope_llama()
+    for group in data:
+        for answer in group.replies:
+            for place, token in enumerate(answer):
+                past = torch.tensor([[*group.prompt_ids, *answer[:place]]])
+                alone(past).logits[0, -1].log_softmax(-1)[token].backward()
+    forward = Forward(packed, temperature=1.0)
+    for micro_batch in forward.pack(data, 4096):
+        for scores in forward.scores(micro_batch):
+            scores.log_probs.sum().backward()
+    for one, other in zip(alone.parameters(), packed.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_dynamic_rope_trains_up_to_the_length_where_it_would_stretch():
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+    forward = Forward(tiny_llama(max_position_embeddings=16, rope_parameters=rope), temperature=1.0)
+    assert forward.pack([Prompted([3] * 10, [[4] * 7, [5]])], 4096)
+    with pytest.raises(UserError, match=r"17 tokens: rope of type `dynamic`.* beyond 16"):
+        forward.pack([Prompted([3] * 10, [[4] * 8])], 4096)
+
+
+@pytest.mark.parametrize("kind", ["llama4_text", "mamba"])
+def test_other_architectures_are_refused_with_the_names_of_those_that_train(kind):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        kind, vocab_size=61, hidden_size=32, num_hidden_layers=2, pad_token_id=0, num_local_experts=2
+    )
+    with pytest.raises(UserError, match=rf"{kind}: layers of kind .*Qwen3"):
+        Forward(AutoModelForCausalLM.from_config(config), temperature=1.0)
+
+
 def test_models_that_cannot_share_a_prefix_say_why():
     from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
@@ -162,8 +234,6 @@ def test_a_softcap_and_a_scale_on_the_logits_are_honoured():
 
 
 def test_logits_changed_in_an_unknown_way_are_refused():
-    from whetstone.errors import UserError
-
     model = tiny_llama()
     original = type(model).forward
 

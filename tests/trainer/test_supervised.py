@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny_models import random_batch, tiny_llama
 
-from whetstone.algorithm.spec import resolve
-from whetstone.recipe import TrainerSection
+from whetstone.algorithm.named import algorithm_named
+from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.sft import sft
 from whetstone.trainer.trainer import Trainer
 
@@ -48,7 +48,7 @@ def test_a_warmed_up_model_goes_on_to_reinforcement_learning_undisturbed():
     fresh = tiny_llama()
     fresh.load_state_dict(warmed.state_dict())
     steps = [
-        Trainer(model, resolve("dr_grpo", {}), TrainerSection(), temperature=1.0, max_tokens=9).step(
+        Trainer(model, algorithm_named("dr_grpo"), TrainerSection(), temperature=1.0, max_tokens=9).step(
             random_batch()
         )
         for model in (warmed, fresh)

@@ -7,18 +7,19 @@ import pytest
 import torch
 from tiny_models import random_batch, sample, tiny_llama
 
-from whetstone.algorithm.spec import AlgorithmSpec, resolve
+from whetstone.algorithm.base import Algorithm
+from whetstone.algorithm.named import algorithm_named
 from whetstone.errors import UserError
-from whetstone.recipe import TrainerSection
 from whetstone.sample import Batch, Group
+from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
 MAX_TOKENS = 12
 
 
-def make(spec: AlgorithmSpec | None = None, layout=None, temperature=0.8, dtype=torch.float32, **settings):
+def make(spec: Algorithm | None = None, layout=None, temperature=0.8, dtype=torch.float32, **settings):
     settings = {"lr": 1e-2, "grad_clip": 1e9, **settings}
-    spec = spec or resolve("dapo", {"overlong_buffer": 0})
+    spec = spec or algorithm_named("dapo", {"overlong_buffer": 0})
     trainer = Trainer(
         tiny_llama(dtype), spec, TrainerSection(**settings), temperature=temperature, max_tokens=MAX_TOKENS
     )
@@ -45,7 +46,7 @@ def gradients(trainer: Trainer, batch: Batch) -> dict[str, torch.Tensor]:
     return caught
 
 
-def naive_gradients(batch: Batch, spec: AlgorithmSpec, temperature: float) -> dict[str, torch.Tensor]:
+def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[str, torch.Tensor]:
     """Policy gradient with plain per-sequence forwards and a loop over the formulas, in float64."""
     model = tiny_llama().double()
     rows = []
@@ -83,7 +84,7 @@ def equal_weights(a: Trainer, b: Trainer) -> bool:
 
 @pytest.mark.parametrize("preset", ["grpo", "dr_grpo", "dapo"])
 def test_gradient_is_that_of_the_formulas_written_out(preset):
-    spec = resolve(preset, {"overlong_buffer": 0})
+    spec = algorithm_named(preset, {"overlong_buffer": 0})
     batch = random_batch(1)
     # At the first step the policy is the reference, where k3 has neither value nor gradient.
     assert close(gradients(make(spec), batch), naive_gradients(batch, spec, 0.8))
@@ -93,7 +94,7 @@ def test_gradient_is_that_of_the_formulas_written_out(preset):
 @pytest.mark.parametrize("micro_batch_tokens", [1, 13, 40, 4096])
 @pytest.mark.parametrize("preset", ["grpo", "dr_grpo", "dapo"])
 def test_gradient_does_not_depend_on_micro_batches_or_layout(preset, micro_batch_tokens, layout):
-    spec = resolve(preset, {"overlong_buffer": 0})
+    spec = algorithm_named(preset, {"overlong_buffer": 0})
     batch = random_batch(2, groups=2)
     whole = gradients(make(spec), batch)
     split = gradients(make(spec, layout, micro_batch_tokens=micro_batch_tokens), batch)
@@ -164,13 +165,13 @@ def test_samples_without_reward_change_no_bit():
 
 def test_empty_replies_count_in_the_baseline_only():
     with_empty = Batch([Group("a", [3, 4], [sample([5, 6], 1.0), sample([], 0.0), sample([7], 0.0)])])
-    spec = resolve("dapo", {"overlong_buffer": 0})
+    spec = algorithm_named("dapo", {"overlong_buffer": 0})
     assert close(gradients(make(), with_empty), naive_gradients(with_empty, spec, 0.8))
 
 
 def test_masked_truncated_replies_shape_the_baseline_but_not_the_weights():
     cut = Batch([Group("a", [3], [sample([5, 6], 1.0), sample([7], 0.0), sample([8] * 9, 0.0, "length")])])
-    trainer = make(resolve("dr_grpo", {"mask_truncated": True}))
+    trainer = make(algorithm_named("dr_grpo", {"mask_truncated": True}))
     metrics = trainer.step(cut)
     assert metrics["tokens"] == 3
     advantages = [2 / 3, -1 / 3]
@@ -179,7 +180,7 @@ def test_masked_truncated_replies_shape_the_baseline_but_not_the_weights():
 
 
 def test_the_overlong_penalty_is_part_of_the_reward():
-    spec = resolve("dapo", {"overlong_buffer": 4, "advantage": "group_mean"})
+    spec = algorithm_named("dapo", {"overlong_buffer": 4, "advantage": "group_mean"})
     batch = Batch([Group("a", [3], [sample([5] * 10, 1.0), sample([6] * 2, 1.0)])])
     # 10 of 12 tokens with a buffer of 4 cost half a point: rewards 0.5 and 1, advantages -0.25 and 0.25.
     assert make(spec).step(batch)["loss"] == pytest.approx(-(10 * -0.25 + 2 * 0.25) / 12, rel=1e-5)
@@ -187,7 +188,7 @@ def test_the_overlong_penalty_is_part_of_the_reward():
 
 def test_an_overlong_buffer_longer_than_the_replies_is_the_users_error():
     with pytest.raises(UserError, match=r"algorithm\.overlong_buffer.*4096.*sampling\.max_tokens"):
-        make(resolve("dapo", {}))
+        make(algorithm_named("dapo"))
 
 
 def test_a_batch_in_which_nothing_carries_loss_makes_a_version_but_no_update():
@@ -202,7 +203,10 @@ def test_a_batch_in_which_nothing_carries_loss_makes_a_version_but_no_update():
 
 def test_the_kl_term_pulls_towards_the_weights_the_trainer_was_made_with():
     batch = random_batch(7)
-    strong, none = make(resolve("grpo", {"kl_coef": 5.0})), make(resolve("grpo", {"kl_coef": 0.0}))
+    strong, none = (
+        make(algorithm_named("grpo", {"kl_coef": 5.0})),
+        make(algorithm_named("grpo", {"kl_coef": 0.0})),
+    )
     reference = copy.deepcopy(strong.model)
     first = strong.step(batch)
     assert first["kl"] == pytest.approx(0.0, abs=1e-6)
@@ -239,7 +243,7 @@ def test_engine_gap_is_measured_against_the_weights_before_the_update():
 
 
 def test_training_raises_the_probability_of_rewarded_replies():
-    trainer = make(resolve("dr_grpo", {}), lr=3e-3)
+    trainer = make(algorithm_named("dr_grpo"), lr=3e-3)
     good, bad = [5, 6, 7], [8, 9, 10]
     batch = Batch([Group("a", [3, 4], [sample(good, 1.0), sample(bad, 0.0)])])
 
@@ -265,7 +269,7 @@ def test_the_same_inputs_give_the_same_bits(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_resuming_from_the_state_gives_the_same_next_step_bit_for_bit(dtype):
     def build():
-        spec = resolve("grpo", {"kl_coef": 0.1})
+        spec = algorithm_named("grpo", {"kl_coef": 0.1})
         return make(spec, dtype=dtype, epochs=2, minibatches=2, warmup_steps=3, weight_decay=0.1)
 
     going = build()
@@ -292,7 +296,7 @@ def test_deterministic_mode_makes_torch_refuse_unrepeatable_operations():
     try:
         trainer = Trainer(
             tiny_llama(),
-            resolve("dr_grpo", {}),
+            algorithm_named("dr_grpo"),
             TrainerSection(),
             temperature=1.0,
             max_tokens=MAX_TOKENS,

@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from whetstone.engine.base import Completion, GenerationRequest, SamplingParams
+from whetstone.engine.base import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge
-from whetstone.problem import CallCase, CallTests, Problem
-from whetstone.recipe import WorkflowSection
+from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program
 from whetstone.sample import FinishReason, Group
+from whetstone.settings import Sampling
 from whetstone.verdict import Verdict
+from whetstone.workflow.episode import run_group
 from whetstone.workflow.prompt import prompt_ids
+from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.settings import WorkflowSection
 from whetstone.workflow.single_turn import SingleTurn
 
 TOKENIZER = build_tokenizer(["def f(x):"], 300)
@@ -43,23 +46,22 @@ class ScriptedEngine:
             ids = TOKENIZER.encode(self.replies[index])
             yield Completion(index, ids, [-1.0] * len(ids), [self.version] * len(ids), self.reason)
 
+    def check(self, request: GenerationRequest) -> None: ...
+
     async def update_weights(self, tensors: object, version: int) -> None: ...
 
     async def close(self) -> None: ...
 
 
-def episode(engine: ScriptedEngine, **settings: str) -> Group:
+def episode(
+    engine: ScriptedEngine, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: str
+) -> Group:
     async def run() -> Group:
-        async with AsyncJudge(workers=1) as judge:
-            workflow = SingleTurn(WorkflowSection.model_validate({"chat": False, **settings}), TOKENIZER)
-            return await workflow.run(
-                PROBLEM,
-                engine,
-                judge,
-                params=SamplingParams(max_tokens=64),
-                n=len(engine.replies),
-                seed=0,
-            )
+        async with AsyncJudge(workers=1, score_shared_interpreter=pay_forgeable) as judge:
+            section = WorkflowSection.model_validate({"chat": False, **settings})
+            replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=1024)
+            workflow, n = SingleTurn(section, judge), len(engine.replies)
+            return await run_group(workflow, replies, problem, n=n, seed=0, options={})
 
     return asyncio.run(run())
 
@@ -82,6 +84,27 @@ def test_an_aborted_reply_has_no_reward_rather_than_zero() -> None:
     group = episode(ScriptedEngine([RIGHT], reason="abort"))
     assert group.samples[0].reward is None
     assert group.samples[0].judgement is None
+
+
+# No proxy has the code object of a function.
+FORGEABLE = Problem(
+    "t/forgeable",
+    "Double x.",
+    AssertTests(asserts=["assert f.__code__.co_argcount == 1", "assert f(2) == 4"]),
+    references=[Program("python", "def f(x):\n    return 2 * x\n")],
+)
+
+
+def test_a_verdict_that_could_be_forged_has_no_reward_unless_that_is_allowed() -> None:
+    replies = [RIGHT, "```python\ndef f(x, y=0):\n    return 2 * x\n```"]
+    for reward in ("all", "fraction"):
+        samples = episode(ScriptedEngine(replies), FORGEABLE, reward=reward).samples
+        assert [s.reward for s in samples] == [None, None]
+        verdicts = [s.judgement.verdict for s in samples if s.judgement]
+        assert verdicts == [Verdict.ACCEPTED, Verdict.WRONG_ANSWER]
+        assert {s.judgement.unpaid for s in samples if s.judgement} == {"shared_interpreter"}
+    paid = episode(ScriptedEngine(replies), FORGEABLE, pay_forgeable=True).samples
+    assert [s.reward for s in paid] == [1.0, 0.0]
 
 
 def test_the_starter_in_the_prefix_is_part_of_prompt_and_program() -> None:

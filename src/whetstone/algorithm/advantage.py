@@ -6,15 +6,15 @@ such a sample is neither part of the baseline nor trained on.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
+
+from whetstone.algorithm.base import Baseline
 
 STD_EPS = 1e-6
 
 
-def group_advantages(rewards: Tensor, kind: Literal["group_std", "group_mean"]) -> tuple[Tensor, Tensor]:
+def group_advantages(rewards: Tensor, kind: Baseline) -> tuple[Tensor, Tensor]:
     """Advantages of the replies to one prompt.
 
     rewards: [n], float, NaN where there is none. Returns ``(advantages, scored)``, both [n]:

@@ -33,7 +33,6 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "data",
-        help="problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
         description="Turn public datasets into problems whose tests are right, and look at them. Every step "
         "reads a set and writes a new one, with a decision and its reason for everything that it drops.",
         epilog="example: whetstone data validate builtin:train",

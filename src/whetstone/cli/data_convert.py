@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.data.dataset import open_problems
+from whetstone.cli.options import add_replace_option
+from whetstone.data.dataset import open_problems, place_of
 from whetstone.data.files import write_problems
-from whetstone.data.layouts.write import LAYOUTS, layout_named, write_layout
+from whetstone.data.layouts.write import LAYOUTS, layout_files, layout_named, write_layout
 from whetstone.errors import UserError
+from whetstone.outputs import check_outputs
 
 _EXAMPLES = """\
 examples:
@@ -40,18 +42,23 @@ def add_action(actions: Any) -> None:
         help="a .jsonl, .jsonl.gz or .parquet file; with --layout a .parquet file, or a folder of them",
     )
     parser.add_argument("--layout", metavar="NAME", help=f"one of {', '.join(LAYOUTS)}")
+    add_replace_option(parser)
     parser.add_argument("--skip", action="store_true", help="leave out what the layout cannot carry")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the action. Raises UserError for what cannot be read, written or carried."""
+    target, inputs = Path(args.target), [place_of(args.source)]
     if args.layout is None:
         if args.skip:
             raise UserError("--skip leaves out what a layout cannot carry; add --layout NAME")
-        count = write_problems(args.target, open_problems(args.source))
-        print(f"{args.target}: {count} problems, {Path(args.target).stat().st_size} bytes")
+        check_outputs(target, inputs=inputs, replace=args.replace)
+        count = write_problems(target, open_problems(args.source))
+        print(f"{target}: {count} problems, {target.stat().st_size} bytes")
         return 0
-    written = write_layout(args.source, Path(args.target), layout_named(args.layout), skip=args.skip)
+    layout = layout_named(args.layout)
+    check_outputs(*layout_files(args.source, target).values(), inputs=inputs, replace=args.replace)
+    written = write_layout(args.source, target, layout, skip=args.skip)
     for file, rows in written.files.items():
         print(f"{file}: {rows} rows")
     for reason, count in written.left_out.items():

@@ -8,7 +8,8 @@ from typing import Any
 from whetstone.cli.data_show import SET_HELP
 from whetstone.cli.data_steps import progress, write_step
 from whetstone.cli.eval_options import add_reply_options
-from whetstone.data.dataset import require_other
+from whetstone.cli.options import add_replace_option
+from whetstone.data.dataset import check_step
 from whetstone.data.pass_rate import keep_by_pass_rate, parse_keep
 from whetstone.errors import UserError
 
@@ -39,6 +40,7 @@ def add_action(actions: Any) -> None:
     parser.add_argument(
         "--out", required=True, metavar="OUT", help="the new dataset folder, or a problem file by its ending"
     )
+    add_replace_option(parser)
     parser.add_argument(
         "--keep", metavar="LO..HI", help="right replies with which a problem stays (default: 1..n-1)"
     )
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the action. Raises UserError for what cannot be read, asked or written."""
     from whetstone.evaluate.pass_rates import read_pass_rates
 
-    require_other(args.set, args.out)
+    check_step(args.set, args.out, replace=args.replace)
     folder = args.from_eval
     if folder is None:
         parse_keep(args.keep, args.n)

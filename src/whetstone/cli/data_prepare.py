@@ -12,11 +12,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
+from whetstone.cli.options import add_replace_option
 from whetstone.data.card import PAGE_FILE, SourceRecord, read_card
+from whetstone.data.dataset import check_destination
 from whetstone.data.prepare import Plan, Wanted, prepare
 from whetstone.data.sources.source import Source
 from whetstone.data.sources.table import SOURCE_NAMES, all_sources, source_named
 from whetstone.errors import UserError
+from whetstone.outputs import check_outputs
 
 _PREPARE = """\
 Read public datasets and write one dataset: a folder with train.parquet and validation.parquet,
@@ -48,6 +51,7 @@ def add_actions(actions: Any) -> None:
     )
     parser.add_argument("sources", metavar="SOURCE[=PATH]", nargs="+", help="a source, and its files if here")
     parser.add_argument("--out", metavar="DIR", required=True, help="the dataset folder to write")
+    add_replace_option(parser)
     parser.add_argument(
         "--revision", metavar="SOURCE=REV", action="append", default=[], help="another revision on the hub"
     )
@@ -84,6 +88,8 @@ def run_prepare(args: argparse.Namespace) -> int:
         max_problems=args.max_problems,
     )
     out = Path(args.out)
+    given = [wanted.path for wanted in plan.wanted if wanted.path is not None]
+    check_outputs(check_destination(out), inputs=given, replace=args.replace)
     with _Display() as display:
         records = prepare(plan, out, display)
     console = Console()
@@ -142,7 +148,7 @@ def _page(source: Source) -> Text:
         ("licence", source.licence),
         *((f"split {split}", glob) for split, glob in source.files.items()),
         *((f"column {name}", words) for name, words in source.columns.items()),
-        ("example", source.example),
+        ("example", source.command_line),
     ]
     width = max(len(name) for name, _ in facts)
     text = Text.assemble((source.name, "bold"), "\n", source.title, "\n")

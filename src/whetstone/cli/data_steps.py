@@ -15,14 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.cli.data_show import SET_HELP
+from whetstone.cli.options import add_replace_option
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.case_choice import CASE_RULES
 from whetstone.data.contamination import Contamination, Thresholds, drop_contaminated, find_contamination
-from whetstone.data.dataset import open_problems, require_other, transform
+from whetstone.data.dataset import check_step, open_problems, transform
 from whetstone.data.decisions import Decision
 from whetstone.data.duplicates import NEAR, drop_duplicates, find_duplicates
 from whetstone.data.select import KINDS, ORDERS, Selection, select
-from whetstone.errors import UserError
+from whetstone.outputs import write_file
 from whetstone.problem import Problem
 
 Step = Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
@@ -150,11 +151,12 @@ def _set_and_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", required=True, metavar="OUT", help="the new dataset folder, or a problem file by its ending"
     )
+    add_replace_option(parser)
 
 
 def run_dedupe(args: argparse.Namespace) -> int:
     """Drop duplicates."""
-    require_other(args.set, args.out)
+    check_step(args.set, args.out, replace=args.replace)
     with progress() as bar:
         matches = find_duplicates(lambda: counted(open_problems(args.set), bar, "comparing"), args.near)
         write_step(args.set, args.out, drop_duplicates(matches), bar)
@@ -165,7 +167,8 @@ def run_decontaminate(args: argparse.Namespace) -> int:
     """Drop what benchmarks hold. Raises UserError for benchmarks that cannot be read."""
     thresholds = Thresholds(ngram=args.ngram, overlap=args.overlap, similar=args.similar)
     console = Console()
-    require_other(args.set, args.out)
+    against = [part.partition("=")[2] or part for part in _names(args.against)]
+    check_step(args.set, args.out, args.report, inputs=against, replace=args.replace)
     with progress() as bar:
         index = BenchmarkIndex(thresholds.ngram)
         for name, problems in _benchmarks(args.against, console):
@@ -194,6 +197,7 @@ def run_select(args: argparse.Namespace) -> int:
         order=args.order,
         seed=args.seed,
     )
+    check_step(args.set, args.out, replace=args.replace)
     with progress() as bar:
         write_step(args.set, args.out, lambda problems: select(problems, selection), bar)
     return 0
@@ -276,10 +280,7 @@ def _write_report(file: Path, found: Contamination, index: BenchmarkIndex, thres
         "contaminated": list(found.found.values()),
         "near_misses": found.near_misses,
     }
-    try:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    except OSError as error:
-        raise UserError(f"--report {file}: cannot be written: {error.strerror or error}") from None
+    write_file(file, [msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"])
 
 
 def _names(text: str) -> tuple[str, ...]:

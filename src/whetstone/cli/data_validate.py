@@ -18,16 +18,19 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from whetstone.cli.judge_options import add_judge_options, judge_settings
+from whetstone.cli.options import add_replace_option
 from whetstone.data.builtin import SET_NAMES
+from whetstone.data.dataset import check_step, place_of
 from whetstone.data.validate.policy import Policy, read_policy
 from whetstone.data.validate.reasons import NOT_AS_MEANT, REASONS, check_reason
 from whetstone.data.validate.run import Tally, count_tests, journal_path, validate_set
 from whetstone.data.validate.validator import Outcome
 from whetstone.errors import UserError
 from whetstone.judge import Judge
+from whetstone.outputs import check_outputs
 from whetstone.problem import Problem
 
-_TIERS = ("restricted", "userns", "root")
 _EXAMPLES = """\
 examples:
   whetstone data validate problems.jsonl
@@ -59,23 +62,13 @@ def add_action(actions: Any) -> None:
     )
     parser.add_argument("--out", metavar="DIR_OR_FILE", help="write the kept problems: a dataset, or a file")
     parser.add_argument("--decisions", metavar="FILE", help="also write every decision there, as JSON lines")
+    add_replace_option(parser)
     _policy_options(parser)
     group = parser.add_argument_group("machine")
     group.add_argument(
         "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
     )
-    group.add_argument(
-        "--no-fork-per-case",
-        dest="fork_per_case",
-        action="store_false",
-        help="run the cases of a Python program in one process: cheaper where there are many, less strict",
-    )
-    group.add_argument(
-        "--minimum-tier",
-        choices=_TIERS,
-        default="restricted",
-        help="refuse to run with weaker isolation than this (see: whetstone doctor)",
-    )
+    add_judge_options(group)
 
 
 def _policy_options(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +97,11 @@ def run(args: argparse.Namespace) -> int:
     if args.workers < 0:
         raise UserError(f"--workers is {args.workers}; give 0 (one for each core) or more")
     policy, console = _policy(args), Console()
+    read = [args.policy] if args.policy else []
+    if args.out:
+        check_step(args.name, args.out, args.decisions, inputs=read, replace=args.replace)
+    else:
+        check_outputs(args.decisions, inputs=[place_of(args.name), *read], replace=args.replace)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -123,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
             if args.out is None:
                 _print_amiss(outcome, console)
 
-        with Judge(args.workers, args.minimum_tier, fork_per_case=args.fork_per_case) as judge:
+        with Judge(args.workers, **judge_settings(args)) as judge:
             try:
                 tally = validate_set(
                     args.name,
@@ -133,6 +131,7 @@ def run(args: argparse.Namespace) -> int:
                     out=args.out,
                     decisions=args.decisions,
                     workers=args.workers,
+                    environment=judge.environment,
                     watch=watch,
                 )
             except KeyboardInterrupt:

@@ -16,9 +16,18 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.cli.doctor_attack import run_attacks
+from whetstone.cli.doctor_fuzz import run_fuzz
 from whetstone.cli.doctor_stress import run_stress
-from whetstone.errors import SandboxUnavailable
+from whetstone.errors import SandboxUnavailable, UserError
 from whetstone.judge import Judge, Program
+from whetstone.judge.environments.environment import (
+    COMPETITION,
+    Environment,
+    default_environment,
+    environment_named,
+    named_environments,
+)
+from whetstone.judge.environments.missing import way_out
 from whetstone.judge.languages.probe import probe_languages
 from whetstone.judge.languages.toolchains import Availability, available_languages
 from whetstone.sandbox import ProbeResult, probe
@@ -41,11 +50,11 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser(
         "doctor",
-        help="what this machine can do: isolation, languages, accelerators",
         description="Find out what this machine can do, by trying: start each tier of isolation, attack the "
         "strongest, break its limits, judge a right and a wrong program. Status 1 when programs cannot be "
         "judged safely here.",
-        epilog="examples: whetstone doctor --attack; whetstone doctor --stress 1000",
+        epilog="examples: whetstone doctor --attack; whetstone doctor --attack --fuzz 600; "
+        "whetstone doctor --stress 1000",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     instead = parser.add_mutually_exclusive_group()
@@ -63,9 +72,22 @@ def add_parser(subparsers: Any) -> None:
         "greedy) on four workers for each core: every verdict must be as known, and nothing may be left over",
     )
 
+    parser.add_argument(
+        "--fuzz",
+        type=float,
+        metavar="SECONDS",
+        help="with --attack: for so long, programs drawn at random in place of those of the suite; whatever "
+        "they say to the processes that judge them, these must neither die, nor hang, nor tell, nor accept",
+    )
+    parser.add_argument("--seed", type=int, help="with --fuzz: of the first session, to see it again")
+
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb. Status 0 when programs can be judged here, 1 when not."""
+    if args.fuzz is not None and not args.attack:
+        raise UserError("`--fuzz` belongs to `--attack`: whetstone doctor --attack --fuzz SECONDS")
+    if args.fuzz is not None:
+        return run_fuzz(args.fuzz, args.seed, as_json=args.json)
     if args.attack:
         return run_attacks(as_json=args.json)
     if args.stress is not None:
@@ -83,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
                 {"name": found.language, "available": found.available, "detail": found.detail}
                 for found in languages
             ],
+            "environments": [{"label": found.label, "packages": found.versions} for found in _environments()],
             "accelerators": accelerators,
             "probes": [
                 {"name": found.name, "ok": found.ok, "detail": found.detail} for found in probes + findings
@@ -134,6 +157,23 @@ def _accelerators() -> str:
     return f"torch {version}; " + (", ".join(names) if names else "no GPU that torch can use, so the CPU")
 
 
+def _environments() -> list[Environment]:
+    return [default_environment(), *map(environment_named, named_environments())]
+
+
+def _packages() -> Table:
+    """What Python programs may import, by environment, and what the default one lacks."""
+    table = Table("", "environment", "packages for Python programs", box=None, pad_edge=False)
+    for found in _environments():
+        lacking = [name for name in COMPETITION if found.is_default and name not in found.modules]
+        said = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
+        if lacking:
+            said += f"{'; ' if said else ''}no {', no '.join(lacking)}: {way_out(lacking[0], found)}"
+        mark = Text("no", style="yellow") if lacking else Text("yes", style="green")
+        table.add_row(mark, found.label, Text(said))
+    return table
+
+
 def _show(
     findings: list[ProbeResult],
     languages: list[Availability],
@@ -151,6 +191,7 @@ def _show(
         mark = Text("yes", style="green") if found.available else Text("no", style="yellow")
         spoken.add_row(mark, found.language, Text(found.detail))
     console.print(spoken)
+    console.print(_packages())
     table = Table("", "isolation", "what was seen", box=None, pad_edge=False)
     for found in findings:
         mark = Text("yes", style="green") if found.ok else Text("no", style="red")

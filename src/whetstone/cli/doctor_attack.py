@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.attacks.corpus import load_corpus
-from whetstone.attacks.run import Outcome, run_trials, trials
+from whetstone.attacks.suite import Outcome, run_trials, trials
 
 
 def run_attacks(*, as_json: bool) -> int:

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.errors import UserError
+from whetstone.stress.load import Findings, stress
 from whetstone.stress.mix import mix
-from whetstone.stress.run import Findings, stress
 
 _WORKERS_PER_CORE = 4
 _SHOWN = 20

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whetstone.cli.eval_options import (
     add_harness_option,
     add_measuring_options,
     benchmark_files,
+    option_named,
     plan_of,
     unescaped,
 )
@@ -19,7 +21,7 @@ from whetstone.errors import UserError
 if TYPE_CHECKING:
     from whetstone.evaluate.benchmarks import Benchmark
     from whetstone.evaluate.measure import Model
-    from whetstone.recipe import WorkflowSection
+    from whetstone.workflow.settings import WorkflowSection
 
 EXAMPLES = """\
 examples:
@@ -41,7 +43,6 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "eval",
-        help="measure a model or an endpoint on benchmarks or any problem file; compare two measurements",
         description="Draw n replies to every problem, judge each in the sandbox, and report pass@k with 95% "
         "intervals. `whetstone eval compare A B` compares two output folders problem by problem.",
         epilog=EXAMPLES,
@@ -121,6 +122,7 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
     """Measure as ``args`` say, which have every option of the verb. Raises UserError."""
     # Everything a person can get wrong is checked before torch is loaded or an endpoint is asked.
     from whetstone.evaluate.benchmarks import load_benchmark
+    from whetstone.evaluate.folder import check_files
     from whetstone.evaluate.harness import check_harness
     from whetstone.evaluate.measure import Task, measure
 
@@ -134,9 +136,12 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
         )
     if min(args.limit, args.threads or 0, args.workers) < 0:
         raise UserError("--limit, --threads and --workers are counts of at least 0")
+    files = benchmark_files(args)
+    for name in files if args.out else ():
+        check_files(Path(args.out, name.replace(":", "-")), [file for file in files.values() if file])
     plan = plan_of(args)
     tasks: list[Task] = []
-    for name, data in benchmark_files(args).items():
+    for name, data in files.items():
         benchmark = load_benchmark(name, data, limit=args.limit)
         check_harness(args.harness, benchmark.problems)
         tasks.append(Task(name.replace(":", "-"), benchmark, _workflow(args, benchmark)))
@@ -146,6 +151,7 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
         _model(args),
         workers=args.workers,
         minimum_tier=args.minimum_tier,
+        environment=args.environment,
         out=args.out,
         restart=args.restart,
         harness=args.harness,
@@ -185,16 +191,15 @@ def _model(args: argparse.Namespace) -> Model:
 
 def _workflow(args: argparse.Namespace, benchmark: Benchmark) -> WorkflowSection:
     """The recipe's workflow, or the benchmark's own, with what the command line says on top."""
-    from pydantic import ValidationError
-
-    from whetstone.recipe import WorkflowSection, load_recipe
+    from whetstone.launch.recipe import load_recipe
+    from whetstone.settings import read_settings
+    from whetstone.workflow.settings import WorkflowSection
 
     if args.recipe:
         fields = load_recipe(args.recipe).workflow.model_dump()
     else:
         fields: dict[str, Any] = {
             "prompt": benchmark.prompt,
-            "extraction": benchmark.extraction,
             "max_prompt_tokens": 2048,
         }
     given: dict[str, Any] = {
@@ -206,8 +211,4 @@ def _workflow(args: argparse.Namespace, benchmark: Benchmark) -> WorkflowSection
         "max_prompt_tokens": args.max_prompt_tokens,
     }
     fields.update({key: value for key, value in given.items() if value is not None})
-    try:
-        return WorkflowSection.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
+    return read_settings(WorkflowSection, fields, name=option_named)

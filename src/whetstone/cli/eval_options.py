@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from whetstone.cli.judge_environment import add_environment_option
 from whetstone.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,23 +42,28 @@ def add_harness_option(parser: Any) -> None:
 def plan_of(args: argparse.Namespace) -> Plan:
     """The sampling plan: a recipe's length and stop texts, and what the command line says on top."""
     from whetstone.evaluate.plan import Plan
-    from whetstone.recipe import load_recipe
+    from whetstone.launch.recipe import load_recipe
+    from whetstone.settings import read_settings
 
     sampling = load_recipe(args.recipe).sampling if args.recipe else None
     max_tokens = sampling.max_tokens if sampling else 512
     stop = tuple(unescaped(text) or "" for text in args.stop or ())
-    if "" in stop:
-        raise UserError("--stop needs a text")
-    return Plan(
-        n=args.n,
-        k=args.k or tuple(sorted({1, max(args.n, 1)})),
-        temperature=args.temperature,
-        top_p=args.top_p,
-        top_k=args.top_k,
-        max_tokens=max_tokens if args.max_tokens is None else args.max_tokens,
-        stop=stop or (sampling.stop if sampling else ()),
-        seed=args.seed,
-    )
+    drawn = {
+        "n": args.n,
+        "k": args.k or tuple(sorted({1, max(args.n, 1)})),
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "top_k": args.top_k,
+        "max_tokens": max_tokens if args.max_tokens is None else args.max_tokens,
+        "stop": stop or (sampling.stop if sampling else ()),
+        "seed": args.seed,
+    }
+    return read_settings(Plan, drawn, name=option_named)
+
+
+def option_named(key: str) -> str:
+    """The command line's word for a setting; of a list, its number is left out."""
+    return "--" + key.partition(".")[0].replace("_", "-")
 
 
 def benchmark_files(args: argparse.Namespace) -> dict[str, str | None]:
@@ -144,14 +150,15 @@ def _asking(parser: argparse.ArgumentParser) -> None:
         "--no-chat", action="store_true", help="plain text, for models without a chat template"
     )
     group.add_argument(
-        "--prompt", help=r"template with {statement}, {starter} or {instruction}; \n is a line break"
+        "--prompt",
+        help=r"template with {problem}, {statement}, {starter} or {instruction}; \n is a line break",
     )
     group.add_argument("--prefix", help=r"text that every reply starts with; \n is a line break")
     group.add_argument("--system", help="system message")
     group.add_argument(
         "--extraction",
-        choices=["last_fence", "first_fence", "all_fences", "whole"],
-        help="where the program stands in the reply (default: last_fence; first_fence for humaneval, mbpp)",
+        choices=["program", "last_fence", "first_fence", "all_fences", "whole"],
+        help="where the program stands in the reply (default: program, chosen by what the tests need)",
     )
     group.add_argument(
         "--max-prompt-tokens", type=int, metavar="N", help="longer prompts count as failed (default: 2048)"
@@ -200,6 +207,7 @@ def _machine(parser: argparse.ArgumentParser) -> None:
         default="restricted",
         help="weakest isolation to run with (default: restricted)",
     )
+    add_environment_option(group)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from whetstone.errors import UserError
 
 if TYPE_CHECKING:
     from whetstone.launch.evaluation import Measured
-    from whetstone.recipe import Recipe
+    from whetstone.launch.recipe import Recipe
 
 _DESCRIPTION = """\
 Evaluate the checkpoints of a run as they are written, in this process, so that training does not
@@ -82,15 +82,16 @@ def run_watch(args: argparse.Namespace) -> int:
 def _measured(args: argparse.Namespace, recipe: Recipe) -> list[Measured]:
     """The benchmarks, asked in their own words; other problems as the recipe asks them."""
     from whetstone.evaluate.benchmarks import load_benchmark
-    from whetstone.launch.evaluation import Measured, evaluation_plan
+    from whetstone.launch.evaluation import Measured
 
     measured: list[Measured] = []
+    plan = recipe.evaluation.plan(recipe.sampling, recipe.seed)
     for name, data in benchmark_files(args).items():
         benchmark = load_benchmark(name, data, limit=args.limit)
         settings = recipe.workflow
         if name != "problems":
-            own = {"prompt": benchmark.prompt, "extraction": benchmark.extraction, "prefix": ""}
+            own = {"prompt": benchmark.prompt, "extraction": "program", "prefix": ""}
             settings = settings.model_copy(update=own)
         title = name.replace(":", "-")
-        measured.append(Measured(title, benchmark.problems, settings, evaluation_plan(recipe)))
+        measured.append(Measured(title, benchmark.problems, settings, plan))
     return measured

@@ -18,14 +18,18 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from whetstone.cli.judge_environment import add_action as add_environment_action
+from whetstone.cli.judge_environment import run_environment
+from whetstone.cli.judge_options import add_judge_options, judge_settings
+from whetstone.cli.options import add_replace_option
 from whetstone.data.files import read_problems
 from whetstone.errors import UserError, did_you_mean
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.api import Wishes
 from whetstone.judge.languages.table import language_of_file
+from whetstone.outputs import check_outputs, replacing
 from whetstone.problem import Problem, Program
+from whetstone.verdict import SHARED_INTERPRETER
 
-_TIERS = ("restricted", "userns", "root")
 _FIELDS = frozenset({"problem_id", "source", "language", "program", "id"})
 
 
@@ -42,7 +46,6 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "judge",
-        help="run programs against the tests of problems and say what is right",
         description="Run programs in isolation against the tests of problems. Status 0 when everything was "
         "judged, whatever the verdicts.",
         epilog="example: whetstone judge one problem.json program.py",
@@ -59,46 +62,45 @@ def add_parser(subparsers: Any) -> None:
         "--problems", required=True, metavar="FILE", help="problems: .jsonl, .jsonl.gz, .parquet"
     )
     many.add_argument("--programs", required=True, metavar="FILE", help="programs, as JSON lines")
-    many.add_argument("--out", metavar="FILE", help="where judgements go (default: standard output)")
+    many.add_argument(
+        "--out",
+        metavar="FILE",
+        help="where judgements go: there when all are judged (default: to standard output, as they come)",
+    )
+    add_replace_option(many)
     many.add_argument("--workers", type=int, default=0, metavar="N", help="0 (default): one for each core")
     one = actions.add_parser("one", help="judge one program, and show each of its cases")
     one.add_argument("problem", metavar="PROBLEM.json", help="a problem in the published schema")
     one.add_argument("program", metavar="PROGRAM", help="the program's source; - reads standard input")
     one.add_argument(
-        "--language", metavar="NAME", help="the program's language (default: by the file's ending)"
+        "--language",
+        metavar="NAME",
+        help="the program's language (default: by the file's ending; of standard input: the problem's)",
     )
     for action in (many, one):
         action.add_argument(
             "--stop-at-first-failure", action="store_true", help="run no case after one that failed"
         )
-        action.add_argument(
-            "--no-fork-per-case",
-            dest="fork_per_case",
-            action="store_false",
-            help="run the cases of a Python program in one process: cheaper, less strict, marked",
-        )
         action.add_argument("--max-cases", type=int, metavar="N", help="judge a seeded choice of N cases")
         action.add_argument("--subset-seed", type=int, default=0, metavar="SEED", help="which choice")
-        action.add_argument(
-            "--minimum-tier",
-            choices=_TIERS,
-            default="restricted",
-            help="refuse to run with weaker isolation than this (see: whetstone doctor)",
-        )
+        add_judge_options(action)
+    add_environment_action(actions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb. Status 0 when everything was judged."""
-    wishes = Wishes(max_cases=args.max_cases, subset_seed=args.subset_seed)
+    if args.action == "environment":
+        return run_environment(args)
     if args.action == "one":
-        return _run_one(args, wishes)
+        return _run_one(args)
+    check_outputs(args.out, inputs=[args.problems, args.programs], replace=args.replace)
     problems = {problem.id: problem for problem in read_problems(args.problems)}
     lines = list(_read_programs(Path(args.programs), problems))
     with (
         _judge(args, args.workers) as judge,
         _destination(args.out) as out,
     ):
-        judgements = judge.judge_many(((line.problem, line.program) for line in lines), **wishes)
+        judgements = judge.judge_many((line.problem, line.program) for line in lines)
         counts = _write(out, lines, judgements)
     # The judgements may be on standard output: the table never is, so that a pipe gets JSON alone.
     console = Console(stderr=args.out is None)
@@ -110,9 +112,10 @@ def _judge(args: argparse.Namespace, workers: int) -> Judge:
     """The judge that the options ask for."""
     return Judge(
         workers,
-        args.minimum_tier,
-        args.stop_at_first_failure,
-        fork_per_case=args.fork_per_case,
+        stop_at_first_failure=args.stop_at_first_failure,
+        max_cases=args.max_cases,
+        subset_seed=args.subset_seed,
+        **judge_settings(args),
     )
 
 
@@ -175,11 +178,7 @@ def _destination(name: str | None) -> Generator[IO[str]]:
     if name is None:
         yield sys.stdout
         return
-    try:
-        file = open(name, "w", encoding="utf-8")  # noqa: SIM115
-    except OSError as error:
-        raise UserError(f"{name}: {error.strerror}; give a file that can be written with --out") from None
-    with file:
+    with replacing(name) as path, path.open("w", encoding="utf-8") as file:
         yield file
 
 
@@ -205,15 +204,15 @@ def _summary(counts: Counter[Verdict], total: int, isolation: str) -> Table:
     return table
 
 
-def _run_one(args: argparse.Namespace, wishes: Wishes) -> int:
+def _run_one(args: argparse.Namespace) -> int:
     problem, name = _read_problem(Path(args.problem)), args.program
     try:
         source = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: {error}; give the program's source file") from None
-    language = args.language or language_of_file(name) or problem.language
+    language = args.language or (problem.language if name == "-" else language_of_file(name).name)
     with _judge(args, 1) as judge:
-        judgement = judge.judge(problem, Program(language, source), **wishes)
+        judgement = judge.judge(problem, Program(language, source))
     Console().print(_cases(judgement))
     return 0
 
@@ -240,6 +239,8 @@ def _cases(judgement: Judgement) -> Table:
         cost = (f"{case.cpu_s:.3f}", f"{case.wall_s:.3f}", f"{case.peak_bytes / (1 << 20):.0f}")
         table.add_row(str(case.index + 1), case.verdict.value, *cost, Text(case.reason))
     score = "none" if judgement.score is None else f"{judgement.score:.3f}"
+    if judgement.unpaid == SHARED_INTERPRETER:
+        score += ": a verdict reached in the program's own interpreter can be forged"
     said = f": {judgement.reason}" if judgement.reason and not judgement.cases else ""
     table.caption = Text(
         f"{judgement.verdict.value}{said} (score {score}, isolation: {judgement.isolation})", style="bold"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -13,9 +15,18 @@ from typing import NoReturn
 from whetstone import __version__
 from whetstone.engine.threads import sleep_while_waiting
 from whetstone.errors import UserError
+from whetstone.outputs import no_room
 
-VERBS = ("judge", "doctor", "data", "model", "train", "eval", "report")
-"""Each is a module of this package with ``add_parser(subparsers)`` and ``run(args) -> int``."""
+VERBS = {
+    "judge": "run programs against the tests of problems and say what is right",
+    "doctor": "what this machine can do: isolation, languages, accelerators",
+    "data": "problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
+    "model": "convert a model to a plain folder",
+    "train": "train a model by a recipe; the same command again resumes it",
+    "eval": "measure a model or an endpoint on benchmarks or any problem file; compare two measurements",
+    "report": "write one self-contained HTML page of a run: result, curves, rollouts",
+}
+"""What each does. It is a module of this package with ``add_parser(subparsers)`` and ``run(args) -> int``."""
 
 INTERRUPTED = 130
 
@@ -25,8 +36,12 @@ _EXTRAS = dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "numpy"
 """Packages beyond the base install, and the extra that brings them."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line. Importing a verb's module never imports torch; running it may."""
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """The command line with the options of ``verb`` and the names of the others.
+
+    Only the module of that verb is imported: nobody waits for the others. None of them imports torch, though
+    running it may.
+    """
     parser = argparse.ArgumentParser(
         prog="whetstone",
         description="Reinforcement learning for code models, rewarded by tests you can trust.",
@@ -34,14 +49,36 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"whetstone {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
-        module = importlib.import_module(f"whetstone.cli.{verb}")
-        module.add_parser(subparsers)
+    for name, does in VERBS.items():
+        if name == verb:
+            importlib.import_module(f"whetstone.cli.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=does)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # what fails here would else fail when nobody can say why
+    except BrokenPipeError:
+        return _without_reader(0)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich has met it, and ended the program
+            return _without_reader(0)
+        raise
+    except OSError as error:
+        if not no_room(error):
+            raise
+        where = error.filename or "standard output"
+        print(f"whetstone: {where}: {error.strerror}; free some space", file=sys.stderr)
+        return _without_reader(2)
+
+
+def _run(argv: Sequence[str]) -> int:
     args = _parse(argv)
     sleep_while_waiting()  # the judge's workers want the cores that torch's threads would spin on
     run: Callable[[argparse.Namespace], int] = importlib.import_module(f"whetstone.cli.{args.verb}").run
@@ -61,16 +98,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             return 2
         raise
-    except BrokenPipeError:
-        return 0
     except KeyboardInterrupt:
         print("whetstone: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _without_reader(status: int) -> int:
+    """The status of a command whose output nobody takes any more: what is left of it is dropped quietly, as
+    ``head`` expects of whoever writes to it."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return status
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line, key=value words after an option included: argparse alone refuses those."""
-    parser = build_parser()
+    parser = build_parser(next((word for word in argv if not word.startswith("-")), None))
     args, rest = parser.parse_known_args(argv)
     if rest:
         if not hasattr(args, "overrides") or any(word.startswith("-") for word in rest):

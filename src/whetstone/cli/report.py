@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
+from whetstone.cli.options import add_replace_option
 from whetstone.errors import UserError
+from whetstone.outputs import check_outputs
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser(
         "report",
-        help="write one self-contained HTML page of a run: result, curves, rollouts",
         description="Write one self-contained HTML page of a run, finished or not: result with intervals, "
         "curves, verdicts, and a browser of rollouts. It needs no network and no server.",
         epilog="example: whetstone report runs/tiny",
     )
     parser.add_argument("run", help="a run's folder, such as runs/tiny")
-    parser.add_argument("--out", help="the page's file (default: report.html in the run's folder)")
+    parser.add_argument(
+        "--out", help="the page's file (default: report.html in the run's folder, made anew each time)"
+    )
+    add_replace_option(parser)
     parser.add_argument(
         "--max-rollouts",
         type=int,
@@ -34,6 +39,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.max_rollouts < 0:
         raise UserError("--max-rollouts is a count of at least 0")
+    if args.out:
+        files = Path(args.run).iterdir() if Path(args.run).is_dir() else ()
+        read = [file for file in files if file.suffix != ".html"]
+        check_outputs(args.out, inputs=read, replace=args.replace)
     page = write_page(args.run, args.out, max_rollouts=args.max_rollouts)
     print(page)
     return 0

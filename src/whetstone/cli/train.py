@@ -8,14 +8,13 @@ from typing import Any
 from rich.console import Console
 
 from whetstone.launch.display import Display, results_table
-from whetstone.recipe import dump_recipe, load_recipe
+from whetstone.launch.recipe import dump_recipe, load_recipe
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser(
         "train",
-        help="train a model by a recipe; the same command again resumes it",
         description="Train a model by a recipe. Run the same command again to resume an interrupted run "
         "from its newest checkpoint.",
         epilog="example: whetstone train recipes/tiny.yaml seed=1 out=runs/tiny-1 trainer.steps=50",

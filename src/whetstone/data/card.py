@@ -167,14 +167,6 @@ class Census:
         return sorted(reasons, key=lambda r: (r.action, -r.count, r.reason))
 
 
-def write_card(folder: Path, card: Card) -> None:
-    """Write ``card.json`` and ``card.html`` into ``folder``."""
-    from whetstone.data.card_page import render
-
-    (folder / CARD_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
-    (folder / PAGE_FILE).write_text(render(card), encoding="utf-8", errors="replace")
-
-
 def read_card(folder: Path) -> Card | None:
     """The card of a dataset folder; None where there is none that this version reads."""
     try:

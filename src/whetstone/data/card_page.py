@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import html
 from importlib import resources
+from pathlib import Path
 from string import Template
 
+import msgspec
+
 from whetstone.assets.style import base_style
-from whetstone.data.card import Card, FunnelStep, Reason, SourceRecord
+from whetstone.data.card import CARD_FILE, PAGE_FILE, Card, FunnelStep, Reason, SourceRecord
 from whetstone.data.decisions import Decision
 
 _ROWS = 24
@@ -43,6 +46,12 @@ def render(card: Card) -> str:
         properties="".join(_property(card, *row) for row in _PROPERTIES),
         versions=html.escape(versions),
     )
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Write ``card.json`` and ``card.html`` into ``folder``."""
+    (folder / CARD_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
+    (folder / PAGE_FILE).write_text(render(card), encoding="utf-8", errors="replace")
 
 
 def _headline(card: Card) -> str:

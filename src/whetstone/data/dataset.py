@@ -10,15 +10,18 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from whetstone.data.builtin import SET_NAMES, shipped_problems, subset
-from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, SourceRecord, read_card, write_card
+from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, SourceRecord, read_card
+from whetstone.data.card_page import write_card
 from whetstone.data.decisions import Decision, DecisionLog, read_decisions
 from whetstone.data.files import check_plain, file_format, read_problems, write_problems
 from whetstone.errors import UserError, did_you_mean
+from whetstone.outputs import check_outputs, explained, replacing, sync, unwritable
 from whetstone.problem import Problem
 
 SPLITS = ("train", "validation")
@@ -72,7 +75,7 @@ def transform(
     decisions staying first. Another set gives a dataset folder, or, where ``out`` has the ending of a
     problem file, such a file and its decisions beside it, in ``NAME.decisions.jsonl``.
     """
-    require_other(source, out)
+    check_step(source, out, replace=True)
     folder, split = _folder_and_split(source)
     if not _names_a_file(Path(out)):
         with DatasetWriter(Path(out), earlier=folder) as writer:
@@ -82,13 +85,10 @@ def transform(
             for where, problem in ledger.run(step):
                 writer.add(problem, where)
             return ledger.counts()
-    decisions = Path(out).with_name(Path(out).name.split(".")[0] + "." + DECISIONS_FILE)
-    part = decisions.with_name(decisions.name + ".part")
-    part.unlink(missing_ok=True)
-    with DecisionLog(part) as log:
+    decisions = _decisions_beside(Path(out))
+    with replacing(decisions) as part, DecisionLog(part, shown=decisions) as log:
         ledger = _Ledger(_with_splits(source), log.add)
         write_problems(out, (problem for _, problem in ledger.run(step)))
-    part.replace(decisions)
     return ledger.counts()
 
 
@@ -97,15 +97,32 @@ def check_destination(folder: Path) -> Path:
     a folder with a file that is not ours is never removed."""
     target = Path(os.path.realpath(folder))
     if target.exists() and not (target.is_dir() and {file.name for file in target.iterdir()} <= _FILES):
-        raise UserError(f"{folder}: holds more than a dataset; give --out another name")
+        raise UserError(f"{folder}: holds more than a dataset; name another output")
     return target
 
 
-def require_other(source: str | Path, out: str | Path) -> None:
-    """Raise UserError where a step would write the set that it reads: long steps ask before they begin."""
-    folder, _ = _folder_and_split(source)
-    if (folder or Path(source)).resolve() == Path(out).resolve():
-        raise UserError(f"{out}: is the set that is read; give --out another name")
+def check_step(
+    source: str | Path,
+    out: str | Path,
+    *more: str | Path | None,
+    inputs: Iterable[str | Path] = (),
+    replace: bool,
+) -> None:
+    """Raise UserError where a step from ``source`` must not write ``out``: long steps ask before they begin.
+
+    See ``outputs.check_outputs``; ``more`` are outputs beside ``out``, and ``inputs`` are read, too.
+    """
+    as_file = _names_a_file(Path(out))
+    beside = _decisions_beside(Path(out)) if as_file else None
+    check_outputs(out, beside, *more, inputs=[place_of(source), *inputs], replace=replace)
+    if not as_file:
+        check_destination(Path(out))
+
+
+def place_of(name_or_path: str | Path) -> Path:
+    """Where a set lies: a dataset folder, whichever split of it is named, or a file. A set that ships lies
+    nowhere: its place does not exist."""
+    return _folder_and_split(name_or_path)[0] or Path(name_or_path)
 
 
 class DatasetWriter:
@@ -128,14 +145,14 @@ class DatasetWriter:
         except BaseException as error:
             shutil.rmtree(self._part, ignore_errors=True)
             if isinstance(error, OSError):
-                raise UserError(f"{folder}: cannot be written: {error.strerror or error}") from None
+                raise unwritable(folder, error) from None
             raise
 
     def _open(self, earlier: Path | None) -> None:
         from whetstone.data.parquet import RowWriter
 
         self._part.mkdir(parents=True)
-        self._decisions = DecisionLog(self._part / DECISIONS_FILE)
+        self._decisions = DecisionLog(self._part / DECISIONS_FILE, shown=self.folder)
         if earlier is not None:
             card = read_card(earlier)
             self._sources = card.sources if card else []
@@ -149,12 +166,14 @@ class DatasetWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            with self._decisions:
+            self._decisions.close()
+            with explained(self.folder) if kind is None else suppress(OSError):
                 for writer in self._writers.values():
                     writer.close()
             if kind is None:
-                write_card(self._part, self._census.card(SPLITS, self._sources))
-                _put_in_place(self._part, self.folder)
+                with explained(self.folder):
+                    write_card(self._part, self._census.card(SPLITS, self._sources))
+                    _put_in_place(self._part, self.folder)
         finally:
             shutil.rmtree(self._part, ignore_errors=True)
 
@@ -173,7 +192,8 @@ class DatasetWriter:
         check_plain(problem, f"{self.folder}: ")
         self._seen.add(problem.id)
         self._census.add(problem, split)
-        self._writers[split].add(problem)
+        with explained(self.folder):
+            self._writers[split].add(problem)
 
     def decide(self, decision: Decision) -> None:
         """Record a decision."""
@@ -282,6 +302,10 @@ def _names_a_file(out: Path) -> bool:
     return not out.is_dir()
 
 
+def _decisions_beside(out: Path) -> Path:
+    return out.with_name(out.name.split(".")[0] + "." + DECISIONS_FILE)
+
+
 def _part_folder(folder: Path) -> Path:
     """Where the folder is written; what a killed process of this machine left there is removed."""
     prefix = f".{folder.name}.{socket.gethostname()}."
@@ -294,8 +318,7 @@ def _part_folder(folder: Path) -> Path:
 
 def _put_in_place(part: Path, folder: Path) -> None:
     for file in part.iterdir():
-        with file.open("rb+") as written:
-            os.fsync(written.fileno())
+        sync(file)
     replaced = part.with_name(part.name + ".replaced")
     if folder.exists():
         folder.rename(replaced)

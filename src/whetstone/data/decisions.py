@@ -6,7 +6,7 @@ whole when its line ends; a torn last line never counts and is removed before th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.errors import UserError
+from whetstone.outputs import LineLog
 
 Action = Literal["keep", "mark", "drop"]
 
@@ -34,42 +35,12 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
 
-class DecisionLog:
-    """An open file of decisions, to append to: each row is written whole, at once."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.file = Path(path)
-        try:
-            _cut_torn_line(self.file)
-            self._sink = self.file.open("ab", buffering=0)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def __enter__(self) -> DecisionLog:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._sink.close()
+class DecisionLog(LineLog):
+    """An open file of decisions, to append to."""
 
     def add(self, decision: Decision) -> None:
         """Append one decision."""
-        try:
-            self._sink.write(encode_decision(decision))
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> UserError:
-        return UserError(f"{self.file}: cannot be written: {error.strerror or error}")
-
-
-def append_decisions(path: str | Path, decisions: Iterable[Decision]) -> int:
-    """Append ``decisions`` as they come, and return how many they were."""
-    count = 0
-    with DecisionLog(path) as log:
-        for decision in decisions:
-            log.add(decision)
-            count += 1
-    return count
+        self.append(encode_decision(decision))
 
 
 def encode_decision(decision: Decision) -> bytes:
@@ -97,17 +68,3 @@ def read_decisions(path: str | Path) -> Iterator[Decision]:
                     raise UserError(f"{file}, line {number}: not a decision: {error}") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror or error}") from None
-
-
-def _cut_torn_line(file: Path) -> None:
-    if not file.exists():
-        return
-    with file.open("rb+") as written:
-        end = written.seek(0, 2)
-        tail = b""
-        # Backwards in blocks: a long file is not read for its last line.
-        while end and b"\n" not in tail:
-            start = max(0, end - 65536)
-            written.seek(start)
-            tail, end = written.read(end - start), start
-        written.truncate(end + tail.rfind(b"\n") + 1)

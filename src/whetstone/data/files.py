@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import zlib
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -20,6 +19,7 @@ from msgspec import Struct
 
 from whetstone.data.explain import explain
 from whetstone.errors import UserError
+from whetstone.outputs import replacing
 from whetstone.problem import Problem
 
 Format = Literal["jsonl", "jsonl.gz", "parquet"]
@@ -52,15 +52,12 @@ def write_problems(path: str | Path, problems: Iterable[Problem]) -> int:
     file = Path(path)
     kind = file_format(file)
     checked = checked_problems(file, problems)
-    try:
-        with replacing(file) as temporary:
-            if kind == "parquet":
-                from whetstone.data.parquet import write_rows
+    with replacing(file) as temporary:
+        if kind == "parquet":
+            from whetstone.data.parquet import write_rows
 
-                return write_rows(temporary, checked)
-            return _write_lines(temporary, kind, checked)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror or error}") from None
+            return write_rows(temporary, checked)
+        return _write_lines(temporary, kind, checked)
 
 
 def file_format(path: Path) -> Format:
@@ -164,18 +161,3 @@ def _check_plain(value: Any, place: str, path: str) -> None:
             raise UserError(f"{place}: `{path}` is {value}, which JSON cannot hold")
     elif value is not None and not isinstance(value, int):
         raise UserError(f"{place}: `{path}` is a {type(value).__name__}, which JSON cannot hold")
-
-
-@contextmanager
-def replacing(file: Path) -> Generator[Path]:
-    """Give a path beside ``file`` to write to; on success it becomes ``file``, else it is removed."""
-    target = Path(os.path.realpath(file))  # a link keeps pointing at what it points at
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -29,6 +29,7 @@ from whetstone.data.sources.locate import Located, Part, locate
 from whetstone.data.sources.rows import Row
 from whetstone.data.sources.source import Source, import_rows
 from whetstone.errors import UserError
+from whetstone.outputs import GOES_ON, unwritable, write_file
 from whetstone.problem import Problem
 
 
@@ -129,15 +130,16 @@ def _imported(wanted: Wanted, plan: Plan, work: Path, watcher: Watcher) -> Sourc
     decisions.unlink(missing_ok=True)
     located = locate(wanted.source, wanted.path, revision=wanted.revision, splits=plan.splits)
     watcher.begin(name, sum(part.size for part in located.parts))
-    with DecisionLog(decisions) as log, closing(_Import(wanted.source, located, log, watcher)) as rows:
+    with (
+        DecisionLog(decisions, way_out=GOES_ON) as log,
+        closing(_Import(wanted.source, located, log, watcher)) as rows,
+    ):
         problems = itertools.islice(rows.problems, plan.max_problems or None)
         count = write_problems(_file(work, name, "parquet"), problems)
     if not count:
         raise UserError(f"{name}: no problem came of {rows.rows} rows{_why(decisions)}")
     record = _record(wanted.source, located, rows.rows, count, plan.max_problems)
-    part = note.with_name(note.name + ".part")
-    part.write_bytes(msgspec.json.encode(_Finished(asked, record)))
-    part.replace(note)
+    write_file(note, [msgspec.json.encode(_Finished(asked, record))])
     watcher.finish(record, earlier=False)
     return record
 
@@ -225,7 +227,7 @@ def _work_folder(target: Path) -> Generator[Path]:
         work.mkdir(parents=True, exist_ok=True)
         lock = (work / "lock").open("w")
     except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
+        raise unwritable(target, error) from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,33 +7,20 @@ strings, which it matches on the decoded tail of a sample.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Annotated, Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from whetstone.sample import FinishReason
-
-
-class SamplingParams(Struct, frozen=True, forbid_unknown_fields=True):
-    """How replies are drawn.
-
-    ``temperature`` 0 is greedy. ``top_k`` 0 and ``top_p`` 1 switch truncation off. Generation ends
-    at an end-of-sequence token (kept in the sample), at a stop string (its tokens are kept), or at
-    ``max_tokens``.
-    """
-
-    max_tokens: Annotated[int, Meta(gt=0)]
-    temperature: Annotated[float, Meta(ge=0)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Meta(ge=0)] = 0
-    stop: tuple[str, ...] = ()
+from whetstone.settings import Sampling
 
 
 class GenerationRequest(Struct, frozen=True):
     """``n`` replies to one prompt. Reply i draws from a random stream of its own, fixed by (seed, i)."""
 
     prompt_ids: list[int]
-    params: SamplingParams
+    params: Sampling
     n: int = 1
     seed: int = 0
 
@@ -52,12 +39,32 @@ class Completion(Struct, frozen=True):
     finish_reason: FinishReason
 
 
+class Capabilities(Struct, frozen=True):
+    """What an engine promises beyond its methods; who needs it asks (``factory.require``).
+
+    repeatable_streams: the same requests with the same seeds under the same weights give the same tokens.
+    weights: the forms in which it takes new ones.
+    """
+
+    repeatable_streams: bool
+    weights: frozenset[Literal["tensors", "folder"]]
+
+
 class Engine(Protocol):
     """Generates replies, many at a time, and takes new weights between steps."""
 
     @property
+    def capabilities(self) -> Capabilities:
+        """What it promises."""
+        ...
+
+    @property
     def version(self) -> int:
         """The version of the weights in use."""
+        ...
+
+    def check(self, request: GenerationRequest) -> None:
+        """Raise UserError for a request that ``generate`` would refuse; nothing is queued."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
@@ -69,8 +76,9 @@ class Engine(Protocol):
         """
         ...
 
-    async def update_weights(self, tensors: Iterable[tuple[str, object]], version: int) -> None:
-        """Replace the weights by ``tensors`` (name, torch tensor), then report ``version``.
+    async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
+        """Replace the weights by tensors (name, torch tensor) or by those in a model folder, then report
+        ``version``.
 
         Replies in flight continue under the new weights, marked token by token.
         """

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whetstone.engine.base import SamplingParams
+from whetstone.settings import Sampling
 
 _BLOCK = 256  # vocabulary entries summed together; only the block that is hit is searched one by one
 _CANDIDATES = 1024  # top-p usually ends within so many; otherwise the row is sorted whole
@@ -24,7 +24,7 @@ class Sampler:
         self._space = torch.empty(0)
 
     def draw(
-        self, logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+        self, logits: Tensor, params: Sequence[Sampling], uniforms: Sequence[float]
     ) -> tuple[list[int], list[float]]:
         """Draw a token for each row of ``logits`` ([rows, vocabulary], any float dtype).
 
@@ -78,7 +78,7 @@ class Sampler:
         return weights, peak
 
 
-def _thresholds(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+def _thresholds(weights: Tensor, params: Sequence[Sampling]) -> Tensor:
     """The least weight that each row's top-k and then top-p keep: [rows, 1]."""
     result = torch.zeros(len(params), 1, device=weights.device)
     count = min(weights.shape[1], max(_CANDIDATES, *(p.top_k for p in params)))

@@ -4,6 +4,9 @@ A step feeds every running row its newest token and draws the next one. Rows tha
 batch at once; waiting requests take their places, in order of arrival. A prompt is read once, all
 but its last token, and its keys and values are shared out to the request's replies; the last prompt
 token goes through the same step as every other token, so there is one path from logits to samples.
+
+Models with rope of type `longrope` run in two batches: sequences short enough for the first set of
+frequencies, and longer ones. A reply that outgrows the first is read again, whole, into the second.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 
 import torch
 
+from whetstone.engine.architecture import RopeLimits
 from whetstone.engine.base import Completion, GenerationRequest
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
 from whetstone.engine.sampling import Sampler
@@ -54,23 +58,51 @@ class _Row:
 Ended = list[tuple[Ticket, Completion]]
 
 
+class _Batch:
+    """Rows that one forward serves together, and their cache. ``cache.lengths[i]`` is that of row i."""
+
+    def __init__(self, max_rows: int) -> None:
+        self.rows: list[_Row] = []
+        self.cache = BatchCache(max_rows)
+
+    def keep(self, kept: list[int]) -> None:
+        """Drop all rows but ``kept`` (ascending)."""
+        if len(kept) < len(self.rows):
+            self.rows = [self.rows[i] for i in self.cache.retain(kept)]
+
+    def forward(self, model: Any) -> torch.Tensor:
+        """Logits after the newest token of each row: [rows, vocabulary]."""
+        lengths = torch.tensor(self.cache.lengths)
+        columns = torch.arange(self.cache.width + 1)
+        mask = columns >= (self.cache.width - lengths)[:, None]
+        output = model(
+            input_ids=torch.tensor([[row.newest] for row in self.rows], device=model.device),
+            attention_mask=mask.to(model.device),
+            position_ids=lengths[:, None].to(model.device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache.advance()
+        return output.logits[:, -1]
+
+
 class Scheduler:
     """The running batch of one model. Not thread-safe: one call at a time."""
 
-    def __init__(self, model: Any, tokenizer: Any, max_batch: int) -> None:
+    def __init__(self, model: Any, tokenizer: Any, max_batch: int, rope: RopeLimits) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._max_batch = max_batch
+        self._rope = rope
         self._ends = end_tokens(model, tokenizer)
         self._sampler = Sampler()
         self._waiting: deque[Ticket] = deque()
-        self._rows: list[_Row] = []
-        self._cache = BatchCache(max_batch)
+        self._short, self._long = _Batch(max_batch), _Batch(max_batch)
 
     @property
     def busy(self) -> bool:
         """Whether any reply is running or waiting."""
-        return bool(self._rows or self._waiting)
+        return bool(self._short.rows or self._long.rows or self._waiting)
 
     def add(self, ticket: Ticket) -> None:
         """Queue a request."""
@@ -80,17 +112,18 @@ class Scheduler:
         """Forget a request and its running replies."""
         if ticket in self._waiting:
             self._waiting.remove(ticket)
-        self._keep([i for i, row in enumerate(self._rows) if row.ticket is not ticket])
+        for batch in (self._short, self._long):
+            batch.keep([i for i, row in enumerate(batch.rows) if row.ticket is not ticket])
 
     def abort(self) -> Ended:
         """End every reply, running or waiting, with what it has."""
-        ended = [(row.ticket, row.completion("abort")) for row in self._rows]
+        rows = self._short.rows + self._long.rows
+        ended = [(row.ticket, row.completion("abort")) for row in rows]
         for ticket in self._waiting:
             rest = range(ticket.placed, ticket.request.n)
             ended += [(ticket, Completion(index, [], [], [], "abort")) for index in rest]
         self._waiting.clear()
-        self._rows = []
-        self._cache = BatchCache(self._max_batch)
+        self._short, self._long = _Batch(self._max_batch), _Batch(self._max_batch)
         return ended
 
     def forget_prompts(self) -> None:
@@ -102,18 +135,25 @@ class Scheduler:
     def step(self, version: int) -> Ended:
         """Admit what fits, then draw one token for every row; ``version`` marks it. Returns what ended."""
         self._admit()
-        if not self._rows:
-            return []
-        logits = self._forward()
-        self._cache.advance()
+        self._lengthen()
+        ended: Ended = []
+        for batch in (self._short, self._long):
+            if batch.rows:
+                ended += self._draw(batch, version)
+        if not self.busy:  # training, which comes next, needs the memory of the cache
+            self._short, self._long = _Batch(self._max_batch), _Batch(self._max_batch)
+        return ended
+
+    def _draw(self, batch: _Batch, version: int) -> Ended:
+        """One token for every row of a batch."""
         tokens, logprobs = self._sampler.draw(
-            logits,
-            [row.ticket.request.params for row in self._rows],
-            [row.stream.random() for row in self._rows],
+            batch.forward(self._model),
+            [row.ticket.request.params for row in batch.rows],
+            [row.stream.random() for row in batch.rows],
         )
         ended: Ended = []
         kept: list[int] = []
-        for i, (row, token, logprob) in enumerate(zip(self._rows, tokens, logprobs, strict=True)):
+        for i, (row, token, logprob) in enumerate(zip(batch.rows, tokens, logprobs, strict=True)):
             row.newest = token
             row.token_ids.append(token)
             row.logprobs.append(logprob)
@@ -123,31 +163,12 @@ class Scheduler:
                 kept.append(i)
             else:
                 ended.append((row.ticket, row.completion(reason)))
-        self._keep(kept)
+        batch.keep(kept)
         return ended
-
-    def _forward(self) -> torch.Tensor:
-        """Logits after the newest token of each row: [rows, vocabulary]."""
-        device = self._model.device
-        lengths = torch.tensor(self._cache.lengths)
-        columns = torch.arange(self._cache.width + 1)
-        mask = columns >= (self._cache.width - lengths)[:, None]
-        output = self._model(
-            input_ids=torch.tensor([[row.newest] for row in self._rows], device=device),
-            attention_mask=mask.to(device),
-            position_ids=lengths[:, None].to(device),
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        return output.logits[:, -1]
-
-    def _keep(self, kept: list[int]) -> None:
-        if len(kept) < len(self._rows):
-            self._rows = [self._rows[i] for i in self._cache.retain(kept)]
 
     def _admit(self) -> None:
         """Move waiting replies into the batch while it has room."""
-        free = self._max_batch - len(self._rows)
+        free = self._max_batch - len(self._short.rows) - len(self._long.rows)
         chosen: list[tuple[Ticket, int]] = []
         for ticket in self._waiting:
             if free == 0:
@@ -157,52 +178,84 @@ class Scheduler:
             free -= count
         if not chosen:
             return
-        self._read_prompts([ticket for ticket, _ in chosen if ticket.prompt is None])
-        self._cache.reserve(
-            rows=sum(count for _, count in chosen),
-            length=max(len(ticket.request.prompt_ids) - 1 for ticket, _ in chosen),
-            growth=max(ticket.request.params.max_tokens for ticket, _ in chosen),
-        )
-        for ticket, count in chosen:
-            self._place(ticket, count)
+        unread = [ticket for ticket, _ in chosen if ticket.prompt is None]
+        read = self._read([ticket.request.prompt_ids[:-1] for ticket in unread])
+        for ticket, prompt in zip(unread, read, strict=True):
+            ticket.prompt = prompt
+        for batch in (self._short, self._long):
+            parts = [(t, count) for t, count in chosen if self._batch_of(t.request.prompt_ids) is batch]
+            if parts:
+                batch.cache.reserve(
+                    rows=sum(count for _, count in parts),
+                    length=max(len(ticket.request.prompt_ids) - 1 for ticket, _ in parts),
+                    growth=max(ticket.request.params.max_tokens for ticket, _ in parts),
+                )
+            for ticket, count in parts:
+                self._place(ticket, count, batch)
 
-    def _place(self, ticket: Ticket, count: int) -> None:
+    def _batch_of(self, prompt_ids: Sequence[int]) -> _Batch:
+        return self._long if self._rope.is_long(len(prompt_ids)) else self._short
+
+    def _place(self, ticket: Ticket, count: int, batch: _Batch) -> None:
         """Start ``count`` more replies of a request whose prompt has been read."""
         assert ticket.prompt is not None
         request = ticket.request
-        self._cache.add(ticket.prompt, count)
+        batch.cache.add(ticket.prompt, count)
         for index in range(ticket.placed, ticket.placed + count):
             stream = random.Random(f"{request.seed}/{index}")
             rule = StopRule(self._tokenizer, self._ends, request.params)
-            self._rows.append(_Row(ticket, index, rule, stream, request.prompt_ids[-1]))
+            batch.rows.append(_Row(ticket, index, rule, stream, request.prompt_ids[-1]))
         ticket.placed += count
         if ticket.placed == request.n:
             ticket.prompt = None
             self._waiting.remove(ticket)
 
-    def _read_prompts(self, tickets: Sequence[Ticket]) -> None:
-        """Compute the keys and values of prompts, all but the last token of each."""
-        batch: list[Ticket] = []
-        for ticket in sorted(tickets, key=lambda t: len(t.request.prompt_ids)):
-            length = len(ticket.request.prompt_ids) - 1
-            if length == 0:
-                ticket.prompt = PromptKV(0)
-                continue
-            if batch and length * (len(batch) + 1) > _PREFILL_TOKENS:
-                self._read_batch(batch)
-                batch = []
-            batch.append(ticket)
-        if batch:
-            self._read_batch(batch)
+    def _lengthen(self) -> None:
+        """Move rows that have outgrown the first set of frequencies to the batch of the second."""
+        short = self._short
+        moving = [i for i, cached in enumerate(short.cache.lengths) if self._rope.is_long(cached + 1)]
+        if not moving:
+            return
+        rows = [short.rows[i] for i in moving]
+        short.keep([i for i in range(len(short.rows)) if i not in moving])
+        read = self._read([row.ticket.request.prompt_ids + row.token_ids[:-1] for row in rows])
+        self._long.cache.reserve(
+            rows=len(rows),
+            length=max(past.length for past in read),
+            growth=max(row.ticket.request.params.max_tokens for row in rows),
+        )
+        for row, past in zip(rows, read, strict=True):
+            self._long.cache.add(past, 1)
+            self._long.rows.append(row)
 
-    def _read_batch(self, tickets: Sequence[Ticket]) -> None:
-        """One forward over prompts padded on the right, where causal attention never looks."""
-        lengths = [len(t.request.prompt_ids) - 1 for t in tickets]
-        ids = torch.zeros(len(tickets), max(lengths), dtype=torch.long)
-        for row, (ticket, length) in enumerate(zip(tickets, lengths, strict=True)):
-            ids[row, :length] = torch.tensor(ticket.request.prompt_ids[:-1])
+    def _read(self, pasts: Sequence[list[int]]) -> list[PromptKV]:
+        """The keys and values of what stands before a sequence's newest token."""
+        result = [PromptKV(0)] * len(pasts)
+        batch: list[int] = []
+        for place in sorted(range(len(pasts)), key=lambda i: len(pasts[i])):
+            length = len(pasts[place])
+            if length == 0:
+                continue
+            full = length * (len(batch) + 1) > _PREFILL_TOKENS
+            switches = (
+                batch and self._rope.is_long(length + 1) and not self._rope.is_long(len(pasts[batch[0]]) + 1)
+            )
+            if batch and (full or switches):
+                self._read_batch(batch, pasts, result)
+                batch = []
+            batch.append(place)
+        if batch:
+            self._read_batch(batch, pasts, result)
+        return result
+
+    def _read_batch(self, places: list[int], pasts: Sequence[list[int]], result: list[PromptKV]) -> None:
+        """One forward over sequences padded on the right, where causal attention never looks."""
+        width = self._rope.columns(max(len(pasts[place]) for place in places))
+        ids = torch.zeros(len(places), width, dtype=torch.long)
+        for row, place in enumerate(places):
+            ids[row, : len(pasts[place])] = torch.tensor(pasts[place])
         cache = PromptCache()
         # The base model, because no logits are wanted here.
         self._model.base_model(input_ids=ids.to(self._model.device), past_key_values=cache, use_cache=True)
-        for row, (ticket, length) in enumerate(zip(tickets, lengths, strict=True)):
-            ticket.prompt = cache.prompt(row, length)
+        for row, place in enumerate(places):
+            result[place] = cache.prompt(row, len(pasts[place]))

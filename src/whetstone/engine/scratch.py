@@ -12,8 +12,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from whetstone.engine.settings import ScratchModel
 from whetstone.errors import UserError
-from whetstone.recipe import ScratchModel
 
 # Outside ASCII, so that no program in ASCII can spell a special token and end its own reply.
 EOS = "⟨eos⟩"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from whetstone.engine.base import SamplingParams
 from whetstone.sample import FinishReason
+from whetstone.settings import Sampling
 
 
 def end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -18,7 +18,7 @@ def end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
 class StopRule:
     """Decides, after each token of a reply, whether it has ended and why."""
 
-    def __init__(self, tokenizer: Any, ends: frozenset[int], params: SamplingParams) -> None:
+    def __init__(self, tokenizer: Any, ends: frozenset[int], params: Sampling) -> None:
         self._tokenizer = tokenizer
         self._ends = ends
         self._params = params

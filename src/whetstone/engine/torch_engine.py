@@ -11,20 +11,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from whetstone.engine.base import Completion, GenerationRequest
+from whetstone.engine.architecture import check_architecture, check_length, rope_limits
+from whetstone.engine.base import Capabilities, Completion, GenerationRequest
 from whetstone.engine.scheduler import Ended, Scheduler, Ticket
-from whetstone.engine.weights import copy_weights
+from whetstone.engine.weights import copy_weights, folder_weights
 from whetstone.errors import UserError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _Inbox = asyncio.Queue[Completion | Exception]
-
-_ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
 
 class TorchEngine:
@@ -37,22 +37,22 @@ class TorchEngine:
     The thread count of torch at construction is the one it generates with.
     """
 
+    capabilities = Capabilities(repeatable_streams=True, weights=frozenset({"tensors", "folder"}))
+
     def __init__(
         self, model: Any, tokenizer: Any, *, max_batch: int = 64, max_context: int | None = None
     ) -> None:
+        check_architecture(model)
         config = model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_KINDS
-        if kinds:
-            raise UserError(
-                f"{config.model_type}: layers of kind {', '.join(sorted(kinds))} are beyond this engine; "
-                "it takes models of full or sliding-window attention"
-            )
+        rope = rope_limits(model)
         if max_batch < 1:
             raise UserError(f"max_batch is {max_batch}; at least one reply must be able to run")
         self._model = model.eval()
         self._vocabulary: int = config.vocab_size
         self._max_context = max_context or int(getattr(config, "max_position_embeddings", 0)) or 2**31
-        self._scheduler = Scheduler(model, tokenizer, max_batch)
+        if rope.most is not None and max_context is not None:
+            check_length(rope, max_context, "lower max_context")
+        self._scheduler = Scheduler(model, tokenizer, max_batch, rope)
         self._version = 0
         self._closed = False
         self._arrivals: list[Ticket] = []
@@ -70,43 +70,8 @@ class TorchEngine:
         """The version of the weights in use; 0 until the first update."""
         return self._version
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """Queue the request now, and yield its replies as each ends. Call it inside an event loop.
-
-        Leaving the iterator early cancels what is left of the request. Raises UserError when the
-        prompt is empty, holds ids that the model does not know, or leaves no room for ``max_tokens``.
-        """
-        if self._closed:
-            raise RuntimeError("the engine is closed")
-        self._check(request)
-        self._start_driver(asyncio.get_running_loop())
-        ticket = Ticket(request)
-        inbox = self._inbox[ticket] = asyncio.Queue()
-        self._arrivals.append(ticket)
-        return self._replies(ticket, inbox)
-
-    async def update_weights(self, tensors: Iterable[tuple[str, object]], version: int) -> None:
-        """Replace the weights between two steps; see Engine. Replies keep their cached past.
-
-        tensors: every parameter by name, as ``named_parameters`` or ``state_dict`` gives them (read
-        on the worker thread). Raises ValueError, with nothing changed, when they do not fit the model.
-        """
-        if self._closed:
-            raise RuntimeError("the engine is closed")
-        await self._on_worker(self._update, tensors, version)
-
-    async def close(self) -> None:
-        """Free model and cache; replies in flight end with ``abort``. A second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        driver = self._driver
-        if driver is not None and driver.get_loop() is asyncio.get_running_loop():
-            await driver
-        self._worker.shutdown(wait=True)
-        del self._scheduler, self._model
-
-    def _check(self, request: GenerationRequest) -> None:
+    def check(self, request: GenerationRequest) -> None:
+        """See Engine."""
         prompt, wanted = len(request.prompt_ids), request.params.max_tokens
         if prompt == 0:
             raise UserError("the prompt is empty; give at least one token, such as the tokenizer's bos token")
@@ -119,6 +84,43 @@ class TorchEngine:
             )
         if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= self._vocabulary:
             raise UserError(f"the prompt has token ids outside the model's vocabulary of {self._vocabulary}")
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Queue the request now, and yield its replies as each ends. Call it inside an event loop.
+
+        Leaving the iterator early cancels what is left of the request. Raises UserError when the
+        prompt is empty, holds ids that the model does not know, or leaves no room for ``max_tokens``.
+        """
+        if self._closed:
+            raise RuntimeError("the engine is closed")
+        self.check(request)
+        self._start_driver(asyncio.get_running_loop())
+        ticket = Ticket(request)
+        inbox = self._inbox[ticket] = asyncio.Queue()
+        self._arrivals.append(ticket)
+        return self._replies(ticket, inbox)
+
+    async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
+        """Replace the weights between two steps; see Engine. Replies keep their cached past.
+
+        weights: every parameter by name, as ``named_parameters`` or ``state_dict`` gives them (read
+        on the worker thread), or a folder as ``save_pretrained`` writes it. Raises, with nothing changed,
+        ValueError when they do not fit the model and UserError for a folder without weights.
+        """
+        if self._closed:
+            raise RuntimeError("the engine is closed")
+        await self._on_worker(self._update, weights, version)
+
+    async def close(self) -> None:
+        """Free model and cache; replies in flight end with ``abort``. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        driver = self._driver
+        if driver is not None and driver.get_loop() is asyncio.get_running_loop():
+            await driver
+        self._worker.shutdown(wait=True)
+        del self._scheduler, self._model
 
     def _start_driver(self, loop: asyncio.AbstractEventLoop) -> None:
         driver = self._driver
@@ -194,7 +196,14 @@ class TorchEngine:
             self._scheduler.add(ticket)
         return self._scheduler.abort()
 
-    def _update(self, tensors: Iterable[tuple[str, object]], version: int) -> None:
-        copy_weights(self._model, tensors)
+    def _update(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
+        copy_weights(self._model, folder_weights(weights) if isinstance(weights, Path) else weights)
         self._scheduler.forget_prompts()
         self._version = version
+
+
+def embedded_engine(
+    model: Callable[[], Any], tokenizer: Any, *, max_batch: int = 64, max_context: int | None = None
+) -> TorchEngine:
+    """The engine ``torch`` of the table in ``factory.py``."""
+    return TorchEngine(model(), tokenizer, max_batch=max_batch, max_context=max_context)

@@ -1,12 +1,19 @@
-"""New weights into a model that is already there: all of them, or none."""
+"""New weights into a model that is already there: all of them, or none; and a second model of the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
+from transformers import AutoModelForCausalLM
+from transformers.initialization import no_init_weights
+
+from whetstone.errors import UserError
 
 
 def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
@@ -25,6 +32,38 @@ def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
     with torch.no_grad():
         for target, tensor in pairs:
             target.copy_(tensor)
+
+
+def second_model(model: Any) -> Any:
+    """Another model with the same weights on the same device, in evaluation mode, without gradients.
+
+    Built from the config and filled, because what shards or wraps parameters (FSDP) refuses to be
+    deep-copied. torch's random state is left as it was.
+    """
+    config = copy.deepcopy(model.config)
+    with torch.random.fork_rng(devices=[]), no_init_weights():
+        twin = AutoModelForCausalLM.from_config(
+            config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
+        )
+    twin.tie_weights()
+    twin = twin.to(model.device).eval().requires_grad_(False)
+    copy_weights(twin, model.state_dict().items())
+    twin.generation_config = copy.deepcopy(model.generation_config)
+    return twin
+
+
+def folder_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Name and tensor of everything in the ``*.safetensors`` of a model folder.
+
+    Raises UserError when there is none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder}: no model.safetensors; give a folder that save_pretrained wrote")
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                yield name, tensors.get_tensor(name)
 
 
 def _checked(name: str, tensor: object, targets: dict[str, Tensor], given: dict[str, Tensor]) -> Tensor:

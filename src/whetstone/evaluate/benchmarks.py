@@ -29,30 +29,31 @@ from whetstone.evaluate.variants import (
     whole,
 )
 from whetstone.problem import Problem
+from whetstone.workflow.prompt import shown
+from whetstone.workflow.settings import WorkflowSection
 
 COMPLETION_PROMPT = (
     "Complete the Python function below. Reply with the whole function, its imports included, "
     "in one Python code block.\n\n```python\n{starter}```"
 )
 MBPP_PROMPT = "{statement}\n\nReply with the code only, in one Python code block."
-PROBLEMS_PROMPT = "{statement}\n\n{instruction}"
+PROBLEMS_PROMPT = WorkflowSection().prompt
+"""That of training, where a recipe says nothing else."""
 
 
 class Benchmark(Struct, frozen=True):
     """Problems to evaluate on, and how they are asked.
 
-    ``prompt`` is the template for chat models, and ``extraction`` where the program stands in the reply: the
-    first fence for those that ask for one function, since small models like to add a second one with examples
-    of its use. ``part`` says which of the benchmark's problems these are, ``source`` where they were read (a
-    path, a set's name, or hub id and commit), ``file_sha256`` the hash of the file's bytes (None where there
-    is no single file), ``problems_sha256`` that of the problems as they are used. ``shows`` says what of the
-    tests the prompt reveals. ``left_out`` counts the rows that no problem could be made of, by reason.
+    ``prompt`` is the template for chat models. ``part`` says which of the benchmark's problems these are,
+    ``source`` where they were read (a path, a set's name, or hub id and commit), ``file_sha256`` the hash
+    of the file's bytes (None where there is no single file), ``problems_sha256`` that of the problems as
+    they are used. ``shows`` says what of the tests the prompt reveals. ``left_out`` counts the rows that
+    no problem could be made of, by reason.
     """
 
     name: str
     problems: list[Problem]
     prompt: str
-    extraction: str
     source: str
     shows: str
     file_sha256: str | None
@@ -64,8 +65,7 @@ class Benchmark(Struct, frozen=True):
 class Entry(Struct, frozen=True):
     """A benchmark of the table. ``source`` is a name in the table of sources, None for any problem file.
 
-    ``data`` says what to give with --data. With ``starter`` the statement ends with the code that a problem
-    starts from.
+    ``data`` says what to give with --data.
     """
 
     source: str | None
@@ -73,8 +73,6 @@ class Entry(Struct, frozen=True):
     data: str
     shows: str
     prompt: str = PROBLEMS_PROMPT
-    extraction: str = "last_fence"
-    starter: bool = False
 
 
 def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
@@ -97,14 +95,11 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
         problems, left_out, origin = load_problems(data), Counter[str](), data
     else:
         problems, left_out, origin = _from_source(base, source_named(entry.source), variant, data)
-    if entry.starter:
-        problems = [_with_starter(problem) for problem in problems]
     chosen = problems[:limit] if limit > 0 else problems
     return Benchmark(
         name=name,
         problems=chosen,
         prompt=entry.prompt,
-        extraction=entry.extraction,
         source=origin,
         shows=entry.shows,
         file_sha256=_file_hash(data),
@@ -120,6 +115,13 @@ def problems_hash(problems: Sequence[Problem]) -> str:
     for problem in problems:
         digest.update(msgspec.json.encode(problem) + b"\n")
     return digest.hexdigest()
+
+
+def same_problems(benchmark: Benchmark, problems_sha256: str) -> bool:
+    """Whether a manifest with that hash is of an evaluation on these problems."""
+    # LeetCode's and LiveCodeBench's statements once held the code to start from, and were hashed with it.
+    starting = [msgspec.structs.replace(each, statement=shown(each)) for each in benchmark.problems]
+    return problems_sha256 in (benchmark.problems_sha256, problems_hash(starting))
 
 
 def _from_source(
@@ -201,16 +203,6 @@ def _nonempty(problems: list[Problem], left_out: Counter[str], origin: str) -> l
     return problems
 
 
-def _with_starter(problem: Problem) -> Problem:
-    """The problem whose statement ends with the code that the program has to start from."""
-    if not (problem.starter and problem.starter.strip()):
-        return problem
-    shown = (
-        f"{problem.statement.rstrip()}\n\nStart from this code:\n\n```python\n{problem.starter.rstrip()}\n```"
-    )
-    return msgspec.structs.replace(problem, statement=shown)
-
-
 def _file_hash(data: str | None) -> str | None:
     if data is None or not Path(data).is_file():
         return None
@@ -233,7 +225,6 @@ BENCHMARKS: dict[str, Entry] = {
         data="the path of HumanEval.jsonl.gz",
         shows=_DOCSTRING,
         prompt=COMPLETION_PROMPT,
-        extraction="first_fence",
     ),
     "humanevalplus": Entry(
         source="humanevalplus",
@@ -241,7 +232,6 @@ BENCHMARKS: dict[str, Entry] = {
         data="the path of HumanEvalPlus.jsonl.gz",
         shows=_DOCSTRING,
         prompt=COMPLETION_PROMPT,
-        extraction="first_fence",
     ),
     "mbpp": Entry(
         source="mbpp",
@@ -249,7 +239,6 @@ BENCHMARKS: dict[str, Entry] = {
         data="the path of sanitized-mbpp.json",
         shows=_ASSERTS,
         prompt=MBPP_PROMPT,
-        extraction="first_fence",
     ),
     "mbpp-full": Entry(
         source="mbpp-full",
@@ -259,7 +248,6 @@ BENCHMARKS: dict[str, Entry] = {
         data="the path of mbpp.jsonl",
         shows=_ASSERTS,
         prompt=MBPP_PROMPT,
-        extraction="first_fence",
     ),
     "mbppplus": Entry(
         source="mbppplus",
@@ -267,14 +255,12 @@ BENCHMARKS: dict[str, Entry] = {
         data="the path of MbppPlus.jsonl.gz",
         shows="one or all of the original asserts",
         prompt=MBPP_PROMPT,
-        extraction="first_fence",
     ),
     "livecodebench": Entry(
         source="livecodebench",
         variant=livecodebench_variant,
         data="the folder of test.jsonl, test2.jsonl, …, or one of these files",
         shows=_SAMPLES,
-        starter=True,
     ),
     "codeforces": Entry(
         source="deepcoder-codeforces",
@@ -303,7 +289,6 @@ BENCHMARKS: dict[str, Entry] = {
         ),
         data="LeetCodeDataset-v0.3.1-test.jsonl.gz",
         shows="the examples in the statement",
-        starter=True,
     ),
     "bigcodebench-hard": Entry(
         source="bigcodebench-hard",
@@ -311,7 +296,6 @@ BENCHMARKS: dict[str, Entry] = {
         data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
         shows="the examples in the task",
         prompt=MBPP_PROMPT,
-        extraction="first_fence",
     ),
     "bigcodebench-hard-complete": Entry(
         source="bigcodebench-hard",
@@ -319,7 +303,6 @@ BENCHMARKS: dict[str, Entry] = {
         data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
         shows=_DOCSTRING,
         prompt=COMPLETION_PROMPT,
-        extraction="first_fence",
     ),
     "aethercode": Entry(
         source="aethercode",

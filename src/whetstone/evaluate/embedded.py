@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 
+from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
 from whetstone.engine.memory import keep_freed_memory
-from whetstone.engine.torch_engine import TorchEngine
+from whetstone.engine.settings import EngineSection
 from whetstone.evaluate.manifest import version
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.replies.base import Weights
 from whetstone.evaluate.replies.engine import EngineWriter
-from whetstone.recipe import WorkflowSection
+from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.settings import WorkflowSection
 
 _LOOKED_AT = 256  # values of each parameter
 
@@ -32,7 +34,7 @@ class EmbeddedModel:
         loaded = load_model(
             weights.source, revision=weights.revision, dtype=weights.dtype, device=weights.device
         )
-        self._engine = TorchEngine(loaded.model, loaded.tokenizer)
+        self._engine = build_engine(EngineSection(), lambda: loaded.model, loaded.tokenizer)
         self._tokenizer = loaded.tokenizer
         self.manifest: dict[str, Any] = {
             "source": loaded.source,
@@ -47,9 +49,8 @@ class EmbeddedModel:
 
     def writer(self, plan: Plan, settings: WorkflowSection) -> EngineWriter:
         """Who writes the replies of one evaluation."""
-        return EngineWriter(
-            self._engine, self._tokenizer, plan.params(), max_prompt_tokens=settings.max_prompt_tokens
-        )
+        most = settings.max_prompt_tokens
+        return EngineWriter(EngineReplies(self._engine, self._tokenizer, plan, max_prompt_tokens=most))
 
     async def close(self) -> None:
         """Free the model."""

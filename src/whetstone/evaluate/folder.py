@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from whetstone.errors import UserError
-from whetstone.evaluate.files import replace_file, unwritable
 from whetstone.evaluate.manifest import resumable_differences
 from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, SampleResult
+from whetstone.outputs import GOES_ON, LineLog, check_outputs, unwritable, write_file
 
 SAMPLES_FILE = "samples.jsonl"
 MANIFEST_FILE = "manifest.json"
@@ -40,7 +40,7 @@ class EvaluationFolder:
         self.manifest = manifest
         self._restart = restart
         self._lock = -1
-        self._samples: BinaryIO | None = None
+        self._samples: LineLog | None = None
 
     def __enter__(self) -> EvaluationFolder:
         try:
@@ -53,15 +53,15 @@ class EvaluationFolder:
             else:
                 self._check_manifest()
             manifest = msgspec.json.format(msgspec.json.encode(self.manifest), indent=1)
-            replace_file(self.path / MANIFEST_FILE, [manifest + b"\n"])
-            replace_file(self.path / SAMPLES_FILE, self._finished_lines())
-            self._samples = (self.path / SAMPLES_FILE).open("ab", buffering=0)
+            write_file(self.path / MANIFEST_FILE, [manifest + b"\n"])
+            write_file(self.path / SAMPLES_FILE, self._finished_lines())
+            self._samples = LineLog(self.path / SAMPLES_FILE, way_out=GOES_ON)
         except BaseException as error:
             self._close()
             if isinstance(error, BlockingIOError):
                 raise UserError(f"{self.path}: another `whetstone eval` is writing there") from None
             if isinstance(error, OSError):
-                raise unwritable(self.path, error) from None
+                raise unwritable(self.path, error, _ELSEWHERE) from None
             raise
         return self
 
@@ -77,14 +77,11 @@ class EvaluationFolder:
     def add(self, sample: SampleResult) -> None:
         """Append a reply. What was added before the process is killed stays."""
         assert self._samples is not None
-        try:
-            self._samples.write(msgspec.json.encode(sample) + b"\n")
-        except OSError as error:
-            raise unwritable(self.path, error) from None
+        self._samples.append(msgspec.json.encode(sample) + b"\n")
 
     def finish(self, evaluation: Evaluation) -> None:
         """Put the replies in the order of the problems and write evaluation.json."""
-        replace_file(self.path / SAMPLES_FILE, self._ordered_lines([p.id for p in evaluation.problems]))
+        write_file(self.path / SAMPLES_FILE, self._ordered_lines([p.id for p in evaluation.problems]))
         evaluation.save(self.path)
 
     def _close(self) -> None:
@@ -134,6 +131,12 @@ class EvaluationFolder:
                 yield file.readline()
 
 
+def check_files(folder: Path, inputs: Iterable[str]) -> None:
+    """Raise UserError where an evaluation in ``folder`` would write over a file that it reads."""
+    files = (folder / name for name in (MANIFEST_FILE, SAMPLES_FILE, EVALUATION_FILE))
+    check_outputs(*files, inputs=[name for name in inputs if Path(name).is_file()], replace=True)
+
+
 def holds(folder: Path, manifest: dict[str, Any]) -> bool:
     """Whether the folder holds an evaluation, finished or not, with just this manifest."""
     try:
@@ -142,6 +145,7 @@ def holds(folder: Path, manifest: dict[str, Any]) -> bool:
         return False
 
 
+_ELSEWHERE = "name another folder with --out"
 _WAY_OUT = "give --restart to begin it anew, or another folder with --out"
 
 
@@ -165,4 +169,4 @@ def _lines(place: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise unwritable(place, error) from None
+        raise UserError(f"{place}: cannot be read: {error.strerror or error}") from None

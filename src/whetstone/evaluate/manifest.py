@@ -11,7 +11,7 @@ import msgspec
 from whetstone import __version__
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.plan import Plan
-from whetstone.recipe import WorkflowSection
+from whetstone.workflow.settings import WorkflowSection
 
 
 def build_manifest(
@@ -22,11 +22,13 @@ def build_manifest(
     model: dict[str, Any],
     harness: str,
     isolation: str,
+    environment: str,
 ) -> dict[str, Any]:
     """Plain JSON values that say how the figures came about.
 
     ``model`` is what the writer of the replies says of itself: weights or endpoint, and what they are
-    run with. ``isolation`` is the judge's tier.
+    run with. ``isolation`` is the judge's tier, ``environment`` names the packages that programs
+    could import.
     """
     limits = {msgspec.json.encode(p.limits): msgspec.to_builtins(p.limits) for p in benchmark.problems}
     manifest = {
@@ -41,10 +43,10 @@ def build_manifest(
             "prompt_shows": benchmark.shows,
         },
         "model": model,
-        "sampling": msgspec.to_builtins(plan),
+        "sampling": plan.model_dump(mode="json"),
         "workflow": workflow.model_dump(mode="json"),
         "harness": harness,
-        "judge": {"isolation": isolation, "limits": list(limits.values())},
+        "judge": {"isolation": isolation, "environment": environment, "limits": list(limits.values())},
         "versions": {"whetstone": __version__, "python": platform.python_version()},
     }
     return msgspec.json.decode(msgspec.json.encode(manifest))  # as it will be read: no tuples

@@ -14,7 +14,7 @@ from rich.console import Console
 from whetstone.errors import UserError
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.harness import Harness, HarnessName, rules_named
+from whetstone.evaluate.harness import HarnessName, workflow_by
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.progress import ProgressView
@@ -22,8 +22,10 @@ from whetstone.evaluate.replies.base import ReplyWriter
 from whetstone.evaluate.results import Evaluation
 from whetstone.evaluate.run import evaluate
 from whetstone.evaluate.tables import print_evaluation
+from whetstone.graders import COMPARISONS
 from whetstone.judge import AsyncJudge
-from whetstone.recipe import WorkflowSection
+from whetstone.workflow.episode import Workflow
+from whetstone.workflow.settings import WorkflowSection
 
 TierName = Literal["root", "userns", "restricted"]
 
@@ -60,6 +62,7 @@ def measure(
     *,
     workers: int = 0,
     minimum_tier: TierName = "restricted",
+    environment: str = "",
     out: str | Path | None = None,
     restart: bool = False,
     harness: HarnessName = "ours",
@@ -68,8 +71,9 @@ def measure(
     """Evaluate the model on one benchmark after the other, and print progress and results.
 
     With ``out``, each result goes to the folder ``out/NAME`` as it comes; a run that was interrupted goes
-    on there, unless ``restart``. ``workers`` of the judge are one for each core when 0. ``harness`` says by
-    whose rules replies are judged (see ``harness.check_harness``). The model is closed at the end. Raises
+    on there, unless ``restart``. ``workers`` of the judge are one for each core when 0; ``environment`` has
+    the packages that programs may import. ``harness`` says by whose rules replies are judged (see
+    ``harness.check_harness``). The model is closed at the end. Raises
     UserError for a model that cannot be asked or a folder that holds something else, and
     SandboxUnavailable below ``minimum_tier``.
     """
@@ -80,7 +84,12 @@ def measure(
             model,
             harness,
             minimum_tier,
-            AsyncJudge(workers=workers, minimum_tier=minimum_tier),
+            AsyncJudge(
+                workers,
+                minimum_tier=minimum_tier,
+                environment=environment,
+                comparisons=COMPARISONS,
+            ),
             None if out is None else Path(out),
             restart,
             console or Console(),
@@ -110,10 +119,11 @@ async def _measure(
                     model=model.manifest,
                     harness=harness,
                     isolation=judge.isolation,
+                    environment=judge.environment,
                 )
                 folder = EvaluationFolder(out / task.name, manifest, restart=restart) if out else None
-                with rules_named(harness, judge, task.settings, minimum_tier) as rules:
-                    results[task.name] = await _one(task, plan, model, rules, manifest, folder, console)
+                with workflow_by(harness, judge, task.settings, minimum_tier) as workflow:
+                    results[task.name] = await _one(task, plan, model, workflow, manifest, folder, console)
     finally:
         await model.close()
     return results
@@ -123,7 +133,7 @@ async def _one(
     task: Task,
     plan: Plan,
     model: Model,
-    rules: Harness,
+    workflow: Workflow,
     manifest: dict[str, Any],
     folder: EvaluationFolder | None,
     console: Console,
@@ -137,8 +147,7 @@ async def _one(
             evaluation = await evaluate(
                 problems,
                 writer,
-                rules,
-                task.settings,
+                workflow,
                 plan,
                 known=folder.finished() if folder else (),
                 record=folder.add if folder else None,

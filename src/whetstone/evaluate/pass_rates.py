@@ -23,8 +23,8 @@ def read_pass_rates(folder: str | Path) -> PassRates:
     """The pass rates in an --out folder of ``whetstone eval``, of all its benchmarks.
 
     Replies that nobody could judge, or that could not be had, are not among the ``n`` of a rate: they say
-    nothing of the problem. Raises UserError for a folder without a finished evaluation, and for one whose
-    evaluations asked for different numbers of replies.
+    nothing of the problem. ``n`` is 0 where verdicts could have been forged. Raises UserError for a folder
+    without a finished evaluation, and for one whose evaluations asked for different numbers of replies.
     """
     rates: dict[str, PassRate] = {}
     asked: set[int] = set()
@@ -41,6 +41,8 @@ def read_pass_rates(folder: str | Path) -> PassRates:
 def _rates(evaluation: Evaluation) -> dict[str, PassRate]:
     model = str(evaluation.manifest.get("model", {}).get("source") or "unknown")
     return {
-        problem.id: PassRate(model, problem.n - problem.judge_errors - problem.failed, problem.correct)
+        problem.id: PassRate(model, 0, 0)
+        if problem.shared_interpreter
+        else PassRate(model, problem.n - problem.judge_errors - problem.failed, problem.correct)
         for problem in evaluation.problems
     }

@@ -14,20 +14,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from whetstone.errors import UserError
-from whetstone.evaluate.benchmarks import Benchmark, load_benchmark
+from whetstone.evaluate.benchmarks import Benchmark, load_benchmark, same_problems
 from whetstone.evaluate.compare import evaluations_in
-from whetstone.evaluate.files import replace_file
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.harness import HarnessName, check_harness, rules_named
-from whetstone.evaluate.official.rules import EVALPLUS_SOURCES, base_share
+from whetstone.evaluate.harness import HarnessName, check_harness, workflow_by
 from whetstone.evaluate.progress import ProgressView
-from whetstone.evaluate.replies.base import Question, Reply
+from whetstone.evaluate.replies.base import Question
 from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
 from whetstone.evaluate.run import evaluate
 from whetstone.evaluate.tables import percent, print_evaluation
+from whetstone.graders import COMPARISONS
+from whetstone.graders.rules import EVALPLUS_SOURCES
 from whetstone.judge import AsyncJudge
-from whetstone.recipe import WorkflowSection
+from whetstone.outputs import check_outputs, write_file
 from whetstone.verdict import Verdict
+from whetstone.workflow.replies import Reply
+from whetstone.workflow.settings import WorkflowSection
 
 DIFFERENCES_FILE = "differences.jsonl"
 _SHOWN = 40
@@ -93,6 +95,7 @@ def rejudge(
     target = Path(out) if out else root.with_name(f"{root.name}-{harness}")
     results: dict[str, Evaluation] = {}
     for name, place in places.items():
+        check_outputs(target / name, inputs=[place], replace=True)
         given = (data or {}).get(name)
         results[name] = asyncio.run(
             _one(name, place, harness, given, target / name, workers, console or Console())
@@ -108,19 +111,19 @@ async def _one(
     check_harness(harness, benchmark.problems)
     settings = WorkflowSection.model_validate(before.manifest["workflow"])
     total = len(benchmark.problems) * before.plan.n
-    judge = AsyncJudge(workers=workers)
-    manifest: dict[str, Any] = {**before.manifest, "harness": harness}
+    judge = AsyncJudge(workers, comparisons=COMPARISONS)
+    judged_in = {**before.manifest["judge"], "environment": judge.environment}
+    manifest: dict[str, Any] = {**before.manifest, "harness": harness, "judge": judged_in}
     async with judge:
         with (
-            rules_named(harness, judge, settings) as rules,
+            workflow_by(harness, judge, settings) as workflow,
             EvaluationFolder(out, manifest) as stored,
             ProgressView(name, total, console) as view,
         ):
             evaluation = await evaluate(
                 benchmark.problems,
                 StoredReplies(place),
-                rules,
-                settings,
+                workflow,
                 before.plan,
                 known=stored.finished(),
                 record=stored.add,
@@ -131,10 +134,10 @@ async def _one(
             stored.finish(evaluation)
     print_evaluation(f"{name}, {harness}", evaluation, console)
     if harness == "official" and benchmark.problems[0].source in EVALPLUS_SOURCES:
-        share = percent(base_share(read_samples(out)))
+        share = percent(_base_share(read_samples(out)))
         console.print(f"base inputs alone: {share} of the replies are right", highlight=False)
     found = list(differences(read_samples(place), read_samples(out)))
-    replace_file(out / DIFFERENCES_FILE, [msgspec.json.encode(each) + b"\n" for each in found])
+    write_file(out / DIFFERENCES_FILE, [msgspec.json.encode(each) + b"\n" for each in found])
     _print_differences(found, str(before.manifest["harness"]), harness, console)
     console.print(f"saved: {out}", highlight=False, soft_wrap=True)
     return evaluation
@@ -158,6 +161,13 @@ def differences(before: Iterable[SampleResult], after: Iterable[SampleResult]) -
         )
 
 
+def _base_share(samples: Iterable[SampleResult]) -> float:
+    """The share of replies that are right on EvalPlus' base inputs: their first case, the others aside."""
+    judged = [sample.judgement.cases if sample.judgement else [] for sample in samples]
+    right = sum(bool(cases) and cases[0].verdict is Verdict.ACCEPTED for cases in judged)
+    return right / max(len(judged), 1)
+
+
 def _verdict(sample: SampleResult) -> str:
     return (sample.judgement.verdict if sample.judgement else Verdict.JUDGE_ERROR).value
 
@@ -173,7 +183,7 @@ def _same_problems(place: Path, before: Evaluation, data: str | None) -> Benchma
     if data is None and "@" in said["source"] and not Path(said["source"]).exists():
         source = None  # the hub, in its revision
     benchmark = load_benchmark(said["name"], source, limit=said["problems"])
-    if benchmark.problems_sha256 != said["problems_sha256"]:
+    if not same_problems(benchmark, said["problems_sha256"]):
         raise UserError(
             f"{place}: was made on other problems than those of {benchmark.source} (their hashes differ); "
             f"give the file that it was made on with --data {place.name}=FILE"

@@ -10,11 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.errors import UserError
-from whetstone.evaluate.files import replace_file
 from whetstone.evaluate.passk import Estimate, pass_at_k
 from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.replies.base import END_THINK, THINK, ReplyEnd
+from whetstone.outputs import write_file
+from whetstone.settings import read_settings
 from whetstone.verdict import Judgement, Verdict
+from whetstone.workflow.replies import END_THINK, THINK, ReplyEnd
 
 EVALUATION_FILE = "evaluation.json"
 
@@ -47,6 +48,11 @@ class SampleResult(Struct, frozen=True):
         return self.judgement is not None and self.judgement.verdict is not Verdict.JUDGE_ERROR
 
     @property
+    def forgeable(self) -> bool:
+        """Whether the verdict was reached in the program's own process, where a program can forge it."""
+        return self.judgement is not None and self.judgement.shared_interpreter
+
+    @property
     def thinking(self) -> str:
         """The thinking in the reply, without its tags."""
         before, ended, after = self.text.rpartition(END_THINK)
@@ -62,8 +68,9 @@ class ProblemResult(Struct, frozen=True):
     """Of one problem: replies asked for, ``n``, and the right ones among them.
 
     ``judge_errors`` and ``failed`` count replies that nobody could judge, and that could not be had; they
-    are among the n that are not right. ``error`` is what the first failed one says. ``labels`` are
-    what tables are made by: difficulty, concept, kind, platform, month.
+    are among the n that are not right. ``shared_interpreter`` counts replies whose verdict could have been
+    forged. ``error`` is what the first failed one says. ``labels`` are what tables are made by: difficulty,
+    concept, kind, platform, month.
     """
 
     id: str
@@ -73,13 +80,15 @@ class ProblemResult(Struct, frozen=True):
     failed: int = 0
     error: str = ""
     labels: dict[str, str] = {}
+    shared_interpreter: int = 0
 
 
 class Shares(Struct, frozen=True):
     """Counts over all replies asked for, and what share of them each is.
 
     ``truncated`` replies were cut at the token limit, ``no_code`` ones hold no program, of ``judge_error``
-    ones the judge failed, ``failed`` ones could not be had: all of them count as not right.
+    ones the judge failed, ``failed`` ones could not be had: all of them count as not right. The verdict on
+    ``shared_interpreter`` ones counts, but could have been forged.
     ``mean_tokens`` is over the replies that there are. ``thinking`` is the share of these that think,
     and ``unfinished_thinking`` the share that end inside their thinking; ``mean_thinking_tokens``
     (None where the endpoint does not count them) and ``mean_thinking_characters`` are over
@@ -97,6 +106,7 @@ class Shares(Struct, frozen=True):
     unfinished_thinking: float = 0.0
     mean_thinking_tokens: float | None = None
     mean_thinking_characters: float = 0.0
+    shared_interpreter: float = 0.0
 
 
 class TableRow(Struct, frozen=True):
@@ -136,13 +146,14 @@ class Evaluation(Struct, frozen=True):
         numbers[f"{at}/no_code"] = self.shares.no_code
         numbers[f"{at}/judge_error"] = self.shares.judge_error
         numbers[f"{at}/failed"] = self.shares.failed
+        numbers[f"{at}/shared_interpreter"] = self.shares.shared_interpreter
         numbers[f"{at}/length"] = self.shares.mean_tokens
         return numbers
 
     def save(self, folder: str | Path) -> None:
         """Write evaluation.json in one rename. Raises UserError when the folder cannot be written."""
-        text = msgspec.json.format(msgspec.json.encode(self), indent=1)
-        replace_file(Path(folder) / EVALUATION_FILE, [text + b"\n"])
+        text = msgspec.json.format(msgspec.json.encode(self, enc_hook=_plan_values), indent=1)
+        write_file(Path(folder) / EVALUATION_FILE, [text + b"\n"])
 
 
 def pass_values(problems: Iterable[ProblemResult], k: int) -> dict[str, float]:
@@ -154,8 +165,16 @@ def load_evaluation(folder: str | Path) -> Evaluation:
     """Read what :meth:`Evaluation.save` wrote. Raises UserError naming the file that is not so."""
     place = Path(folder) / EVALUATION_FILE
     try:
-        return msgspec.json.decode(place.read_bytes(), type=Evaluation)
+        return msgspec.json.decode(place.read_bytes(), type=Evaluation, dec_hook=_plan_of)
     except OSError as error:
         raise UserError(f"{place}: {error.strerror}; give the --out folder of `whetstone eval`") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, UserError) as error:
         raise UserError(f"{place}: not written by `whetstone eval`: {error}") from None
+
+
+def _plan_values(plan: Plan) -> dict[str, Any]:
+    return plan.model_dump(mode="json")
+
+
+def _plan_of(kind: type[Plan], values: object) -> Plan:
+    return read_settings(kind, values, where="plan")

@@ -78,7 +78,7 @@ def _notes(shares: Shares) -> list[str]:
 
 
 def _warnings(evaluation: Evaluation) -> list[str]:
-    """What has no verdict and yet counts as not right."""
+    """What has no verdict and yet counts as not right, and verdicts that could have been forged."""
     shares, warnings = evaluation.shares, list[str]()
     if shares.failed:
         first = next(problem for problem in evaluation.problems if problem.failed)
@@ -94,4 +94,10 @@ def _warnings(evaluation: Evaluation) -> list[str]:
         )
     if warnings:
         warnings.append("the same command with the same --out tries these replies again, and only these")
+    if shares.shared_interpreter:
+        first = next(problem for problem in evaluation.problems if problem.shared_interpreter)
+        warnings.append(
+            f"{percent(shares.shared_interpreter)} of the verdicts were reached in the program's own "
+            f"interpreter, where a program can forge them, such as one on {first.id}"
+        )
     return warnings

@@ -25,7 +25,7 @@ class _Counts:
     """Of one problem."""
 
     def __init__(self) -> None:
-        self.seen = self.correct = self.judge_errors = self.failed = 0
+        self.seen = self.correct = self.judge_errors = self.failed = self.forgeable = 0
         self.error: tuple[int, str] | None = None  # of the failed reply with the lowest index
 
 
@@ -35,7 +35,7 @@ class Tally:
     def __init__(self, plan: Plan, total: int = 0) -> None:
         self.plan = plan
         self.total = total
-        self.samples = self.accepted = self.failed = self.judge_errors = 0
+        self.samples = self.accepted = self.failed = self.judge_errors = self.forgeable = 0
         self._labels: dict[str, dict[str, str]] = {}
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._verdicts: Counter[Verdict] = Counter()
@@ -71,6 +71,8 @@ class Tally:
         if not sample.judged:
             self.judge_errors += 1
             counts.judge_errors += 1
+        self.forgeable += sample.forgeable
+        counts.forgeable += sample.forgeable
         self._truncated += sample.finish_reason == "length"
         self._tokens += sample.tokens
         self._add_thinking(sample)
@@ -121,7 +123,8 @@ class Tally:
             raise RuntimeError(f"problem {name!r} has {counts.seen} replies of {self.plan.n}")
         error = counts.error[1] if counts.error else ""
         return ProblemResult(
-            name, self.plan.n, counts.correct, counts.judge_errors, counts.failed, error, labels
+            *(name, self.plan.n, counts.correct, counts.judge_errors, counts.failed, error, labels),
+            shared_interpreter=counts.forgeable,
         )
 
     def _no_verdict(self, problems: list[ProblemResult]) -> str:
@@ -148,6 +151,7 @@ class Tally:
             unfinished_thinking=self._unfinished / there,
             mean_thinking_tokens=self._thinking_tokens / thinking if known else None,
             mean_thinking_characters=self._thinking_characters / thinking,
+            shared_interpreter=self.forgeable / whole,
         )
 
 

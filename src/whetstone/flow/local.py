@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any, Protocol, Unpack
+from typing import Any
 
-from whetstone.algorithm.spec import AlgorithmSpec
-from whetstone.engine.base import Engine, SamplingParams
+from whetstone.algorithm.base import Algorithm
 from whetstone.flow.base import FlowBatch
-from whetstone.flow.filters import drop_reason
 from whetstone.flow.source import PromptSource, stream_seed
-from whetstone.judge import Wishes
-from whetstone.problem import Problem, Program
+from whetstone.problem import Problem
 from whetstone.sample import Batch, Group
-from whetstone.verdict import Judgement
-from whetstone.workflow.single_turn import SingleTurn
+from whetstone.workflow.episode import Workflow, run_group
+from whetstone.workflow.replies import EngineReplies
+
+UNSCORED = "unscored"
+"""Fewer than two samples have a reward (the others have no verdict that counts)."""
+
+ZERO_VARIANCE = "zero_variance"
+"""All rewards are equal, so every advantage would be zero."""
 
 
-class WishJudge(Protocol):
-    """What the flow needs of a judge: one that can judge a seeded subset of a problem's cases."""
-
-    async def judge(self, problem: Problem, program: Program, **wishes: Unpack[Wishes]) -> Judgement:
-        """The verdict on one program."""
-        ...
-
-
-class _GroupJudge:
-    """The judge of one group: all replies to a prompt meet the same cases."""
-
-    def __init__(self, judge: WishJudge, wishes: Wishes) -> None:
-        self._judge = judge
-        self._wishes = wishes
-
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
-        return await self._judge.judge(problem, program, **self._wishes)
+def drop_reason(group: Group, *, drop_zero_variance: bool) -> str | None:
+    """Why a group carries no learning signal and is not trained on, or None when it is."""
+    rewards = group.rewards()
+    if len(rewards) < 2:
+        return UNSCORED
+    if drop_zero_variance and min(rewards) == max(rewards):
+        return ZERO_VARIANCE
+    return None
 
 
 class LocalFlow:
@@ -43,11 +37,9 @@ class LocalFlow:
     def __init__(
         self,
         source: PromptSource,
-        workflow: SingleTurn,
-        engine: Engine,
-        judge: WishJudge,
-        spec: AlgorithmSpec,
-        params: SamplingParams,
+        workflow: Workflow,
+        replies: EngineReplies,
+        spec: Algorithm,
         *,
         prompts_per_step: int,
         samples_per_prompt: int,
@@ -57,10 +49,8 @@ class LocalFlow:
         """``max_cases``: judge at most so many cases of a problem, chosen anew for each group."""
         self._source = source
         self._workflow = workflow
-        self._engine = engine
-        self._judge = judge
+        self._replies = replies
         self._spec = spec
-        self._params = params
         self._prompts = prompts_per_step
         self._n = samples_per_prompt
         self._seed = seed
@@ -73,8 +63,10 @@ class LocalFlow:
         most that often; the batch may still end up short, or empty, and says so in ``dropped``.
         Raises RuntimeError when the engine serves other weights than asked for.
         """
-        if self._engine.version != version:
-            raise RuntimeError(f"asked for weights {version}, the engine serves {self._engine.version}")
+        # The loss takes replies for draws of the weights that it is about to change. A hand-over of
+        # weights that went wrong would fail nowhere else.
+        if self._replies.version != version:
+            raise RuntimeError(f"asked for weights {version}, the engine serves {self._replies.version}")
         kept: list[Group] = []
         sampled: list[Group] = []
         dropped: Counter[str] = Counter()
@@ -82,6 +74,10 @@ class LocalFlow:
             missing = self._prompts - len(kept)
             if not missing:
                 break
+            # A whole round at once, in the order of its draws: the groups share the engine's batch, and
+            # the last bits of a row's logits depend on the other rows, so a resumed run has to compose it
+            # alike. For the same reason no group is replaced before the whole round is judged: which
+            # verdict comes first depends on the load of the machine, and must not decide what is drawn next.
             groups = await asyncio.gather(*(self._group(*drawn) for drawn in self._source.take(missing)))
             for group in groups:
                 sampled.append(group)
@@ -90,6 +86,7 @@ class LocalFlow:
                     kept.append(group)
                 else:
                     dropped[reason] += 1
+        # What was dropped goes along: rollouts and metrics tell of everything that was sampled.
         return FlowBatch(Batch(groups=kept, dropped=dict(dropped)), sampled)
 
     def state(self) -> dict[str, Any]:
@@ -101,15 +98,16 @@ class LocalFlow:
         self._source.drawn = int(state["drawn"])
 
     async def _group(self, draw: int, problem: Problem) -> Group:
-        wishes = Wishes()
+        options: dict[str, Any] = {}
         if self._max_cases is not None:
+            # One subset for the group: siblings that met other cases would be compared by luck.
             subset_seed = stream_seed("cases", self._seed, draw)
-            wishes = Wishes(max_cases=self._max_cases, subset_seed=subset_seed)
-        return await self._workflow.run(
+            options = {"max_cases": self._max_cases, "subset_seed": subset_seed}
+        return await run_group(
+            self._workflow,
+            self._replies,
             problem,
-            self._engine,
-            _GroupJudge(self._judge, wishes),
-            params=self._params,
             n=self._n,
             seed=stream_seed("rollout", self._seed, draw),
+            options=options,
         )

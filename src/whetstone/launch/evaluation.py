@@ -1,22 +1,35 @@
-"""The evaluation of one step of a run on one set of problems, in whichever process it happens."""
+"""The evaluation of a step's weights on a run's problem sets, in whichever process it happens."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from whetstone.engine.base import Engine
-from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.harness import OurRules
+from whetstone.engine.factory import build_engine
+from whetstone.engine.loading import load_model
+from whetstone.engine.settings import EngineSection, ModelSection
+from whetstone.evaluate.benchmarks import problems_hash
+from whetstone.evaluate.folder import EvaluationFolder, holds
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import Evaluation
 from whetstone.evaluate.run import evaluate
 from whetstone.evaluate.tally import Tally
 from whetstone.launch.display import Display
+from whetstone.launch.problem_sets import evaluation_sets
+from whetstone.launch.recipe import Recipe
+from whetstone.launch.records import eval_record
 from whetstone.problem import Problem
-from whetstone.recipe import Recipe, WorkflowSection
+from whetstone.report.metrics import Record
+from whetstone.workflow.episode import ProgramJudge
 from whetstone.workflow.prompt import Tokenizer
-from whetstone.workflow.single_turn import ProgramJudge
+from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.settings import WorkflowSection
+from whetstone.workflow.single_turn import SingleTurn
 
 
 @dataclass(frozen=True)
@@ -29,54 +42,81 @@ class Measured:
     plan: Plan
 
 
-def evaluation_plan(recipe: Recipe) -> Plan:
-    """The sampling plan of evaluations: n, k and temperature of their own, the rest as in training."""
-    settings = recipe.evaluation
-    return Plan(
-        n=settings.n,
-        k=settings.k,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_tokens=recipe.sampling.max_tokens,
-        stop=recipe.sampling.stop,
-        seed=recipe.seed,
-    )
+def own_sets(recipe: Recipe, sets: dict[str, list[Problem]]) -> list[Measured]:
+    """What a run is evaluated on, of its ``problem_sets``: the same problems and seeds at every step."""
+    plan = recipe.evaluation.plan(recipe.sampling, recipe.seed)
+    return [
+        Measured(name, problems, recipe.workflow, plan)
+        for name, problems in evaluation_sets(recipe, sets).items()
+    ]
 
 
-async def evaluate_step(
-    measured: Measured,
-    step: int,
-    folder: EvaluationFolder,
-    *,
-    engine: Engine,
-    tokenizer: Tokenizer,
-    judge: ProgramJudge,
-    display: Display,
-) -> Evaluation:
-    """Evaluate, write everything to ``folder``, and show progress.
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates a run's weights, step by step; the files go to ``evaluations`` in the run's folder."""
 
-    All problems are one wave of the engine's, so the same weights give the same replies in any process.
-    """
-    plan, settings = measured.plan, measured.settings
-    total = len(measured.problems) * plan.n
-    display.begin(f"evaluating {measured.name} at step {step}", total)
+    run: Path
+    measured: Sequence[Measured]
+    judge: ProgramJudge
+    display: Display
 
-    def show(tally: Tally) -> None:
-        display.advance(tally.samples, f"accepted {tally.accepted / max(tally.samples, 1):.3f}")
+    async def served(
+        self, step: int, engine: Engine, tokenizer: Tokenizer, *, digest: str | None = None
+    ) -> Record:
+        """Evaluate the weights that ``engine`` serves, which are those of ``step``, and return the record.
 
-    writer = EngineWriter(
-        engine,
-        tokenizer,
-        plan.params(),
-        max_prompt_tokens=settings.max_prompt_tokens,
-        wave_replies=total,
-    )
-    with folder as files:
+        digest: names the checkpoint they are of, so that a killed evaluation goes on where it was. Weights
+            between two steps have no name: a killed run makes them anew, and so their evaluation.
+        """
+        start = time.perf_counter()
+        evaluations: dict[str, Evaluation] = {}
+        for measured in self.measured:
+            with self._folder(measured, step, digest) as files:
+                evaluations[measured.name] = await self._evaluate(measured, step, files, engine, tokenizer)
+        record = eval_record(step, evaluations, time.perf_counter() - start)
+        return record if digest is None else {**record, "checkpoint": digest}
+
+    async def saved(
+        self, step: int, model: Path, settings: ModelSection, engine: EngineSection, *, digest: str
+    ) -> Record:
+        """The same for the checkpoint in the folder ``model``, with an engine of its own."""
+        loaded = load_model(str(model), dtype=settings.dtype, device=settings.device)
+        serving = build_engine(engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
+        try:
+            return await self.served(step, serving, loaded.tokenizer, digest=digest)
+        finally:
+            await serving.close()
+
+    def _folder(self, measured: Measured, step: int, digest: str | None) -> EvaluationFolder:
+        """The step's folder. Replies of other weights, of an earlier life of the run, are dropped."""
+        folder = self.run / "evaluations" / f"step-{step}-{measured.name}"
+        if digest is None:
+            return EvaluationFolder(folder, {}, restart=True)
+        content: dict[str, Any] = {
+            "checkpoint": {"step": step, "digest": digest},
+            "problems_sha256": problems_hash(measured.problems),
+            "sampling": measured.plan.model_dump(mode="json"),
+            "workflow": measured.settings.model_dump(mode="json"),
+        }
+        return EvaluationFolder(folder, content, restart=not holds(folder, content))
+
+    async def _evaluate(
+        self, measured: Measured, step: int, files: EvaluationFolder, engine: Engine, tokenizer: Tokenizer
+    ) -> Evaluation:
+        """All problems are one wave of the engine's: the same weights give the same replies anywhere."""
+        plan, settings = measured.plan, measured.settings
+        total = len(measured.problems) * plan.n
+        self.display.begin(f"evaluating {measured.name} at step {step}", total)
+
+        def show(tally: Tally) -> None:
+            self.display.advance(tally.samples, f"accepted {tally.accepted / max(tally.samples, 1):.3f}")
+
+        limit = settings.max_prompt_tokens
+        replies = EngineReplies(engine, tokenizer, plan, max_prompt_tokens=limit)
         evaluation = await evaluate(
             measured.problems,
-            writer,
-            OurRules(judge, settings),
-            settings,
+            EngineWriter(replies, wave_replies=total),
+            SingleTurn(settings, self.judge),
             plan,
             known=files.finished(),
             record=files.add,
@@ -85,5 +125,5 @@ async def evaluate_step(
             manifest=files.manifest,
         )
         files.finish(evaluation)
-    display.end(f"pass@1 {evaluation.pass_at[1].value:.3f}")
-    return evaluation
+        self.display.end(f"pass@1 {evaluation.pass_at[1].value:.3f}")
+        return evaluation

@@ -7,50 +7,42 @@ the checkpoint that contains it, and resuming from a checkpoint drops whatever i
 from __future__ import annotations
 
 import asyncio
-import copy
 import os
-import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from whetstone.engine.base import SamplingParams
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.memory import keep_freed_memory
-from whetstone.engine.torch_engine import TorchEngine
-from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.results import Evaluation
 from whetstone.flow.base import FlowBatch
-from whetstone.flow.local import LocalFlow
-from whetstone.flow.source import PromptSource
-from whetstone.judge import AsyncJudge
+from whetstone.launch.checks import check_episodes
 from whetstone.launch.display import Display
-from whetstone.launch.evaluation import Measured, evaluate_step, evaluation_plan
-from whetstone.launch.problem_sets import evaluation_sets, problem_sets
-from whetstone.launch.records import eval_record, train_record
-from whetstone.launch.run_dir import check_recipe, locked, write_recipe
+from whetstone.launch.evaluation import Evaluator, own_sets
+from whetstone.launch.parts import Parts, joined, run_judge
+from whetstone.launch.pins import kept_model
+from whetstone.launch.problem_sets import problem_sets
+from whetstone.launch.recipe import Recipe
+from whetstone.launch.records import recorded, train_record
+from whetstone.launch.run_dir import check_recipe, locked, resume_from, write_recipe
 from whetstone.launch.separate import SeparateEvaluation
 from whetstone.launch.start import start_model
 from whetstone.problem import Problem
-from whetstone.recipe import Recipe
-from whetstone.report.metrics import MetricsWriter, read_metrics
+from whetstone.report.metrics import MetricsWriter, Record
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
-from whetstone.trainer.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from whetstone.trainer.checkpoint import load_checkpoint, save_checkpoint
 from whetstone.trainer.loop import train_sync
-from whetstone.trainer.trainer import Trainer
-from whetstone.workflow.single_turn import SingleTurn
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A finished run: its folder, and its first and last evaluation as flat metrics."""
+    """A finished run: its folder, and its first and last evaluation, empty where there is none."""
 
     folder: Path
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: Record
+    after: Record
 
 
 def train(recipe: Recipe, display: Display) -> RunSummary:
@@ -63,8 +55,9 @@ def train(recipe: Recipe, display: Display) -> RunSummary:
     folder = recipe.run_dir()
     with locked(folder):
         check_recipe(folder, recipe)
+        checkpoint = resume_from(folder, display.say)
         _configure_torch(recipe)
-        return asyncio.run(_Run(recipe, folder, sets, display).go())
+        return asyncio.run(_run(recipe, folder, sets, checkpoint, display))
 
 
 def _configure_torch(recipe: Recipe) -> None:
@@ -74,130 +67,89 @@ def _configure_torch(recipe: Recipe) -> None:
     torch.manual_seed(recipe.seed)
 
 
+async def _run(
+    recipe: Recipe, folder: Path, sets: dict[str, list[Problem]], checkpoint: Path | None, display: Display
+) -> RunSummary:
+    """Join the parts, check the episodes, open the files, and go.
+
+    In this order, because every part may refuse the recipe (the judge for this machine's isolation, trainer
+    and engine for the model, the check for a prompt), and until all have agreed nothing may be written: the
+    first file binds the folder to the recipe, and a corrected one would then be another.
+    """
+    async with run_judge(recipe, recipe.judge.workers) as judge:
+        policy = _policy(recipe, folder, checkpoint, display)
+        async with joined(recipe, sets["train"], judge, policy) as parts:
+            await check_episodes(parts, sets)
+            if checkpoint is not None:
+                await parts.restore(load_checkpoint(checkpoint))
+            elif _needs_start(recipe):
+                save_model(policy.model, policy.tokenizer, folder / "start")
+            write_recipe(folder, recipe)
+            rollouts = RolloutWriter(folder)
+            beside = recipe.evaluation.process == "separate"
+            with MetricsWriter(folder / "metrics.jsonl") as metrics:
+                # What is later than the checkpoint is made again; without one, everything is.
+                done = parts.trainer.version if checkpoint is not None else -1
+                dropped = metrics.truncate_after(done)
+                rollouts.truncate_after(done)
+                if checkpoint is not None:
+                    rest = f"; {dropped} later records are made again" if dropped else ""
+                    display.say(f"resuming {folder} from step {done}{rest}")
+                evaluator = Evaluator(folder, own_sets(recipe, sets), judge, display)
+                process = SeparateEvaluation(folder, recipe.evaluation, display) if beside else nullcontext()
+                with process as separate:
+                    run = _Run(recipe, folder, display, parts, metrics, rollouts, evaluator, separate)
+                    return await run.go(fresh=checkpoint is None)
+
+
+def _needs_start(recipe: Recipe) -> bool:
+    """Whether resuming needs the starting weights: a KL penalty refers to them for ever."""
+    return recipe.algorithm.kl_coef > 0
+
+
+def _policy(recipe: Recipe, folder: Path, checkpoint: Path | None, display: Display) -> LoadedModel:
+    """The model to train; a resumed trainer then takes its weights from the checkpoint's masters."""
+    if checkpoint is None:
+        return start_model(recipe, display)
+    model = folder / "start" if _needs_start(recipe) else checkpoint
+    return load_model(str(model), dtype=recipe.model.dtype, device=recipe.model.device)
+
+
+@dataclass(frozen=True)
 class _Run:
-    """The parts of one run, and the hooks that the training loop calls."""
+    """A run on its way, and the hooks of the training loop. ``separate``: who evaluates, if not we."""
 
-    def __init__(
-        self, recipe: Recipe, folder: Path, sets: dict[str, list[Problem]], display: Display
-    ) -> None:
-        self.recipe = recipe
-        self.folder = folder
-        self.sets = sets
-        self.display = display
-        self.spec = recipe.algorithm.spec()
-        self._separate: SeparateEvaluation | None = None
+    recipe: Recipe
+    folder: Path
+    display: Display
+    parts: Parts
+    metrics: MetricsWriter
+    rollouts: RolloutWriter
+    evaluator: Evaluator
+    separate: SeparateEvaluation | None
 
-    async def go(self) -> RunSummary:
-        """Start or resume, train, evaluate, and say what came out.
-
-        Nothing is written before the judge serves and the model is loaded.
-        """
-        judge = AsyncJudge(
-            workers=self.recipe.judge.workers,
-            minimum_tier=self.recipe.judge.minimum_tier,
-            stop_at_first_failure=self.recipe.workflow.reward == "all",
-            fork_per_case=self.recipe.judge.fork_per_case,
-        )
-        async with judge:
-            self.judge = judge
-            checkpoint = latest_checkpoint(self.folder, on_skip=self.display.say)
-            policy = self._policy(checkpoint)
-            write_recipe(self.folder, self.recipe)
-            with MetricsWriter(self.folder / "metrics.jsonl") as self.metrics:
-                self.rollouts = RolloutWriter(self.folder)
-                await self._join(policy, checkpoint)
-                try:
-                    return await self._train(fresh=checkpoint is None)
-                finally:
-                    await self.engine.close()
-
-    async def _join(self, policy: LoadedModel, checkpoint: Path | None) -> None:
-        """Join the parts, and restore them from the checkpoint if there is one."""
-        recipe = self.recipe
-        self.model, self.tokenizer = policy.model, policy.tokenizer
-        self.trainer = Trainer(
-            policy.model,
-            self.spec,
-            recipe.trainer,
-            temperature=recipe.sampling.temperature,
-            max_tokens=recipe.sampling.max_tokens,
-            deterministic=recipe.deterministic,
-        )
-        self.workflow = SingleTurn(recipe.workflow, policy.tokenizer)
-        # The engine serves a copy: the trainer's weights change while replies may be in flight.
-        served = copy.deepcopy(policy.model).requires_grad_(False)
-        self.engine = TorchEngine(served, policy.tokenizer)
-        self.flow = LocalFlow(
-            PromptSource(self.sets["train"], recipe.seed),
-            self.workflow,
-            self.engine,
-            self.judge,
-            self.spec,
-            self._sampling_params(),
-            prompts_per_step=recipe.trainer.prompts_per_step,
-            samples_per_prompt=recipe.trainer.samples_per_prompt,
-            seed=recipe.seed,
-            max_cases=recipe.judge.max_cases or None,
-        )
-        if checkpoint is not None:
-            saved = load_checkpoint(checkpoint)
-            self.trainer.load_state_dict(saved.trainer_state)
-            self.flow.restore(saved.state["flow"])
-            await self.engine.update_weights(self.trainer.weights(), self.trainer.version)
-        done = self.trainer.version if checkpoint is not None else -1
-        dropped = self.metrics.truncate_after(done)
-        self.rollouts.truncate_after(done)
-        if checkpoint is not None:
-            rest = f"; {dropped} later records are made again" if dropped else ""
-            self.display.say(f"resuming {self.folder} from step {done}{rest}")
-
-    def _policy(self, checkpoint: Path | None) -> LoadedModel:
-        """The model to train. A run with a KL penalty needs its starting weights again to resume."""
-        recipe, start = self.recipe, self.folder / "start"
-        if checkpoint is None:
-            policy = start_model(recipe, self.display)
-            if self.spec.kl_coef > 0:
-                save_model(policy.model, policy.tokenizer, start)
-            return policy
-        folder = start if self.spec.kl_coef > 0 else checkpoint
-        return load_model(str(folder), dtype=recipe.model.dtype, device=recipe.model.device)
-
-    def _sampling_params(self) -> SamplingParams:
-        sampling = self.recipe.sampling
-        return SamplingParams(
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            stop=sampling.stop,
-        )
-
-    async def _train(self, *, fresh: bool) -> RunSummary:
-        if self.recipe.evaluation.process == "separate":
-            return await self._train_beside_evaluation(fresh=fresh)
-        evaluated = {r["step"]: r for r in read_metrics(self.metrics.path) if r["kind"] == "eval"}
-        before = evaluated.get(0) or await self._evaluate(0)
-        await self._steps(fresh=fresh)
-        after = evaluated.get(self.trainer.version) or self._evaluated
-        return RunSummary(self.folder, before, after)
-
-    async def _train_beside_evaluation(self, *, fresh: bool) -> RunSummary:
-        """The same, with another process evaluating the checkpoints; it is waited for at the end only."""
-        with SeparateEvaluation(self.folder, self.recipe.evaluation, self.display) as evaluation:
-            self._separate = evaluation
-            await self._steps(fresh=fresh)
-            await evaluation.finish(self.trainer.version)
-        return RunSummary(
-            self.folder, evaluation.record(0) or {}, evaluation.record(self.trainer.version) or {}
-        )
-
-    async def _steps(self, *, fresh: bool) -> None:
+    async def go(self, *, fresh: bool) -> RunSummary:
+        """Train to the last step, evaluate, and say what came out."""
+        parts, steps = self.parts, self.recipe.trainer.steps
+        if self.separate is None:
+            await self._evaluate_start()
         if fresh:
             self._checkpoint(0)
-        steps = self.recipe.trainer.steps
-        if self.trainer.version < steps:
-            self.display.begin("training", steps, done=self.trainer.version)
-            await train_sync(self.trainer, self.flow, self.engine, self, steps=steps)
+        if parts.trainer.version < steps:
+            self.display.begin("training", steps, done=parts.trainer.version)
+            await train_sync(parts.trainer, parts.flow, parts.engine, self, steps=steps)
+        last = parts.trainer.version
+        if self.separate is not None:
+            await self.separate.finish(last)
+        elif last not in recorded(self.folder):
+            await self._evaluate()
+        evaluated = recorded(self.folder)
+        if 0 not in evaluated:
+            self.display.say(
+                f"{self.folder}: there is no evaluation of step 0 to compare with: none is recorded, and its "
+                "weights are not kept; `whetstone eval` measures the model that the run began with"
+            )
+        return RunSummary(self.folder, evaluated.get(0, {}), evaluated.get(last, {}))
 
     def phase(self, name: str) -> None:
         """Hook of the loop: show what it is busy with."""
@@ -207,17 +159,17 @@ class _Run:
         self, step: int, drawn: FlowBatch, metrics: dict[str, float], seconds: dict[str, float]
     ) -> None:
         """Hook of the loop: write the step down, evaluate and checkpoint when due."""
-        recipe = self.recipe
-        self.rollouts.write(step, rollouts_from(step, drawn.sampled, self._decode))
+        settings = self.recipe.trainer
+        self.rollouts.write(step, rollouts_from(step, drawn.sampled, self.parts.decode))
         record = train_record(step, drawn, metrics, seconds)
         self.metrics.write(record)
-        self.display.step(record, recipe.trainer.steps)
-        last = step == recipe.trainer.steps
-        if recipe.evaluation.process == "inline" and recipe.evaluation.due(step, last=last):
-            await self._evaluate(step)
+        self.display.step(record, settings.steps)
+        last = step == settings.steps
+        if self.separate is None and self.recipe.evaluation.due(step, last=last):
+            await self._evaluate()
             if not last:
-                self.display.begin("training", recipe.trainer.steps, done=step)
-        if last or step % recipe.trainer.checkpoint_every == 0:
+                self.display.begin("training", settings.steps, done=step)
+        if last or step % settings.checkpoint_every == 0:
             self._checkpoint(step)
 
     def _checkpoint(self, step: int) -> None:
@@ -225,37 +177,31 @@ class _Run:
         save_checkpoint(
             self.folder,
             step,
-            model=self.model,
-            tokenizer=self.tokenizer,
-            trainer_state=self.trainer.state_dict(),
-            state={"flow": self.flow.state()},
+            model=self.parts.policy.model,
+            tokenizer=self.parts.policy.tokenizer,
+            trainer_state=self.parts.trainer.state_dict(),
+            state={"flow": self.parts.flow.state()},
             keep=self.recipe.trainer.keep_checkpoints,
         )
-        if self._separate is not None:
-            self._separate.hold(self.recipe.trainer.steps)
+        if self.separate is not None:
+            self.separate.hold(self.recipe.trainer.steps)
 
-    async def _evaluate(self, step: int) -> dict[str, Any]:
-        """Evaluate on both sets and write the record; the same problems and seeds at every step."""
-        recipe = self.recipe
-        start = time.perf_counter()
-        evaluations: dict[str, Evaluation] = {}
-        for name, problems in evaluation_sets(recipe, self.sets).items():
-            measured = Measured(name, problems, recipe.workflow, evaluation_plan(recipe))
-            folder = self.folder / "evaluations" / f"step-{step}-{name}"
-            # What a run that was killed here had written is made anew, for its step is, too.
-            evaluations[name] = await evaluate_step(
-                measured,
-                step,
-                EvaluationFolder(folder, {}, restart=True),
-                engine=self.engine,
-                tokenizer=self.tokenizer,
-                judge=self.judge,
-                display=self.display,
+    async def _evaluate_start(self) -> None:
+        """Have an evaluation of step 0: a recorded one, or one of the weights of step 0, and no others.
+
+        A run that another process evaluated so far may have none, and be at a later step.
+        """
+        if 0 in recorded(self.folder):
+            return
+        if self.parts.engine.version == 0:
+            await self._evaluate()
+        elif (kept := kept_model(self.folder, 0)) is not None:
+            recipe, evaluator = self.recipe, self.evaluator
+            self.metrics.write(
+                await evaluator.saved(0, kept.folder, recipe.model, recipe.engine, digest=kept.digest)
             )
-        record = eval_record(step, evaluations, time.perf_counter() - start)
-        self.metrics.write(record)
-        self._evaluated = record
-        return record
 
-    def _decode(self, ids: list[int]) -> str:
-        return str(self.tokenizer.decode(ids))
+    async def _evaluate(self) -> None:
+        """Evaluate the weights that the engine serves, as the step that they are of."""
+        engine = self.parts.engine
+        self.metrics.write(await self.evaluator.served(engine.version, engine, self.parts.policy.tokenizer))

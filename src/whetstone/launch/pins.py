@@ -17,6 +17,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from whetstone.launch.records import records_file
+from whetstone.trainer.checkpoint import checkpoint_fault
+
 _NAME = re.compile(r"step-(\d+)")
 _PINNED = re.compile(r"step-(\d+)-([0-9a-f]{16})")
 _OF_TRAINING = {"trainer.safetensors", "state.json"}
@@ -34,6 +37,20 @@ class Pin(Struct, frozen=True, order=True):
 def pins_folder(records: Path) -> Path:
     """Where the checkpoints wait for the watcher that writes ``records``."""
     return records.with_name(f".{records.stem}-checkpoints")
+
+
+def checkpoint_digest(path: Path) -> str:
+    """Tells a checkpoint from another one of the same step. Raises FileNotFoundError when it is none."""
+    return hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()[:16]
+
+
+def kept_model(run: Path, step: int) -> Pin | None:
+    """The model of a step where it is kept: in its checkpoint, or among those that wait for a watcher."""
+    checkpoint = run / "checkpoints" / f"step-{step}"
+    if checkpoint_fault(checkpoint) is None:
+        return Pin(step, checkpoint_digest(checkpoint), checkpoint)
+    waiting = pins_folder(records_file(run)).glob(f"step-{step}-*")
+    return next((Pin(step, path.name.rpartition("-")[2], path) for path in waiting), None)
 
 
 class Pins:
@@ -87,7 +104,7 @@ class Pins:
             self.look()
 
     def _pin(self, path: Path, step: int) -> None:
-        digest = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()[:16]
+        digest = checkpoint_digest(path)
         target = self._folder / f"step-{step}-{digest}"
         if target.exists() or not self._wanted(step, digest):
             return

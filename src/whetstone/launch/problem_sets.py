@@ -5,8 +5,8 @@ from __future__ import annotations
 from whetstone.data.builtin import subset
 from whetstone.data.dataset import load_problems
 from whetstone.errors import UserError
+from whetstone.launch.recipe import Recipe
 from whetstone.problem import Problem
-from whetstone.recipe import Recipe
 
 
 def problem_sets(recipe: Recipe) -> dict[str, list[Problem]]:

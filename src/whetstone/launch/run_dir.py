@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from whetstone.errors import UserError
-from whetstone.recipe import Recipe, dump_recipe
+from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
+from whetstone.outputs import write_file
+from whetstone.report.metrics import read_metrics
+from whetstone.trainer.checkpoint import latest_checkpoint
 
 _MAY_CHANGE = {
     "trainer.steps",
@@ -25,6 +26,12 @@ _MAY_CHANGE = {
     "out",
 }
 """Keys that a resumed run may set anew: they change how far and how fast it goes, not what it computes."""
+
+_ROUNDING = {
+    "model.threads": "another number of threads adds up in another order",
+    "trainer.micro_batch_tokens": "another size of micro-batches adds up in another order",
+}
+"""Keys that change the last bits of what is computed, and nothing else: see ``deterministic``."""
 
 
 @contextmanager
@@ -67,25 +74,47 @@ def is_locked(folder: Path) -> bool:
 def check_recipe(folder: Path, recipe: Recipe) -> None:
     """Raise UserError, naming the keys that differ, when the folder holds a run with another recipe."""
     file = folder / "recipe.yaml"
-    if file.exists():
-        before = _flat(yaml.safe_load(file.read_text(encoding="utf-8")))
-        now = _flat(recipe.model_dump(mode="json"))
-        changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
-        changed = [k for k in changed if k not in _MAY_CHANGE]
-        if changed:
-            keys = ", ".join(f"{k} ({before.get(k)!r} there, {now.get(k)!r} now)" for k in changed)
+    if not file.exists():
+        return
+    # Read as a recipe, for an earlier version may have written what is the same in other words.
+    before = _flat(load_recipe(file).model_dump(mode="json"))
+    now = _flat(recipe.model_dump(mode="json"))
+    may_change = _MAY_CHANGE if recipe.deterministic else _MAY_CHANGE | _ROUNDING.keys()
+    changed = sorted(
+        k for k in before.keys() | now.keys() if before.get(k) != now.get(k) and k not in may_change
+    )
+    if not changed:
+        return
+    keys = [f"{k} ({before.get(k)!r} there, {now.get(k)!r} now)" for k in changed]
+    reasons = [
+        f"`deterministic` promises the same bits, and {_ROUNDING[k]}" for k in changed if k in _ROUNDING
+    ]
+    raise UserError(
+        f"{folder} holds a run with another recipe: {'; '.join([', '.join(keys), *reasons])}. "
+        "Give the same recipe to resume it, or name another folder with out=FOLDER"
+    )
+
+
+def resume_from(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """The checkpoint that a run in this folder goes on from; None for a run that has made no step.
+
+    ``say`` is told of checkpoints that are passed over. Raises UserError when there were steps and no whole
+    checkpoint is left: beginning anew would delete what they wrote.
+    """
+    checkpoint, metrics = latest_checkpoint(folder, on_skip=say), folder / "metrics.jsonl"
+    if checkpoint is None and metrics.exists():
+        made = max((r["step"] for r in read_metrics(metrics) if r["kind"] == "train"), default=0)
+        if made:
             raise UserError(
-                f"{folder} holds a run with another recipe: {keys}. "
-                "Give the same recipe to resume it, or name another folder with out=FOLDER"
+                f"{folder} holds a run of {made} steps and no checkpoint of it. Put its `checkpoints` back "
+                f"to resume it; or start anew in another folder with out=FOLDER, or after removing {folder}"
             )
+    return checkpoint
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
     """Write the resolved recipe, every field included."""
-    file = folder / "recipe.yaml"
-    partial = file.with_suffix(".tmp")
-    partial.write_text(dump_recipe(recipe), encoding="utf-8")
-    partial.replace(file)
+    write_file(folder / "recipe.yaml", [dump_recipe(recipe).encode()])
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from whetstone.evaluate.settings import EvaluationSection
 from whetstone.launch.display import Display
 from whetstone.launch.pins import Pins, pins_folder
 from whetstone.launch.records import records_file
-from whetstone.recipe import EvaluationSection
 from whetstone.report.metrics import Record, read_metrics
 
 _LOOK_EVERY_S = 0.2

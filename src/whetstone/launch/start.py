@@ -7,8 +7,9 @@ from typing import Any
 from whetstone.data.micro import micro_examples
 from whetstone.engine.loading import LoadedModel, load_model, pick_device
 from whetstone.engine.scratch import build_scratch
+from whetstone.engine.settings import ScratchModel
 from whetstone.launch.display import Display
-from whetstone.recipe import Recipe, ScratchModel
+from whetstone.launch.recipe import Recipe
 from whetstone.trainer.warmup import warm_up
 
 _TOKENIZER_EXAMPLES = 4000

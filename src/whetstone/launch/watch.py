@@ -14,28 +14,22 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from whetstone.engine.loading import load_model
-from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.evaluate.benchmarks import problems_hash
-from whetstone.evaluate.folder import EvaluationFolder, holds
-from whetstone.evaluate.results import Evaluation
-from whetstone.judge import AsyncJudge
+from whetstone.errors import UserError, did_you_mean
 from whetstone.launch.display import Display
-from whetstone.launch.evaluation import Measured, evaluate_step, evaluation_plan
-from whetstone.launch.pins import Pin, Pins, pins_folder
-from whetstone.launch.problem_sets import evaluation_sets, problem_sets
-from whetstone.launch.records import eval_record, records_file
+from whetstone.launch.evaluation import Evaluator, Measured, own_sets
+from whetstone.launch.parts import run_judge
+from whetstone.launch.pins import Pins, pins_folder
+from whetstone.launch.problem_sets import problem_sets
+from whetstone.launch.recipe import Recipe, load_recipe
+from whetstone.launch.records import records_file
 from whetstone.launch.run_dir import is_locked
-from whetstone.recipe import Recipe, load_recipe
-from whetstone.report.metrics import MetricsWriter, Record, read_metrics
+from whetstone.report.metrics import MetricsWriter, read_metrics
 
 _LOOK_EVERY_S = 0.5
 
@@ -60,33 +54,30 @@ def watch(
 
     Raises UserError when there is no run within ``patience_s``, or another watcher does the same work.
     """
-    recipe = _recipe_of(run, patience_s)
-    measured = (extra or _own_sets)(recipe)
+    recipe = _recipe_of(run, patience_s, display)
+    measured = extra(recipe) if extra else own_sets(recipe, problem_sets(recipe))
     os.nice(nice)
     disable_progress_bar()
     torch.set_num_threads(threads or os.cpu_count() or 1)
-    records = records_file(run, [m.name for m in measured] if extra else ())
-    watcher = _Watcher(run, recipe, measured, records, display, every, device or recipe.model.device)
-    with _alone(run, records), MetricsWriter(records) as watcher.records:
-        judge = AsyncJudge(
-            workers=workers,
-            minimum_tier=recipe.judge.minimum_tier,
-            stop_at_first_failure=recipe.workflow.reward == "all",
-            fork_per_case=recipe.judge.fork_per_case,
+    file = records_file(run, [m.name for m in measured] if extra else ())
+    with _alone(run, file), MetricsWriter(file) as records:
+        done = {(record["step"], record.get("checkpoint")) for record in read_metrics(file)}
+        watcher = _Watcher(
+            run, recipe, measured, display, every, device or recipe.model.device, records, done
         )
-        return asyncio.run(watcher.go(judge, patience_s))
+        return asyncio.run(watcher.go(workers, patience_s))
 
 
-def _own_sets(recipe: Recipe) -> list[Measured]:
-    plan = evaluation_plan(recipe)
-    sets = evaluation_sets(recipe, problem_sets(recipe))
-    return [Measured(name, problems, recipe.workflow, plan) for name, problems in sets.items()]
-
-
-def _recipe_of(run: Path, patience_s: float) -> Recipe:
-    """The recipe in the run's folder, waited for."""
+def _recipe_of(run: Path, patience_s: float, display: Display) -> Recipe:
+    """The recipe in the run's folder, waited for: the watcher may be begun first."""
     file = run / "recipe.yaml"
     deadline = time.monotonic() + patience_s
+    if not file.exists():
+        others = [other.name for other in run.parent.glob("*") if (other / "recipe.yaml").exists()]
+        hint = did_you_mean(run.name, others)
+        display.say(
+            f"{run}: no run there (no recipe.yaml){hint}; waiting {patience_s:.0f} s for one to begin"
+        )
     while not file.exists():
         if time.monotonic() > deadline:
             raise UserError(
@@ -112,42 +103,35 @@ def _alone(run: Path, records: Path) -> Generator[None]:
         os.close(handle)
 
 
+@dataclass
 class _Watcher:
-    """One watcher's state: which checkpoints it has done, by step and digest."""
+    """One watcher's state. ``done``: the checkpoints it has evaluated, by step and digest."""
 
+    run: Path
+    recipe: Recipe
+    measured: Sequence[Measured]
+    display: Display
+    every: int | None
+    device: str
     records: MetricsWriter
+    done: set[tuple[int, str | None]]
 
-    def __init__(
-        self,
-        run: Path,
-        recipe: Recipe,
-        measured: Sequence[Measured],
-        records_path: Path,
-        display: Display,
-        every: int | None,
-        device: str,
-    ) -> None:
-        self._run = run
-        self._recipe = recipe
-        self._measured = measured
-        self._display = display
-        self._every = every
-        self._device = device
-        self._records_path = records_path
-        there = read_metrics(records_path) if records_path.exists() else []
-        self._done = {(record["step"], record.get("checkpoint")) for record in there}
-
-    async def go(self, judge: AsyncJudge, patience_s: float) -> int:
+    async def go(self, workers: int, patience_s: float) -> int:
         """Evaluate until the run's last checkpoint is done, or nothing comes any more."""
         count, last_news = 0, time.monotonic()
-        with Pins(self._run / "checkpoints", pins_folder(self._records_path), self._wanted) as pins:
-            async with judge:
+        model = self.recipe.model.model_copy(update={"device": self.device})
+        engine = self.recipe.engine
+        with Pins(self.run / "checkpoints", pins_folder(self.records.path), self._wanted) as pins:
+            async with run_judge(self.recipe, workers) as judge:
+                evaluator = Evaluator(self.run, self.measured, judge, self.display)
                 while True:
                     pins.look()
-                    waiting = pins.waiting()
-                    if waiting:
-                        await self._evaluate(waiting[0], judge)
-                        pins.remove(waiting[0])
+                    if waiting := pins.waiting():
+                        pin = waiting[0]
+                        record = await evaluator.saved(pin.step, pin.folder, model, engine, digest=pin.digest)
+                        self.records.write(record)
+                        self.done.add((pin.step, pin.digest))
+                        pins.remove(pin)
                         count, last_news = count + 1, time.monotonic()
                     elif self._finished() or self._over(last_news, patience_s):
                         return count
@@ -155,58 +139,24 @@ class _Watcher:
                         await asyncio.sleep(_LOOK_EVERY_S)
 
     def _wanted(self, step: int, digest: str) -> bool:
-        steps = self._recipe.trainer.steps
-        if self._every is None:
-            due = self._recipe.evaluation.due(step, last=step == steps)
+        steps = self.recipe.trainer.steps
+        if self.every is None:
+            due = self.recipe.evaluation.due(step, last=step == steps)
         else:
-            due = step in (0, steps) or step % self._every == 0
-        return due and (step, digest) not in self._done
+            due = step in (0, steps) or step % self.every == 0
+        return due and (step, digest) not in self.done
 
     def _finished(self) -> bool:
         """Whether the run's last checkpoint was evaluated; a resumed run may have moved it."""
-        self._recipe = load_recipe(self._run / "recipe.yaml")
-        last = self._recipe.trainer.steps
-        return (self._run / "checkpoints" / f"step-{last}").exists() and any(s == last for s, _ in self._done)
+        self.recipe = load_recipe(self.run / "recipe.yaml")
+        last = self.recipe.trainer.steps
+        return (self.run / "checkpoints" / f"step-{last}").exists() and any(s == last for s, _ in self.done)
 
     def _over(self, last_news: float, patience_s: float) -> bool:
-        if time.monotonic() - last_news < patience_s or is_locked(self._run):
+        if time.monotonic() - last_news < patience_s or is_locked(self.run):
             return False
-        self._display.say(
-            f"{self._run}: nothing new for {patience_s:.0f} s, and nobody trains there; run the same command "
+        self.display.say(
+            f"{self.run}: nothing new for {patience_s:.0f} s, and nobody trains there; run the same command "
             "again when training goes on"
         )
         return True
-
-    async def _evaluate(self, pin: Pin, judge: AsyncJudge) -> None:
-        start = time.perf_counter()
-        loaded = load_model(str(pin.folder), dtype=self._recipe.model.dtype, device=self._device)
-        engine = TorchEngine(loaded.model.requires_grad_(False), loaded.tokenizer)
-        evaluations: dict[str, Evaluation] = {}
-        try:
-            for measured in self._measured:
-                evaluations[measured.name] = await evaluate_step(
-                    measured,
-                    pin.step,
-                    self._folder(measured, pin),
-                    engine=engine,
-                    tokenizer=loaded.tokenizer,
-                    judge=judge,
-                    display=self._display,
-                )
-        finally:
-            await engine.close()
-        record: Record = eval_record(pin.step, evaluations, time.perf_counter() - start)
-        self.records.write({**record, "checkpoint": pin.digest})
-        self._done.add((pin.step, pin.digest))
-
-    def _folder(self, measured: Measured, pin: Pin) -> EvaluationFolder:
-        """The step's folder; replies of another checkpoint of the same step are dropped."""
-        content = {
-            "checkpoint": {"step": pin.step, "digest": pin.digest},
-            "problems_sha256": problems_hash(measured.problems),
-            "sampling": measured.plan,
-            "workflow": measured.settings.model_dump(mode="json"),
-        }
-        manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(content))
-        folder = self._run / "evaluations" / f"step-{pin.step}-{measured.name}"
-        return EvaluationFolder(folder, manifest, restart=not holds(folder, manifest))

@@ -8,27 +8,29 @@ from math import fsum
 from statistics import pstdev
 
 from whetstone.sample import Batch, Group, Sample
-from whetstone.verdict import Verdict
+from whetstone.verdict import SHARED_INTERPRETER, Verdict
 
 
 def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
     """Statistics of every group that was ``sampled``, and of which of them the ``batch`` kept.
 
-    ``reward/*`` are over replies that have a reward, ``reward/pass_rate`` over judged ones;
+    ``reward/*`` are over replies that have a reward;
     ``reward/std`` is the population's. ``verdict/*`` are counts, all nine always there, with
     replies that were never judged under judge_error. ``length/*`` are in tokens,
-    ``length/truncated`` is a share of replies. A quantity over nothing is left out.
+    ``length/truncated`` is a share of replies. ``sample/unscored`` counts replies without a reward, and
+    ``sample/shared_interpreter`` those among them whose verdict could have been forged. A quantity over
+    nothing is left out.
     """
     samples = [sample for group in sampled for sample in group.samples]
     numbers: dict[str, float] = {}
-    rewards = [s.reward for s in samples if s.reward is not None]
+    paid = [s for s in samples if s.reward is not None]
+    rewards = [s.reward for s in paid if s.reward is not None]
     if rewards:
         numbers["reward/mean"] = fsum(rewards) / len(rewards)
         numbers["reward/std"] = pstdev(rewards)
+        accepted = sum(_verdict(sample) is Verdict.ACCEPTED for sample in paid)
+        numbers["reward/pass_rate"] = accepted / len(paid)
     verdicts = Counter(_verdict(sample) for sample in samples)
-    judged = len(samples) - verdicts[Verdict.JUDGE_ERROR]
-    if judged:
-        numbers["reward/pass_rate"] = verdicts[Verdict.ACCEPTED] / judged
     numbers.update({f"verdict/{verdict.value}": verdicts[verdict] for verdict in Verdict})
     lengths = [len(sample.response_ids) for sample in samples]
     if lengths:
@@ -36,6 +38,8 @@ def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
         numbers["length/max"] = max(lengths)
         numbers["length/truncated"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
     numbers["sample/unscored"] = len(samples) - len(rewards)
+    forgeable = [s for s in samples if s.judgement and s.judgement.unpaid == SHARED_INTERPRETER]
+    numbers["sample/shared_interpreter"] = len(forgeable)
     numbers["group/sampled"] = len(sampled)
     numbers["group/trained"] = len(batch.groups)
     numbers["group/zero_variance"] = sum(len(set(g.rewards())) == 1 for g in sampled)

@@ -11,30 +11,23 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 from whetstone.errors import UserError
+from whetstone.outputs import GOES_ON, LineLog, write_file
 
 Record = dict[str, Any]
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-class MetricsWriter:
-    """Appends records to a file; use it as a context manager or call :meth:`close`.
-
-    A last line that a killed writer left half-written is cut off on opening: it was never a record.
-    """
+class MetricsWriter(LineLog):
+    """Appends records to a file; use it as a context manager or call :meth:`close`."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("ab")
-        self._cut_torn_line()
+        super().__init__(path, way_out=GOES_ON)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record, stamped with ``time.at`` (Unix seconds); it is on disk when this returns.
@@ -42,9 +35,7 @@ class MetricsWriter:
         Raises ValueError without step or kind.
         """
         clock = {"at": round(time.time(), 3), **record.get("time", {})}
-        self._file.write(encode_record({**record, "time": clock}))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self.append(encode_record({**record, "time": clock}), synced=True)
 
     def truncate_after(self, step: int) -> int:
         """Drop the records of steps later than ``step``; resuming from a checkpoint calls this.
@@ -58,33 +49,10 @@ class MetricsWriter:
         ]
         if len(kept) == len(lines):
             return 0
-        self._file.close()
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        with temporary.open("wb") as file:
-            file.writelines(kept)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
-        self._file = self.path.open("ab")
-        return len(lines) - len(kept)
-
-    def close(self) -> None:
-        """Close the file; every record is already on disk."""
-        self._file.close()
-
-    def __enter__(self) -> MetricsWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
         self.close()
-
-    def _cut_torn_line(self) -> None:
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            self._file.truncate(whole)
+        write_file(self.path, kept)
+        self.open()
+        return len(lines) - len(kept)
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:

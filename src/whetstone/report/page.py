@@ -16,7 +16,7 @@ from typing import Any
 
 from whetstone import __version__
 from whetstone.assets.style import base_style
-from whetstone.errors import UserError
+from whetstone.outputs import write_file
 from whetstone.report.panels import Panels
 from whetstone.report.rollouts import Rollout
 from whetstone.report.run_data import RunData, read_run
@@ -33,12 +33,7 @@ def write_page(folder: str | Path, out: str | Path | None = None, *, max_rollout
     """
     target = Path(out) if out else Path(folder) / "report.html"
     page = render(read_run(folder, max_rollouts=max_rollouts))
-    temporary = target.with_name(target.name + ".tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8", errors="replace")
-        temporary.replace(target)
-    except OSError as error:
-        raise UserError(f"{target}: {error.strerror}; name another file with --out") from None
+    write_file(target, [page.encode(errors="replace")])
     return target
 
 

@@ -112,6 +112,7 @@ class Panels:
         )
         small = [
             self._small("sample/unscored", "replies without reward", "var(--plum)"),
+            self._small("sample/shared_interpreter", "of these, forgeable verdicts", "var(--plum)"),
             self._small("group/zero_variance", "groups without spread", "var(--stone)"),
         ]
         return self._panel(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from whetstone.errors import UserError
+from whetstone.outputs import replacing
 from whetstone.sample import Group, Sample
 from whetstone.verdict import CaseJudgement, Verdict
 
@@ -76,12 +76,9 @@ class RolloutWriter:
     def write(self, step: int, rollouts: Sequence[Rollout]) -> Path:
         """Write a step's rollouts, replacing an earlier file of that step. Returns the file's path."""
         target = self.folder / f"step-{step:06d}.parquet"
-        temporary = target.with_name(target.name + ".tmp")
         table = pa.Table.from_pylist([_to_row(rollout) for rollout in rollouts], schema=_SCHEMA)
-        pq.write_table(table, temporary, compression="zstd")
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        with replacing(target) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
         return target
 
     def truncate_after(self, step: int) -> int:

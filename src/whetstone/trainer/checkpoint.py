@@ -8,11 +8,9 @@ manifest holds, so a torn one is never taken for whole.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -25,13 +23,13 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whetstone.errors import UserError
+from whetstone.outputs import no_room, sync
 
 log = logging.getLogger(__name__)
 
 _MANIFEST, _STATE, _TRAINER = "manifest.json", "state.json", "trainer.safetensors"
 _NAME = re.compile(r"step-\d+(\.replaced)?")
 _UNFINISHED = ".unfinished-"
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def save_checkpoint(
         _write(unfinished, step, model, tokenizer, trainer_state, state)
     except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        if _disk_is_full(error):
+        if no_room(error):
             raise UserError(_full_message(target, run_dir)) from error
         raise
     _put_in_place(unfinished, target)
@@ -79,12 +77,24 @@ def save_checkpoint(
 
 
 def latest_checkpoint(run_dir: Path, on_skip: Callable[[str], None] = log.warning) -> Path | None:
-    """The newest whole checkpoint of a run, or None. ``on_skip`` is told of each broken one, and why."""
+    """The newest whole checkpoint of a run; None when it has made none yet.
+
+    ``on_skip`` is told of each broken one, and why. Raises UserError when there are checkpoints and none is
+    whole: the run cannot go on, and must not begin anew over what it has written.
+    """
+    faults: list[str] = []
     for path in _newest_first(run_dir / "checkpoints"):
         fault = checkpoint_fault(path)
         if fault is None:
+            for skipped in faults:
+                on_skip(f"{skipped} is not a whole checkpoint; {path} is taken")
             return path
-        on_skip(f"{path} is not a whole checkpoint ({fault}); an older one is taken if there is one")
+        faults.append(f"{path} ({fault})")
+    if faults:
+        raise UserError(
+            f"no checkpoint of this run is whole: {', '.join(faults)}. Put a whole one there, from a copy, "
+            f"to resume it; or start anew in another folder with out=FOLDER, or after removing {run_dir}"
+        )
     return None
 
 
@@ -137,7 +147,7 @@ def _write(
     }
     (folder / _MANIFEST).write_text(json.dumps({"files": entries}, indent=1), encoding="utf-8")
     for path in [*files, folder / _MANIFEST, *(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(path)
+        sync(path)
 
 
 def _put_in_place(unfinished: Path, target: Path) -> None:
@@ -147,7 +157,7 @@ def _put_in_place(unfinished: Path, target: Path) -> None:
         _remove(replaced)
         target.rename(replaced)
     unfinished.rename(target)
-    _sync(target.parent)
+    sync(target.parent)
     _remove(replaced)
 
 
@@ -189,23 +199,8 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _disk_is_full(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in _FULL
-    # safetensors reports its own error type, with the number in the text only.
-    return any(f"os error {number})" in str(error) for number in _FULL)
-
-
 def _full_message(target: Path, run_dir: Path) -> str:
-    valid = latest_checkpoint(run_dir)
+    valid = next((p for p in _newest_first(run_dir / "checkpoints") if checkpoint_fault(p) is None), None)
     rest = (
         f"{valid} is still valid: free some space and resume from it" if valid else "no checkpoint exists yet"
     )

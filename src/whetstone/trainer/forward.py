@@ -6,24 +6,36 @@ time, so that the logits of a large vocabulary never exist for more than a chunk
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from whetstone.engine.architecture import check_architecture, check_length, rope_limits
 from whetstone.errors import UserError
-from whetstone.trainer.packing import Layout, MicroBatch
+from whetstone.trainer.packing import Layout, MicroBatch, Prompted, pack
 
-LOGITS_PER_CHUNK = 2**25
-"""Logits that may exist at once: 128 MiB in fp32, and a few such buffers at the same time."""
+LOGITS_PER_CHUNK = 2**24
+"""Logits that may exist at once: 64 MiB in fp32, and a few such buffers at the same time."""
 
 SHARED_PREFIX_MODELS = frozenset({"llama", "qwen2", "qwen3", "mistral", "smollm3"})
 """Architectures whose attention takes any dense mask as it is given."""
 
-TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(flat places [c], log-probs [c], entropies [c]) → the sum of the tokens' weighted losses, a scalar."""
+
+@dataclass(frozen=True)
+class Scores:
+    """Flat places of reply tokens, their log-probs (with gradient) and entropies (without), [c] each.
+
+    whole: whether these are all tokens of their replies.
+    """
+
+    places: Tensor
+    log_probs: Tensor
+    entropies: Tensor
+    whole: bool
 
 
 def shared_prefix_obstacle(model: PreTrainedModel) -> str | None:
@@ -49,7 +61,7 @@ def attention_break_even(model: PreTrainedModel) -> float:
     For a token, the matrices cost 2 FLOPs per parameter; attention over a dense mask costs
     4 * width * length per layer.
     """
-    config = model.config
+    config = model.config.get_text_config()
     embeddings = {id(p) for m in (model.get_input_embeddings(), _head(model)) for p in m.parameters()}
     matrices = sum(p.numel() for p in model.parameters() if id(p) not in embeddings)
     width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
@@ -59,23 +71,45 @@ def attention_break_even(model: PreTrainedModel) -> float:
 class Forward:
     """Log-probs of reply tokens under ``softmax(logits / temperature)``, with and without gradients.
 
-    Raises UserError when the model changes its logits in a way that is not known here: that is found
-    by comparing with the model's own logits once, at construction.
+    Raises UserError for an architecture that is not known here, and when the model changes its logits in
+    a way that is not: that is found by comparing with the model's own logits once, at construction.
     """
 
     def __init__(self, model: PreTrainedModel, *, temperature: float) -> None:
+        check_architecture(model)
         self.model = model
         self.temperature = temperature or 1.0
+        self._rope = rope_limits(model)
+        self._break_even = attention_break_even(model)
         self.obstacle = shared_prefix_obstacle(model)
         self.layout: Layout = "padded" if self.obstacle else "shared_prefix"
         self._body = model.base_model
         self._head = _head(model)
-        config = model.config
+        config = model.config.get_text_config()
         self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
         self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
         self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
         self._chunk = max(1, LOGITS_PER_CHUNK // int(config.vocab_size))
         self._check_logits()
+
+    def pack(
+        self, groups: Sequence[Prompted], micro_batch_tokens: int, layout: Layout | None = None
+    ) -> list[MicroBatch]:
+        """Lay replies out as this model needs them; see :func:`whetstone.trainer.packing.pack`.
+
+        ``layout`` is the cheapest that the model can take, unless given. Raises UserError for a sequence
+        that is longer than the model's rope allows.
+        """
+        for group in groups:
+            longest = max((len(ids) for ids in group.replies), default=0)
+            check_length(self._rope, len(group.prompt_ids) + longest - 1, "sample shorter replies")
+        return pack(
+            groups,
+            micro_batch_tokens=micro_batch_tokens,
+            layout=layout or self.layout,
+            break_even=self._break_even,
+            switch=self._rope.switch,
+        )
 
     def log_probs(self, micro_batches: list[MicroBatch], tokens: int) -> Tensor:
         """[tokens] fp32 log-probs in the flat order of tokens, without gradients."""
@@ -89,19 +123,34 @@ class Forward:
                     result[batch.tokens[part]] = values.to(result.dtype)
         return result
 
-    def backward(self, micro_batch: MicroBatch, token_loss: TokenLoss) -> None:
-        """Add the gradients of a micro-batch's loss to the parameters.
+    def scores(self, micro_batch: MicroBatch, *, whole: bool = False) -> Generator[Scores]:
+        """Yield the log-probs of a micro-batch's reply tokens, and add gradients to the parameters.
 
-        The loss is a sum over tokens, so each chunk of logits is differentiated by itself, at once, and
-        freed; the gradients of the hidden states are collected and then sent through the body.
+        The caller makes its loss of what is yielded and calls ``backward`` on it before it goes on. With
+        ``whole`` all tokens come at once; otherwise a chunk of them at a time, whose logits are then
+        differentiated at once and freed. The gradients of the hidden states are sent through the body at
+        the end.
         """
         batch = micro_batch.to(self.model.device)
         hidden = self._hidden(batch)
         gradient = torch.empty_like(hidden)
-        for part in self._chunks(batch):
+        chunks = self._chunks(batch)
+        slopes = None
+        if whole and len(chunks) > 1:
+            # The logits of all tokens do not fit: their log-probs first, and each chunk's logits once more
+            # when it is known how the loss changes with them.
+            with torch.no_grad():
+                parts = [self._score(hidden[part], batch.targets[part]) for part in chunks]
+            values, entropies = (torch.cat(column) for column in zip(*parts, strict=True))
+            yield Scores(batch.tokens, values.requires_grad_(), entropies, whole=True)
+            slopes = torch.zeros_like(values) if values.grad is None else values.grad
+        for part in chunks:
             leaf = hidden[part].detach().requires_grad_()
             values, entropies = self._score(leaf, batch.targets[part])
-            token_loss(batch.tokens[part], values, entropies).backward()
+            if slopes is None:
+                yield Scores(batch.tokens[part], values, entropies, whole=len(chunks) == 1)
+            else:
+                values.backward(slopes[part])
             gradient[part] = 0.0 if leaf.grad is None else leaf.grad
         hidden.backward(gradient)
 
@@ -139,7 +188,7 @@ class Forward:
         return logits
 
     def _check_logits(self) -> None:
-        vocabulary = int(self.model.config.vocab_size)
+        vocabulary = int(self.model.config.get_text_config().vocab_size)
         ids = torch.arange(6, device=self.model.device)[None] % vocabulary
         with torch.no_grad():
             expected = cast(Tensor, self.model(input_ids=ids, use_cache=False).logits).float()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from whetstone.algorithm.advantage import group_advantages
+from whetstone.algorithm.base import Algorithm
 from whetstone.algorithm.length import soft_overlong_penalty
 from whetstone.algorithm.loss import token_weights
-from whetstone.algorithm.spec import AlgorithmSpec
 from whetstone.sample import Batch, Group, Sample
 from whetstone.trainer.packing import Prompted
 
@@ -25,19 +25,26 @@ from whetstone.trainer.packing import Prompted
 class MiniBatch:
     """Groups of replies that carry loss, and per reply token in their flat order, [T] each:
 
-    advantages (fp32), weights (fp32, summing the token losses to the mini-batch's loss) and the
-    engine's log-probs (fp32).
+    advantages (fp32), weights (fp32, summing the token losses to the mini-batch's loss), the
+    engine's log-probs (fp32), and the number of the token's reply. lengths: [N], the tokens of each reply.
     """
 
     groups: list[Prompted]
     advantages: Tensor
     weights: Tensor
     engine_log_probs: Tensor
+    replies: Tensor
+    lengths: Tensor
 
     @property
     def tokens(self) -> int:
         """T, the reply tokens that carry loss."""
         return len(self.weights)
+
+    def to(self, device: torch.device) -> MiniBatch:
+        """The same with its tensors on ``device``."""
+        tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "groups"}
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class _Scored:
     advantages: list[float]
 
 
-def make_minibatches(batch: Batch, spec: AlgorithmSpec, *, count: int, max_tokens: int) -> list[MiniBatch]:
+def make_minibatches(batch: Batch, spec: Algorithm, *, count: int, max_tokens: int) -> list[MiniBatch]:
     """Split a batch by whole groups, in order, into at most ``count`` mini-batches of about equal groups.
 
     A sample carries no loss when it has no reward, when fewer than two of its siblings have one, when
@@ -63,7 +70,7 @@ def make_minibatches(batch: Batch, spec: AlgorithmSpec, *, count: int, max_token
     return [_minibatch(part, spec, max_tokens) for part in parts]
 
 
-def _score(group: Group, spec: AlgorithmSpec, max_tokens: int) -> _Scored:
+def _score(group: Group, spec: Algorithm, max_tokens: int) -> _Scored:
     rewards = torch.tensor(
         [math.nan if s.reward is None else s.reward for s in group.samples], dtype=torch.float64
     )
@@ -80,7 +87,7 @@ def _score(group: Group, spec: AlgorithmSpec, max_tokens: int) -> _Scored:
     return _Scored(group, [group.samples[i] for i in kept], [float(advantages[i]) for i in kept])
 
 
-def _minibatch(part: list[_Scored], spec: AlgorithmSpec, max_tokens: int) -> MiniBatch:
+def _minibatch(part: list[_Scored], spec: Algorithm, max_tokens: int) -> MiniBatch:
     samples = [sample for scored in part for sample in scored.samples]
     lengths = torch.tensor([len(s.response_ids) for s in samples])
     advantages = torch.tensor([a for scored in part for a in scored.advantages], dtype=torch.float64)
@@ -90,4 +97,6 @@ def _minibatch(part: list[_Scored], spec: AlgorithmSpec, max_tokens: int) -> Min
         advantages=advantages.repeat_interleave(lengths).float(),
         weights=weights.repeat_interleave(lengths).float(),
         engine_log_probs=torch.tensor([p for s in samples for p in s.logprobs], dtype=torch.float32),
+        replies=torch.arange(len(lengths)).repeat_interleave(lengths),
+        lengths=lengths,
     )

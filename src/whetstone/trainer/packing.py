@@ -56,10 +56,14 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class _Reply:
-    """A reply with at least one token, and the flat place of its first token."""
+    """A reply with at least one token, and the flat place of its first token.
+
+    Its first ``skip`` tokens are there to be seen only: another row predicts them.
+    """
 
     ids: Sequence[int]
     first: int
+    skip: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,12 @@ class _Row:
 
 
 def pack(
-    groups: Sequence[Prompted], *, micro_batch_tokens: int, layout: Layout, break_even: float = float("inf")
+    groups: Sequence[Prompted],
+    *,
+    micro_batch_tokens: int,
+    layout: Layout,
+    break_even: float = float("inf"),
+    switch: int | None = None,
 ) -> list[MicroBatch]:
     """Pack all replies into micro-batches of at most ``micro_batch_tokens`` input tokens, padding included.
 
@@ -81,21 +90,32 @@ def pack(
     own. ``break_even`` is the row length at which attention costs as much as all else (see
     :func:`whetstone.trainer.forward.attention_break_even`); a group is split over the number of rows
     that costs least. The flat order of tokens is that of ``groups``, their replies, and their tokens.
+
+    switch: tokens before a predicted one beyond which the model uses other rope frequencies (see
+    :class:`whetstone.engine.architecture.RopeLimits`). A reply that passes it stands in two rows, once up to
+    there and once whole, each predicting its part; no micro-batch holds rows of both kinds.
     """
-    rows: list[_Row] = []
+    limit = min(micro_batch_tokens, MAX_SHARED_ROW)
+    short_rows: list[_Row] = []
+    long_rows: list[_Row] = []
     first = 0
     for group in groups:
-        replies: list[_Reply] = []
+        short: list[_Reply] = []
+        long: list[_Reply] = []
         for ids in group.replies:
-            if ids:
-                replies.append(_Reply(ids, first))
+            cut = len(ids) if switch is None else max(0, switch - len(group.prompt_ids) + 1)
+            if ids[:cut]:
+                short.append(_Reply(ids[:cut], first))
+            if ids[cut:]:
+                long.append(_Reply(ids, first, skip=cut))
             first += len(ids)
-        if layout == "padded":
-            rows += [_Row(group.prompt_ids, [reply]) for reply in replies]
-        elif replies:
-            limit = min(micro_batch_tokens, MAX_SHARED_ROW)
-            rows += [_Row(group.prompt_ids, part) for part in _split(group, replies, limit, break_even)]
-    return [_tensors(part, layout) for part in _gather(rows, micro_batch_tokens)]
+        for rows, replies in ((short_rows, short), (long_rows, long)):
+            if layout == "padded":
+                rows += [_Row(group.prompt_ids, [reply]) for reply in replies]
+            elif replies:
+                rows += [_Row(group.prompt_ids, part) for part in _split(group, replies, limit, break_even)]
+    parts = _gather(short_rows, micro_batch_tokens) + _gather(long_rows, micro_batch_tokens)
+    return [_tensors(part, layout) for part in parts]
 
 
 def _row_length(prompt_ids: Sequence[int], replies: Sequence[_Reply]) -> int:
@@ -167,7 +187,8 @@ def _tensors(rows: list[_Row], layout: Layout) -> MicroBatch:
             position_ids[index, start : start + seen] = torch.arange(prompt, prompt + seen)
             owner[index, start : start + seen] = number
             first = index * length + prompt - 1
-            predictors += [torch.tensor([first]), torch.arange(seen) + index * length + start]
+            places = torch.cat([torch.tensor([first]), torch.arange(seen) + index * length + start])
+            predictors.append(places[reply.skip :])
             start += seen
     replies = [reply for row in rows for reply in row.replies]
     return MicroBatch(
@@ -175,8 +196,8 @@ def _tensors(rows: list[_Row], layout: Layout) -> MicroBatch:
         position_ids=position_ids,
         attention_mask=_shared_mask(owner) if layout == "shared_prefix" else owner >= 0,
         predictors=torch.cat(predictors),
-        targets=torch.cat([torch.tensor(reply.ids, dtype=torch.long) for reply in replies]),
-        tokens=torch.cat([torch.arange(reply.first, reply.first + len(reply.ids)) for reply in replies]),
+        targets=torch.cat([torch.tensor(reply.ids[reply.skip :], dtype=torch.long) for reply in replies]),
+        tokens=torch.cat([torch.arange(reply.skip, len(reply.ids)) + reply.first for reply in replies]),
     )
 
 

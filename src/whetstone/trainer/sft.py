@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.optimizer import MasterAdamW
-from whetstone.trainer.packing import Prompted, pack
+from whetstone.trainer.packing import Prompted
 
 Example = tuple[Sequence[int], Sequence[int]]
 """Token ids of a prompt and of its reply. The reply ends with the end-of-sequence token, if it should."""
@@ -58,15 +57,12 @@ def supervised_step(
         raise ValueError("a supervised batch needs at least one reply token")
     total = 0.0
 
-    def token_loss(places: Tensor, log_probs: Tensor, entropies: Tensor) -> Tensor:
-        nonlocal total
-        loss = -log_probs.sum() / tokens
-        total += float(loss.detach())
-        return loss
-
     # Prompts differ, so there is no prefix to share, and rows of one reply need no dense mask.
     groups = [Prompted(prompt, [reply]) for prompt, reply in batch]
-    for micro_batch in pack(groups, micro_batch_tokens=micro_batch_tokens, layout="padded"):
-        forward.backward(micro_batch, token_loss)
+    for micro_batch in forward.pack(groups, micro_batch_tokens, layout="padded"):
+        for scores in forward.scores(micro_batch):
+            loss = -scores.log_probs.sum() / tokens
+            loss.backward()
+            total += float(loss.detach())
     optimizer.update(lr)
     return total

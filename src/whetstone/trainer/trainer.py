@@ -8,7 +8,6 @@ never the denominator; how far they are from the trainer's is reported as ``logp
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,15 +16,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whetstone.algorithm.loss import clipped_surrogate, k3_divergence, probability_ratio
-from whetstone.algorithm.spec import AlgorithmSpec
+from whetstone.algorithm.base import Algorithm, LossInputs
+from whetstone.algorithm.loss import k3_divergence, probability_ratio
+from whetstone.engine.weights import second_model
 from whetstone.errors import UserError
-from whetstone.recipe import TrainerSection
 from whetstone.sample import Batch
-from whetstone.trainer.forward import Forward, attention_break_even
+from whetstone.trainer.forward import Forward, Scores
 from whetstone.trainer.minibatch import MiniBatch, make_minibatches
 from whetstone.trainer.optimizer import MasterAdamW, warmup_lr
-from whetstone.trainer.packing import MicroBatch, pack
+from whetstone.trainer.packing import MicroBatch
+from whetstone.trainer.settings import TrainerSection
 
 
 @dataclass
@@ -55,18 +55,16 @@ class Trainer:
     def __init__(
         self,
         model: PreTrainedModel,
-        spec: AlgorithmSpec,
+        spec: Algorithm,
         settings: TrainerSection,
         *,
         temperature: float,
         max_tokens: int,
         deterministic: bool = False,
     ) -> None:
-        if not 0 <= spec.overlong_buffer <= max_tokens:
-            raise UserError(
-                f"`algorithm.overlong_buffer` is {spec.overlong_buffer} tokens, but replies have at most "
-                f"{max_tokens} (`sampling.max_tokens`); DAPO uses a fifth of that, here {max_tokens // 5}"
-            )
+        obstacle = spec.obstacle(max_tokens)
+        if obstacle is not None:
+            raise UserError(obstacle)
         if deterministic:
             torch.use_deterministic_algorithms(True)
         self.model = model.eval()
@@ -75,12 +73,7 @@ class Trainer:
         self._settings = settings
         self._max_tokens = max_tokens
         self.forward = Forward(model, temperature=temperature)
-        self._break_even = attention_break_even(model)
-        self._reference = (
-            Forward(copy.deepcopy(model).requires_grad_(False), temperature=temperature)
-            if spec.kl_coef > 0
-            else None
-        )
+        self._reference = Forward(second_model(model), temperature=temperature) if spec.kl_coef > 0 else None
         self.optimizer = MasterAdamW(
             model.named_parameters(),
             betas=settings.betas,
@@ -134,18 +127,13 @@ class Trainer:
 
     def _prepare(self, batch: Batch) -> list[_Work]:
         """Mini-batches, packed, with the log-probs that must be known before the first update."""
-        minibatches = make_minibatches(
+        made = make_minibatches(
             batch, self._spec, count=self._settings.minibatches, max_tokens=self._max_tokens
         )
+        minibatches = [data.to(self.model.device) for data in made]
         works = [
             _Work(
-                data,
-                pack(
-                    data.groups,
-                    micro_batch_tokens=self._settings.micro_batch_tokens,
-                    layout=self.forward.layout,
-                    break_even=self._break_even,
-                ),
+                data.to(self.model.device), self.forward.pack(data.groups, self._settings.micro_batch_tokens)
             )
             for data in minibatches
         ]
@@ -158,39 +146,50 @@ class Trainer:
 
     def _update(self, work: _Work, lr: float, meter: _Meter, *, first: bool) -> None:
         """One optimizer update: every micro-batch forward and backward, then AdamW."""
-        device = self.model.device
-        advantages, weights = work.data.advantages.to(device), work.data.weights.to(device)
-        engine = work.data.engine_log_probs.to(device)
-        spec = self._spec
-
-        def token_loss(places: Tensor, log_probs: Tensor, entropies: Tensor) -> Tensor:
-            old = log_probs.detach() if work.old is None else work.old[places]
-            losses, clipped = clipped_surrogate(
-                log_probs,
-                old,
-                advantages[places],
-                clip_low=spec.clip_low,
-                clip_high=spec.clip_high,
-                dual_clip=spec.dual_clip,
-            )
-            if work.reference is not None:
-                divergence = k3_divergence(log_probs, work.reference[places])
-                losses = losses + spec.kl_coef * divergence
-                meter.mean("kl", divergence)
-            loss = (weights[places] * losses).sum()
-            meter.mean("clip_fraction", clipped)
-            meter.mean("entropy", entropies)
-            meter.largest("ratio_max", probability_ratio(log_probs, old))
-            meter.add("loss", loss)
-            if first:
-                gap = (old - engine[places]).abs()
-                meter.mean("logprob_gap", gap)
-                meter.largest("logprob_gap_max", gap)
-            return loss
-
+        whole = self._spec.sees_whole_replies
         for micro_batch in work.micro_batches:
-            self.forward.backward(micro_batch, token_loss)
+            for scores in self.forward.scores(micro_batch, whole=whole):
+                self._loss(work, scores, meter, first=first).backward()
         meter.update(self.optimizer.update(lr))
+
+    def _loss(self, work: _Work, scores: Scores, meter: _Meter, *, first: bool) -> Tensor:
+        """The sum of the tokens' weighted losses, a scalar; counts what the step reports."""
+        data, places = work.data, scores.places
+        log_probs = scores.log_probs
+        inputs = LossInputs(
+            log_probs=log_probs,
+            old=log_probs.detach() if work.old is None else work.old[places],
+            engine=data.engine_log_probs[places],
+            reference=None if work.reference is None else work.reference[places],
+            entropies=scores.entropies,
+            advantages=data.advantages[places],
+            weights=data.weights[places],
+            replies=data.replies[places],
+            lengths=data.lengths,
+            whole=scores.whole,
+        )
+        found = self._spec.loss(inputs)
+        losses = found.tokens
+        if losses.shape != log_probs.shape:
+            raise ValueError(
+                f"the loss of algorithm `{self._spec.preset}` has the shape {tuple(losses.shape)}; "
+                f"return one value for each of the {len(log_probs)} tokens"
+            )
+        if inputs.reference is not None:
+            divergence = k3_divergence(log_probs, inputs.reference)
+            losses = losses + self._spec.kl_coef * divergence
+            meter.mean("kl", divergence)
+        loss = (inputs.weights * losses).sum()
+        for name, values in found.metrics.items():
+            meter.mean(name, values)
+        meter.mean("entropy", inputs.entropies)
+        meter.largest("ratio_max", probability_ratio(log_probs, inputs.old))
+        meter.add("loss", loss)
+        if first:
+            gap = (inputs.old - inputs.engine).abs()
+            meter.mean("logprob_gap", gap)
+            meter.largest("logprob_gap_max", gap)
+        return loss
 
 
 class _Meter:

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from whetstone.recipe import WarmupSection
+from whetstone.trainer.settings import WarmupSection
 from whetstone.trainer.sft import Example, sft
 
 _RISING_SHARE = 0.1

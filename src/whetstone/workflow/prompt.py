@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from whetstone.errors import UserError
-from whetstone.judge.languages.table import language_named
-from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem
-from whetstone.recipe import WorkflowSection
+from whetstone.judge.instruction import instruction
+from whetstone.problem import Problem
+from whetstone.workflow.settings import WorkflowSection
 
 THINK_ANSWER = (
     "Think first, inside <think> and </think>. Then give the program in a fenced Python block "
@@ -36,9 +36,6 @@ class Prompt(Struct, frozen=True):
         return [*turns, {"role": "user", "content": self.user}]
 
 
-_SPOKEN = {"python-scientific": "Python", "javascript": "JavaScript", "typescript": "TypeScript"}
-
-
 class Tokenizer(Protocol):
     """What a prompt needs of a Hugging Face tokenizer."""
 
@@ -59,38 +56,12 @@ class Tokenizer(Protocol):
         ...
 
 
-def instruction(problem: Problem) -> str:
-    """How the tests will use the program, in one or two sentences."""
-    tests = problem.tests
-    if isinstance(tests, CallTests):
-        name = f"Python function `{tests.function}`"
-        if tests.function is None:
-            name = f"class `{tests.class_}`"
-        elif tests.class_ is not None:
-            name = f"class `{tests.class_}` with the method `{tests.function}`"
-        return f"Write the {name}. Reply with the code only, in one Python code block."
-    if isinstance(tests, AssertTests):
-        name = f"Write `{tests.entry_point}` in Python." if tests.entry_point else "Write it in Python."
-        return f"{name} Reply with the code only, in one Python code block."
-    language = _spoken(problem.language)
-    if isinstance(tests, InteractiveTests):
-        return (
-            f"Write a complete {language} program that talks to the judge: it prints to standard output, "
-            "flushing every line, and reads the replies from standard input. "
-            f"Reply with the code only, in one {language} code block."
-        )
-    return (
-        f"Write a complete {language} program that reads standard input and prints the answer. "
-        f"Reply with the code only, in one {language} code block."
-    )
-
-
-def _spoken(language: str) -> str:
-    """A language as people write it."""
-    name = language_named(language, "the program").name
-    if name.startswith("cpp"):
-        return f"C++{name.removeprefix('cpp')}"
-    return _SPOKEN.get(name, name.capitalize())
+def shown(problem: Problem) -> str:
+    """The statement, and the code that the program has to start from below it, unless it stands in it."""
+    starter = (problem.starter or "").rstrip()
+    if not starter or starter in problem.statement:
+        return problem.statement
+    return f"{problem.statement.rstrip()}\n\nStart from this code:\n\n```{problem.language}\n{starter}\n```"
 
 
 def reply_prefix(problem: Problem, settings: WorkflowSection) -> str:
@@ -106,12 +77,15 @@ def prompt_of(problem: Problem, settings: WorkflowSection) -> Prompt:
     """The problem in the form that the settings ask for. Raises UserError for an unknown placeholder."""
     try:
         user = settings.prompt.format(
-            statement=problem.statement, starter=problem.starter or "", instruction=instruction(problem)
+            problem=shown(problem),
+            statement=problem.statement,
+            starter=problem.starter or "",
+            instruction=instruction(problem),
         )
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(
             f"`workflow.prompt`: cannot fill in {error}; the placeholders are "
-            "{statement}, {starter} and {instruction}, and a literal brace is doubled"
+            "{problem}, {statement}, {starter} and {instruction}, and a literal brace is doubled"
         ) from None
     prefix = reply_prefix(problem, settings)
     if not settings.chat:

@@ -1,95 +1,84 @@
-"""The single-turn code episode: one prompt, n replies, each judged as soon as it ends."""
+"""The single-turn code episode: one prompt, and a program in the reply that is judged."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import Protocol
+from typing import Any
 
-from whetstone.engine.base import Completion, Engine, GenerationRequest, SamplingParams
-from whetstone.judge.extract import extract_program, strip_thinking
+from whetstone.judge.extract import extract_program, names_called, strip_thinking
 from whetstone.problem import Problem, Program
-from whetstone.recipe import WorkflowSection
-from whetstone.sample import Group, Sample
-from whetstone.verdict import Judgement, Verdict
-from whetstone.workflow.prompt import Tokenizer, prompt_ids, reply_prefix
+from whetstone.sample import Sample
+from whetstone.verdict import Judgement
+from whetstone.workflow.assemble import assemble
+from whetstone.workflow.episode import ProgramJudge
+from whetstone.workflow.prompt import Prompt, prompt_of, reply_prefix
+from whetstone.workflow.replies import Reply
+from whetstone.workflow.settings import WorkflowSection
 
 _THINK_ANSWER = re.compile(r"\s*<think>.*?</think>\s*<answer>(?P<answer>.*)</answer>\s*", re.DOTALL)
 
 
-class ProgramJudge(Protocol):
-    """What an episode needs of a judge: local, or over HTTP."""
-
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
-        """The verdict on one program."""
-        ...
-
-
 def program_of(problem: Problem, settings: WorkflowSection, reply: str) -> str | None:
-    """The program in a reply (prefix excluded), or None when its form is broken or it has none."""
+    """The program to judge for a reply (prefix excluded), or None when its form is broken or it has none.
+
+    Where replies continue the problem's starter, it is completed by it; see ``workflow.assemble``.
+    """
     text: str | None = reply_prefix(problem, settings) + reply
     if settings.answer_format == "think_answer":
         found = _THINK_ANSWER.fullmatch(text)
         text = found["answer"] if found else None
     else:
         text = strip_thinking(text)
-    return None if text is None else extract_program(text, settings.extraction, problem.language)
+    if text is None:
+        return None
+    code = extract_program(text, settings.extraction, problem.language, names_called(problem))
+    return None if code is None else assemble(problem, code)
 
 
 class SingleTurn:
-    """Prompts a model once per problem and rewards each reply by its judgement."""
+    """A ``Workflow`` that rewards each reply by the judgement of its program.
 
-    def __init__(self, settings: WorkflowSection, tokenizer: Tokenizer) -> None:
+    Other rules for the program of a reply, or for its judging, are a subclass with another ``program_of`` or
+    ``judge``.
+    """
+
+    def __init__(self, settings: WorkflowSection, judge: ProgramJudge) -> None:
         self._settings = settings
-        self._tokenizer = tokenizer
+        self._judge = judge
 
-    def prompt_ids(self, problem: Problem) -> list[int]:
-        """The problem's prompt as token ids; see ``workflow.prompt``."""
-        return prompt_ids(problem, self._settings, self._tokenizer)
+    def prompt(self, problem: Problem) -> Prompt:
+        """See Workflow."""
+        return prompt_of(problem, self._settings)
 
-    async def run(
-        self,
-        problem: Problem,
-        engine: Engine,
-        judge: ProgramJudge,
-        *,
-        params: SamplingParams,
-        n: int,
-        seed: int,
-    ) -> Group:
-        """Draw ``n`` replies and judge each while the others are still being written.
+    def program_of(self, problem: Problem, reply: str) -> str | None:
+        """The program to judge for a reply (prefix excluded, thinking included); None when it has none."""
+        return program_of(problem, self._settings, reply)
 
-        The group's samples stand in the order of their random streams, whatever order they end in.
-        """
-        prompt = self.prompt_ids(problem)
-        request = GenerationRequest(prompt_ids=prompt, params=params, n=n, seed=seed)
-        async with asyncio.TaskGroup() as tasks:
-            pending = [
-                (completion.index, tasks.create_task(self._finish(problem, completion, judge)))
-                async for completion in engine.generate(request)
-            ]
-        samples = [task.result() for _, task in sorted(pending, key=lambda item: item[0])]
-        return Group(problem_id=problem.id, prompt_ids=prompt, samples=samples)
+    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
+        """The verdict on that program; NO_CODE for a blank one."""
+        return await self._judge.judge(problem, program, **options)
 
-    async def _finish(self, problem: Problem, completion: Completion, judge: ProgramJudge) -> Sample:
-        text = self._tokenizer.decode(completion.token_ids, skip_special_tokens=True)
-        program = program_of(problem, self._settings, text)
-        judgement = None
-        if completion.finish_reason != "abort":
-            judgement = await judge.judge(problem, Program(problem.language, program or ""))
+    async def sample(self, problem: Problem, reply: Reply, **options: Any) -> Sample:
+        """See Workflow. A reply without a program is judged too, as a blank one."""
+        program: str | None = None
+        judgement: Judgement | None = None
+        if reply.finish_reason != "failed":
+            program = self.program_of(problem, reply.text)
+            judgement = await self.judge(problem, Program(problem.language, program or ""), **options)
+        drawn = reply.drawn
         return Sample(
-            response_ids=completion.token_ids,
-            logprobs=completion.logprobs,
-            versions=completion.versions,
-            finish_reason=completion.finish_reason,
-            text=text,
+            response_ids=drawn.token_ids if drawn else [],
+            logprobs=drawn.logprobs if drawn else [],
+            versions=drawn.versions if drawn else [],
+            finish_reason="abort" if reply.finish_reason == "failed" else reply.finish_reason,
+            text=reply.text,
             program=program,
             judgement=judgement,
             reward=self._reward(judgement),
         )
 
     def _reward(self, judgement: Judgement | None) -> float | None:
-        """None where nothing was judged (an aborted reply, a failed judge): never a zero."""
-        if judgement is None or judgement.verdict is Verdict.JUDGE_ERROR:
+        """None where there is no verdict that counts (a failed reply, a failed judge, a forgeable one)."""
+        if judgement is None or judgement.score is None:
             return None
         return judgement.score if self._settings.reward == "fraction" else float(judgement.accepted)

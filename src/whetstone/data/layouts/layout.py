@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from whetstone.judge.instruction import instruction
 from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests
-from whetstone.workflow.prompt import instruction
 
 Row = dict[str, Any]
 
@@ -70,7 +70,7 @@ def require_texts(problem: Problem) -> StdinTests:
         raise CannotCarry(f"{_kind(problem)} tests")
     if problem.checker is not None:
         raise CannotCarry("a checker decides")
-    if problem.compare.mode not in ("tokens", "lines", "lcb"):
+    if problem.compare.mode not in ("tokens", "lines", "grader:lcb"):
         raise CannotCarry(f"compare mode {problem.compare.mode}")
     return tests
 

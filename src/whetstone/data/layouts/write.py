@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from whetstone.data.dataset import SPLITS, is_dataset, open_problems
-from whetstone.data.files import replacing
 from whetstone.data.layouts.layout import CannotCarry, Layout, Row
 from whetstone.data.layouts.open_r1 import OPEN_R1
 from whetstone.data.layouts.prime import PRIME
 from whetstone.data.layouts.trl import TRL
 from whetstone.data.layouts.verl import VERL, VERL_WHOLE
 from whetstone.errors import UserError, did_you_mean
+from whetstone.outputs import replacing
 from whetstone.problem import Problem
 
 LAYOUTS = {layout.name: layout for layout in (VERL, VERL_WHOLE, PRIME, TRL, OPEN_R1)}
@@ -45,19 +45,26 @@ def write_layout(source: str, target: Path, layout: Layout, *, skip: bool = Fals
     A problem that the layout cannot carry is an error that counts them all by reason, and nothing is
     written; with ``skip`` they are left out and counted. Raises UserError.
     """
-    splits = [(s, f"{source}:{s}") for s in SPLITS] if is_dataset(source) else [("train", source)]
-    to_file = target.suffix == ".parquet"
-    if to_file and len(splits) > 1:
-        raise UserError(f"{target}: {source} has splits; name a folder, or one split: {source}:train")
     left_out: Counter[str] = Counter()
-    files = {str(target if to_file else target / f"{split}.parquet"): part for split, part in splits}
     counts: dict[str, int] = {}
+    files = layout_files(source, target)
     if not skip:
         _require_all(source, layout)
-    for (file, part), (split, _) in zip(files.items(), splits, strict=True):
-        with replacing(Path(file)) as temporary:
-            counts[file] = _write(temporary, layout, _rows(open_problems(part), layout, split, left_out))
+    for split, file in files.items():
+        part = f"{source}:{split}" if is_dataset(source) else source
+        with replacing(file) as temporary:
+            counts[str(file)] = _write(temporary, layout, _rows(open_problems(part), layout, split, left_out))
     return Written(counts, dict(left_out))
+
+
+def layout_files(source: str, target: Path) -> dict[str, Path]:
+    """The file that ``write_layout`` writes for each split. Raises UserError for splits into one file."""
+    splits = SPLITS if is_dataset(source) else ("train",)
+    if target.suffix != ".parquet":
+        return {split: target / f"{split}.parquet" for split in splits}
+    if len(splits) > 1:
+        raise UserError(f"{target}: {source} has splits; name a folder, or one split: {source}:train")
+    return {"train": target}
 
 
 def _require_all(source: str, layout: Layout) -> None:

@@ -13,21 +13,21 @@ from whetstone.problem import Limits, Problem, ProgramChecker, StdinCase, StdinT
 _MEMORY_MB = 1024.0
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     cases = [_case(test) for test in list_of(row, "test_cases")]
     if not cases:
         raise Skip("no_tests", "`test_cases` is empty")
     checker = text_of(row, "checker", default="").strip()
     yield Problem(
-        id=f"aethercode/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=text_of(row, "description"),
         tests=StdinTests(cases),
         language="cpp",
         checker=ProgramChecker("cpp", with_testlib(checker, "AetherCode"), "testlib") if checker else None,
         limits=Limits(cpu_s=_number(row, "time_limit", 1000) / 1000, memory_mb=_memory_mb(row)),
-        source="aethercode",
+        source=source.name,
         meta=known(
-            licence=SOURCE.licence,
+            licence=source.licence,
             difficulty=text_of(row, "difficulty", default="").lower(),
             contest=text_of(row, "contest_name", default=""),
             platform=text_of(row, "contest_category", default=""),

@@ -1,52 +1,117 @@
-"""APPS: programming problems of several sites, with solutions and tests as JSON in text columns."""
+"""APPS, and TACO, which took over its columns: problems of several sites, tests as JSON in text.
+
+Of TACO, the part that likaixin verified is a source of its own. Its problems have many solutions each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
+from typing import Any
 
-from whetstone.data.sources.programs import references
-from whetstone.data.sources.published import known
-from whetstone.data.sources.source import Row, Source, json_of, text_of
-from whetstone.data.sources.test_fields import read_tests
+from whetstone.data.sources.published import limits_of, names_in
+from whetstone.data.sources.row_problem import row_problem
+from whetstone.data.sources.source import ColumnError, Row, Source, json_of, text_of
 from whetstone.problem import Problem
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
-    starter = text_of(row, "starter_code", default="")
-    programs, left_out = references(json_of(row, "solutions", empty=[]))
-    yield Problem(
-        id=f"apps/{own_id}",
+def _apps(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+    yield row_problem(
+        source,
+        own_id,
+        starter=text_of(row, "starter_code", default=""),
+        solutions=json_of(row, "solutions", empty=[]),
         statement=text_of(row, "question"),
-        tests=read_tests(
-            text_of(row, "input_output"), starter=starter, programs=[program.source for program in programs]
-        ),
-        starter=starter or None,
-        references=programs,
-        source="apps",
-        meta=known(
-            licence=SOURCE.licence,
-            difficulty=row.get("difficulty"),
-            url=row.get("url"),
-            references_left_out=left_out,
-        ),
+        tests=text_of(row, "input_output"),
+        facts={name: row.get(name) for name in ("difficulty", "url")},
     )
 
 
-SOURCE = Source(
-    name="apps",
-    title="APPS: 10,000 problems of Codeforces, AtCoder, Kattis, CodeChef and LeetCode",
-    hub_id="codeparrot/apps",
-    revision="21e74ddf8de1a21436da12e3e653065c5213e9d1",
-    files={"train": "train.jsonl", "test": "test.jsonl"},
-    columns={
-        "problem_id or id": "the problem's number",
-        "question": "the statement, as text",
-        "solutions": "a list of programs, as JSON in text",
-        "input_output": "an object with `inputs`, `outputs` and perhaps `fn_name`, as JSON in text",
-    },
-    licence="MIT",
-    convert=_convert,
-    id_columns=("problem_id", "id"),  # the files say `id`; the dataset's own loader renames it
-    example="whetstone data prepare apps --split train --out sets/apps",
+def _taco(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+    yield row_problem(
+        source,
+        own_id,
+        starter=text_of(row, "starter_code", default=""),
+        solutions=_solutions(row),
+        statement=text_of(row, "question"),
+        tests=text_of(row, "input_output"),
+        limits=limits_of(row.get("time_limit"), row.get("memory_limit")),
+        facts=_facts(row),
+    )
+
+
+def _solutions(row: Row) -> list[Any]:
+    """A list of programs, or one in text."""
+    value = row.get("solutions")
+    if isinstance(value, str):
+        value = json_of(row, "solutions", empty=[])
+    if not isinstance(value, list):
+        raise ColumnError("solutions", "missing" if "solutions" not in row else f"a {type(value).__name__}")
+    return value
+
+
+def _facts(row: Row) -> dict[str, Any]:
+    pictures = row.get("picture_num")
+    return {
+        **{name: row.get(name) for name in ("name", "difficulty", "url")},
+        "origin": row.get("source"),
+        "tags": names_in(row.get("tags")),
+        "skills": names_in(row.get("skill_types")),
+        "contest_date": _day(row.get("date")),
+        "pictures": int(pictures) if isinstance(pictures, str | int) and str(pictures).isdecimal() else 0,
+        **{name: row.get(name) for name in ("time_limit", "memory_limit")},
+    }
+
+
+def _day(value: Any) -> str | None:
+    """A date of ten characters; other dates are no contest's."""
+    try:
+        return date.fromisoformat(str(value)[:10]).isoformat()
+    except ValueError:
+        return None
+
+
+_QUESTION = {"question": "the statement, as text"}
+_TESTS = {"input_output": "an object with `inputs`, `outputs` and perhaps `fn_name`, as JSON in text"}
+_TACO_COLUMNS = {**_QUESTION, "solutions": "a list of programs, or one as JSON in text", **_TESTS}
+SOURCES = (
+    Source(
+        name="apps",
+        title="APPS: 10,000 problems of Codeforces, AtCoder, Kattis, CodeChef and LeetCode",
+        hub_id="codeparrot/apps",
+        revision="21e74ddf8de1a21436da12e3e653065c5213e9d1",
+        files={"train": "train.jsonl", "test": "test.jsonl"},
+        columns={
+            "problem_id or id": "the problem's number",
+            **_QUESTION,
+            "solutions": "a list of programs, as JSON in text",
+            **_TESTS,
+        },
+        licence="MIT",
+        convert=_apps,
+        id_columns=("problem_id", "id"),  # the files say `id`; the dataset's own loader renames it
+        example="whetstone data prepare apps --split train --out sets/apps",
+    ),
+    Source(
+        name="taco",
+        title="TACO: 26,443 problems of nine sites, their solutions not verified",
+        hub_id="BAAI/TACO",
+        revision="fc626850cb2d0a4fe1b521706f94bf2582f58931",
+        files={"train": "train/data-*.arrow", "test": "test/data-*.arrow"},
+        columns=_TACO_COLUMNS,
+        licence="Apache-2.0, parts CC-BY-SA, CC-BY, MIT",
+        convert=_taco,
+        id_columns=("id",),  # TACO itself has none
+    ),
+    Source(
+        name="taco-verified",
+        title="TACO-verified: 12,898 problems of TACO whose solutions pass their tests",
+        hub_id="likaixin/TACO-verified",
+        revision="fb28010",
+        files={"train": "taco_verified.json"},
+        columns=_TACO_COLUMNS,
+        licence="MIT",
+        convert=_taco,
+        id_columns=("id",),
+    ),
 )
-SOURCES = (SOURCE,)

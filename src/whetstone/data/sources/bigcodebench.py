@@ -6,32 +6,28 @@ Zhuo et al. 2024, arXiv 2406.15877. Tests and programs need the libraries that `
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from whetstone.data.sources.humaneval import COMPLETES_STARTER
 from whetstone.data.sources.source import Row, Source, text_of
-from whetstone.problem import AssertTests, Limits, Problem, Program
+from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 """For all unit tests of a problem, with the import of its libraries."""
 
 
-def _converter(name: str) -> Callable[[Row, str], Iterator[Problem]]:
-    def convert(row: Row, own_id: str) -> Iterator[Problem]:
-        prompt = text_of(row, "complete_prompt")
-        entry_point = text_of(row, "entry_point")
-        yield Problem(
-            id=f"{name}/{own_id.rpartition('/')[2]}",
-            statement=text_of(row, "instruct_prompt"),
-            starter=prompt,
-            tests=AssertTests(unittest=text_of(row, "test"), entry_point=entry_point),
-            limits=LIMITS,
-            references=[Program("python", prompt + text_of(row, "canonical_solution"))],
-            source=name,
-            meta={"licence": "Apache-2.0", "task_id": own_id, "libs": _libs(row), COMPLETES_STARTER: True},
-        )
-
-    return convert
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+    prompt = text_of(row, "complete_prompt")
+    entry_point = text_of(row, "entry_point")
+    yield Problem(
+        id=f"{source.name}/{own_id.rpartition('/')[2]}",
+        statement=text_of(row, "instruct_prompt"),
+        starter=prompt,
+        tests=AssertTests(unittest=text_of(row, "test"), entry_point=entry_point),
+        limits=LIMITS,
+        references=[Program("python", prompt + text_of(row, "canonical_solution"))],
+        source=source.name,
+        meta={"licence": source.licence, "task_id": own_id, "libs": _libs(row), COMPLETES_STARTER: True},
+    )
 
 
 def _libs(row: Row) -> list[str]:
@@ -60,9 +56,8 @@ def _source(name: str, title: str, hub_id: str, revision: str | None) -> Source:
             "entry_point": "the function's name",
         },
         licence="Apache-2.0",
-        convert=_converter(name),
+        convert=_convert,
         id_columns=("task_id",),
-        example=f"whetstone data prepare {name} --out sets/{name}",
     )
 
 

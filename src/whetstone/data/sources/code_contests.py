@@ -22,7 +22,7 @@ _RUNNABLE = frozenset({"cpp", "python", "java"})
 _TESTS = ("public_tests", "private_tests", "generated_tests")
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     if text_of(row, "input_file", default="") or text_of(row, "output_file", default=""):
         raise Skip("reads_files", "the program has to read or write files by name")
     counts = {column: len(_pairs(row, column)) for column in _TESTS}
@@ -32,14 +32,14 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     references, others = _programs(row, "solutions")
     wrong, _ = _programs(row, "incorrect_solutions")
     yield Problem(
-        id=f"code_contests/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=text_of(row, "description"),
         tests=StdinTests([StdinCase(given, expected) for given, expected in pairs]),
         limits=_limits(row),
         references=references,
         wrong=wrong,
-        source="code_contests",
-        meta=_meta(row, counts, others),
+        source=source.name,
+        meta=_meta(source, row, counts, others),
     )
 
 
@@ -75,12 +75,12 @@ def _limits(row: Row) -> Limits:
     return limits_of(seconds, float(row.get("memory_limit_bytes") or 0) / 2**20)
 
 
-def _meta(row: Row, counts: dict[str, int], others: dict[str, int]) -> dict[str, Any]:
+def _meta(source: Source, row: Row, counts: dict[str, int], others: dict[str, int]) -> dict[str, Any]:
     site, difficulty = row.get("source"), row.get("difficulty")
     contest, index = row.get("cf_contest_id"), row.get("cf_index")
     address = f"https://codeforces.com/contest/{contest}/problem/{index}" if contest and index else ""
     return known(
-        licence=SOURCE.licence,
+        licence=source.licence,
         platform=_SITES[site] if isinstance(site, int) and 0 <= site < len(_SITES) else "",
         difficulty=_difficulty(difficulty),
         rating=row.get("cf_rating") or None,

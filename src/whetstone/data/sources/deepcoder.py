@@ -8,18 +8,14 @@ in text; the files of DeepCoder's own repository hold them as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from whetstone.data.sources.primeintellect import statement_and_starter
-from whetstone.data.sources.programs import references
-from whetstone.data.sources.published import known, limits_of, names_in
+from whetstone.data.sources.published import limits_of, names_in
+from whetstone.data.sources.row_problem import row_problem
 from whetstone.data.sources.source import Row, Source, dict_of, list_of, text_of, value_of
-from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import Limits, Problem
+from whetstone.problem import Problem
 
-_HUB_ID = "agentica-org/DeepCoder-Preview-Dataset"
-_REVISION = "177913a7bd43791646ef6a43645caa3c871ab3db"
-_LICENCE = "MIT"
 _COLUMNS = {
     "problem": "the statement, as text",
     "tests": "a list of tests or an object with `inputs` and `outputs`, as JSON in text or as it is",
@@ -31,44 +27,32 @@ _TAGS = re.compile(r"\n\nTags:\n(\[[^\n]*\])\n")
 _LIMITS = re.compile(r"\nTime Limit: (\S+ ms)\nMemory Limit: (\S+ MB)\s*\Z")
 
 
-def _converter(name: str) -> Callable[[Row, str], Iterator[Problem]]:
-    def convert(row: Row, own_id: str) -> Iterator[Problem]:
-        programs, left_out = references(list_of(row, "solutions", default=[]))
-        statement, offered = statement_and_starter(text_of(row, "problem"))
-        starter = text_of(row, "starter_code", default="") or offered
-        tags, limits = _TAGS.search(statement), _LIMITS.search(statement)
-        function = dict_of(row, "metadata", default={}).get("func_name")
-        tests = value_of(row, "tests", object)
-        yield Problem(
-            id=f"{name}/{own_id}",
-            statement=statement,
-            tests=read_tests(
-                tests, function=function, starter=starter, programs=[program.source for program in programs]
-            ),
-            starter=starter or None,
-            limits=limits_of(*limits.groups()) if limits else Limits(),
-            references=programs,
-            source=name,
-            meta=known(
-                licence=_LICENCE, tags=names_in(tags[1]) if tags else [], references_left_out=left_out
-            ),
-        )
-
-    return convert
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+    statement, offered = statement_and_starter(text_of(row, "problem"))
+    tags, limits = _TAGS.search(statement), _LIMITS.search(statement)
+    yield row_problem(
+        source,
+        own_id,
+        solutions=list_of(row, "solutions", default=[]),
+        statement=statement,
+        starter=text_of(row, "starter_code", default="") or offered,
+        function=dict_of(row, "metadata", default={}).get("func_name"),
+        tests=value_of(row, "tests", object),
+        limits=limits_of(*limits.groups()) if limits else None,
+        facts={"tags": names_in(tags[1]) if tags else []},
+    )
 
 
 def _source(subset: str, title: str, files: dict[str, str], columns: dict[str, str]) -> Source:
-    name = f"deepcoder-{subset}"
     return Source(
-        name=name,
+        name=f"deepcoder-{subset}",
         title=f"DeepCoder-Preview: {title}",
-        hub_id=_HUB_ID,
-        revision=_REVISION,
+        hub_id="agentica-org/DeepCoder-Preview-Dataset",
+        revision="177913a7bd43791646ef6a43645caa3c871ab3db",
         files={split: f"{subset}/{pattern}" for split, pattern in files.items()},
         columns=_COLUMNS | columns,
-        licence=_LICENCE,
-        convert=_converter(name),
-        example=f"whetstone data prepare {name} --out sets/{name}",
+        licence="MIT",
+        convert=_convert,
     )
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from whetstone.data.sources.humaneval import COMPLETES_STARTER
 from whetstone.data.sources.mbpp import called_function
 from whetstone.data.sources.plus_tests import plus_tests, with_python_types
 from whetstone.data.sources.source import ColumnError, Row, Source, list_of, text_of, value_of
-from whetstone.problem import AssertTests, Limits, Problem, Program
+from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 """For up to a thousand inputs together: the slowest references need 16 s (MBPP/599) and 1.2 GB (MBPP/255)."""
@@ -22,7 +21,7 @@ CASES = ["base", "plus"]
 """The two cases of a problem in the releases' form: the original inputs, and those that were added."""
 
 
-def _humaneval_plus(row: Row, fallback: str) -> Iterator[Problem]:
+def _humaneval_plus(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     task, prompt, entry_point = (text_of(row, name) for name in ("task_id", "prompt", "entry_point"))
     reference = prompt + text_of(row, "canonical_solution")
     if "plus_input" in row:
@@ -31,18 +30,18 @@ def _humaneval_plus(row: Row, fallback: str) -> Iterator[Problem]:
     else:
         tests = AssertTests(check=_mended(text_of(row, "test")), entry_point=entry_point)
     yield Problem(
-        id=f"humanevalplus/{task.rpartition('/')[2]}",
+        id=f"{source.name}/{task.rpartition('/')[2]}",
         statement=prompt,
         starter=prompt,
         tests=tests,
         limits=LIMITS,
         references=[Program("python", reference)],
-        source="humanevalplus",
-        meta={"licence": "Apache-2.0", "task_id": task, COMPLETES_STARTER: True, **_cases(row)},
+        source=source.name,
+        meta={"licence": source.licence, "task_id": task, COMPLETES_STARTER: True, **_cases(row)},
     )
 
 
-def _mbpp_plus(row: Row, fallback: str) -> Iterator[Problem]:
+def _mbpp_plus(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     if "plus_input" in row:
         number = int(text_of(row, "task_id").rpartition("/")[2])
         statement, reference = text_of(row, "prompt"), text_of(row, "canonical_solution")
@@ -57,13 +56,13 @@ def _mbpp_plus(row: Row, fallback: str) -> Iterator[Problem]:
         tests = AssertTests(asserts=[text_of(row, "test")], entry_point=entry_point)
         statement = f"{text_of(row, 'prompt').strip()}\nYour code should pass these tests:\n\n{asserts}"
     yield Problem(
-        id=f"mbppplus/{number}",
+        id=f"{source.name}/{number}",
         statement=statement,
         tests=tests,
         limits=LIMITS,
         references=[Program("python", reference)],
-        source="mbppplus",
-        meta={"licence": "Apache-2.0", "task_id": f"Mbpp/{number}", **_cases(row)},
+        source=source.name,
+        meta={"licence": source.licence, "task_id": f"Mbpp/{number}", **_cases(row)},
     )
 
 

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.errors import UserError
+from whetstone.outputs import write_file
 
 _SHORT_HASH = re.compile("[0-9a-f]{7,39}")
 _LOCAL = "or give the files from here: NAME=PATH"
@@ -147,11 +148,7 @@ class Hub:
             info = api.dataset_info(repo_id, revision=commit, files_metadata=True)
         files = tuple(HubFile(entry.rfilename, entry.size or 0) for entry in info.siblings)
         listing = HubFiles(repo_id, info.sha, files)
-        kept = self._listing_file(repo_id, revision)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        part = kept.with_name(f"{kept.name}.{os.getpid()}")
-        part.write_bytes(msgspec.json.encode(listing))
-        part.replace(kept)
+        write_file(self._listing_file(repo_id, revision), [msgspec.json.encode(listing)])
         return listing
 
     def _full_commit(self, api: Any, repo_id: str, revision: str) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whetstone.data.sources.source import ColumnError, Row, Source, text_of
-from whetstone.problem import AssertTests, Limits, Problem, Program
+from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 
-COMPLETES_STARTER = "completes_starter"
-"""Key of ``meta``: replies continue the starter, or repeat it without its imports and helpers."""
 LIMITS = Limits(cpu_s=6.0, memory_mb=1024.0)
 """For a whole list of asserts; every reference needs far less."""
 
 
-def convert(row: Row, fallback: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     """A row of HumanEval, which is also the form that others use for problems of its kind."""
     entry_point, prompt, test = (text_of(row, name) for name in ("entry_point", "prompt", "test"))
     if f"def {entry_point}" not in prompt:
@@ -25,14 +23,14 @@ def convert(row: Row, fallback: str) -> Iterator[Problem]:
         raise ColumnError("test", "text without it", "a function check(candidate)")
     task = text_of(row, "task_id")
     yield Problem(
-        id=f"humaneval/{task.rpartition('/')[2]}",
+        id=f"{source.name}/{task.rpartition('/')[2]}",
         statement=prompt,
         starter=prompt,
         tests=AssertTests(check=test, entry_point=entry_point),
         limits=LIMITS,
         references=[Program("python", prompt + text_of(row, "canonical_solution"))],
-        source="humaneval",
-        meta={"licence": SOURCE.licence, "task_id": task, COMPLETES_STARTER: True},
+        source=source.name,
+        meta={"licence": source.licence, "task_id": task, COMPLETES_STARTER: True},
     )
 
 
@@ -50,7 +48,7 @@ SOURCE = Source(
         "entry_point": "the function's name",
     },
     licence="MIT",
-    convert=convert,
+    convert=_convert,
     id_columns=("task_id",),
     example="whetstone data prepare humaneval=HumanEval.jsonl.gz --out sets/humaneval",
 )

@@ -42,7 +42,7 @@ _TOLERANCES = {
 }
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     package = value_of(row, "files", Package)
     settings = package.yaml(SETTINGS)
     kinds = _kinds(settings)
@@ -57,14 +57,13 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     else:
         tests = StdinTests(cases)
         if custom:
-            language, source = _validator(package)
-            checker = ProgramChecker(language, source, "kattis", flags)
+            checker = ProgramChecker(*_validator(package), "kattis", flags)
         else:
             compare = _compare(flags)
     accepted, left_out = _programs(package, ("accepted",))
     wrong, _ = _programs(package, _REFUSED)
     yield Problem(
-        id=f"kattis/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=_statement(package),
         tests=tests,
         compare=compare,
@@ -73,7 +72,7 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
         limits=_limits(package, settings),
         references=accepted,
         wrong=wrong,
-        source="kattis",
+        source=source.name,
         meta=_meta(settings, left_out),
     )
 

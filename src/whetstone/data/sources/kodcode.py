@@ -14,7 +14,7 @@ from whetstone.data.sources.source import Row, Source, text_of
 from whetstone.problem import Problem, Program
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     tests = pytest_tests(text_of(row, "test" if "test" in row else "test_code"))
     info = _info(row)
     entry_point = info.get("function_name")
@@ -22,14 +22,14 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
         tests = msgspec.structs.replace(tests, entry_point=entry_point)
     declaration = info.get("function_declaration")
     yield Problem(
-        id=f"kodcode/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=text_of(row, "question"),
         tests=tests,
         starter=f"{declaration}\n" if isinstance(declaration, str) and declaration.strip() else None,
         references=[Program("python", text_of(row, "solution"))],
-        source="kodcode",
+        source=source.name,
         meta=known(
-            licence=SOURCE.licence,
+            licence=source.licence,
             difficulty=row.get("gpt_difficulty"),
             pass_rate=row.get("gpt_pass_percentage"),
             tags=[row[name] for name in ("style", "subset") if isinstance(row.get(name), str)],

@@ -10,16 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from whetstone.data.sources.humaneval import COMPLETES_STARTER
 from whetstone.data.sources.published import known
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source, dict_of, list_of, text_of
-from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program
+from whetstone.problem import COMPLETES_STARTER, AssertTests, CallCase, CallTests, Problem, Program
 
 _ENTRY = re.compile(r"Solution\(\)\.(\w+)")
 _NODES = ("ListNode", "TreeNode", "Node")
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     older = dict_of(row, "meta", default={})  # before v0.3.0, what is known of a problem stood there
     entry = _ENTRY.fullmatch(text_of(row, "entry_point"))
     if entry is None:
@@ -29,7 +28,7 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
     asserts = _asserts(text_of(row, "test"))
     cases = [_case(statement) for statement in asserts]
     meta = known(
-        licence=SOURCE.licence,
+        licence=source.licence,
         url=f"https://leetcode.com/problems/{own_id}/",
         difficulty=str(row.get("difficulty") or older.get("difficulty") or "").lower(),
         tags=list_of(row, "tags", default=[]),
@@ -43,12 +42,12 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
         starter = f"{_node_classes(prelude)}\n\n\n{starter}"
         meta[COMPLETES_STARTER] = True
     yield Problem(
-        id=f"leetcode/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=text_of(row, "problem_description", default=str(older.get("question_title") or "")),
         tests=tests,
         starter=starter or None,
         references=[Program("python", f"{prelude}\n{text_of(row, 'completion')}")],
-        source="leetcode",
+        source=source.name,
         meta=meta,
     )
 

@@ -19,20 +19,20 @@ LIMITS = Limits(cpu_s=6.0, memory_mb=4096.0)
 """Six seconds a test, and the memory that its grader means to allow."""
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     starter = text_of(row, "starter_code", default="")
     metadata = json_of(row, "metadata", empty={})
     function = cast("dict[str, Any]", metadata).get("func_name") if isinstance(metadata, dict) else None
     yield Problem(
-        id=f"livecodebench/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=text_of(row, "question_content"),
         tests=read_tests([*public, *private], function=function, starter=starter),
         starter=starter or None,
         limits=LIMITS,
-        source="livecodebench",
+        source=source.name,
         meta=known(
-            licence=SOURCE.licence,
+            licence=source.licence,
             title=text_of(row, "question_title", default=""),
             platform=text_of(row, "platform"),
             difficulty=text_of(row, "difficulty", default=""),

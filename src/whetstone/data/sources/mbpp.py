@@ -33,15 +33,15 @@ def split_of(task: int) -> str:
     return next((name for name, tasks in _SPLITS if task in tasks), "train")
 
 
-def _sanitized(row: Row, fallback: str) -> Iterator[Problem]:
+def _sanitized(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     setup = "\n".join(_lines(row, "test_imports"))
-    yield _problem(SANITIZED, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
+    yield _problem(source, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
 
 
-def _full(row: Row, fallback: str) -> Iterator[Problem]:
+def _full(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     setup = text_of(row, "test_setup_code", default="")
     asserts = [*_lines(row, "test_list"), *_lines(row, "challenge_test_list")]
-    yield _problem(FULL, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
+    yield _problem(source, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
 
 
 def _problem(
@@ -59,7 +59,7 @@ def _problem(
         limits=LIMITS,
         references=[Program("python", code)],
         source=source.name,
-        meta={"licence": _LICENCE, "task_id": task, "split": split_of(task)},
+        meta={"licence": source.licence, "task_id": task, "split": split_of(task)},
     )
 
 
@@ -91,12 +91,7 @@ SANITIZED = Source(
     title="MBPP, sanitized: 427 small Python problems with three asserts each",
     hub_id=_HUB,
     revision=_REVISION,
-    files={
-        "test": "sanitized/test-*.parquet",
-        "train": "sanitized/train-*.parquet",
-        "validation": "sanitized/validation-*.parquet",
-        "prompt": "sanitized/prompt-*.parquet",
-    },
+    files={split: f"sanitized/{split}-*.parquet" for split in ("test", "train", "validation", "prompt")},
     columns={
         "task_id": _COLUMNS["task_id"],
         "prompt": "what the function shall do, as text",
@@ -114,12 +109,7 @@ FULL = Source(
     title="MBPP: 974 small Python problems; 11 to 510 are the test set",
     hub_id=_HUB,
     revision=_REVISION,
-    files={
-        "test": "full/test-*.parquet",
-        "train": "full/train-*.parquet",
-        "validation": "full/validation-*.parquet",
-        "prompt": "full/prompt-*.parquet",
-    },
+    files={split: f"full/{split}-*.parquet" for split in ("test", "train", "validation", "prompt")},
     columns={"text": "what the function shall do, as text", **_COLUMNS},
     licence=_LICENCE,
     convert=_full,

@@ -35,7 +35,7 @@ def check(input, output, expected):
 """
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     if text_of(row, "interaction_format", default="").strip():
         raise Skip("interactive", "the problem is interactive, and comes without an interactor")
     if text_of(row, "input_mode", default="stdio") != "stdio":
@@ -47,13 +47,13 @@ def _convert(row: Row, own_id: str) -> Iterator[Problem]:
         raise Skip("no_tests", "`official_tests` is empty")
     checker = text_of(row, "generated_checker", default="").strip()
     yield Problem(
-        id=f"open-r1-codeforces/{own_id}",
+        id=f"{source.name}/{own_id}",
         statement=_statement(row),
         tests=StdinTests(cases),
         checker=PythonChecker(_CHECKER.format(source=checker)) if checker else None,
         limits=limits_of(row.get("time_limit"), row.get("memory_limit")),
-        source="open-r1-codeforces",
-        meta=_meta(row, own_id),
+        source=source.name,
+        meta=_meta(source, row, own_id),
     )
 
 
@@ -81,11 +81,11 @@ def _statement(row: Row) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
-def _meta(row: Row, own_id: str) -> dict[str, Any]:
+def _meta(source: Source, row: Row, own_id: str) -> dict[str, Any]:
     start, (contest, slash, index) = row.get("contest_start"), own_id.partition("/")
     day = datetime.datetime.fromtimestamp(start, datetime.UTC).date() if isinstance(start, int) else None
     return known(
-        licence=SOURCE.licence,
+        licence=source.licence,
         difficulty=row.get("rating"),
         platform="codeforces",
         tags=row.get("tags"),

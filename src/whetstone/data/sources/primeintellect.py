@@ -1,7 +1,9 @@
-"""PrimeIntellect's verifiable coding problems, and the edition of its Python problems by open-r1.
+"""PrimeIntellect's verifiable coding problems, open-r1's edition of those in Python, and SYNTHETIC-1.
 
 The tests, ``verification_info``, are the ``repr`` of a Python object in text; open-r1 wrote a structure of
 text columns instead, and named the statement ``problem_statement``, or ``problem`` where it decontaminated.
+SYNTHETIC-1 holds replies of a model to such tasks, so a problem comes many times: its first row counts, the
+others are named as duplicates, and the replies are not used.
 """
 
 from __future__ import annotations
@@ -11,13 +13,12 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from whetstone.data.sources.packed import unpack
-from whetstone.data.sources.programs import references
-from whetstone.data.sources.published import known, limits_of
+from whetstone.data.sources.published import limits_of
+from whetstone.data.sources.row_problem import row_problem
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source, text_of
-from whetstone.data.sources.test_fields import read_tests
 from whetstone.errors import UserError
 from whetstone.judge.languages.table import PYTHON, language_named
-from whetstone.problem import CallTests, Problem
+from whetstone.problem import Problem
 
 _ASKS = "Solve the following coding problem using the programming language "
 _TELLS = (
@@ -50,37 +51,37 @@ def statement_and_starter(prompt: str) -> tuple[str, str]:
     return text, ""
 
 
-def problem_of(source: str, licence: str, row: Row, own_id: str) -> Problem:
-    """The problem of a row with ``verification_info``. Raises Skip for a row that holds none."""
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     info = object_of(row, "verification_info")
-    language = _language(info.get("language") or PYTHON)
     gold = row.get("gold_standard_solution")
-    programs, left_out = references([gold] if gold else [], language)
+    language = _language(info.get("language") or PYTHON)
     statement, starter = statement_and_starter(text_of(row, _statement_column(row)))
-    tests = read_tests(info, starter=starter, programs=[program.source for program in programs])
-    if isinstance(tests, CallTests) and language != PYTHON:
-        raise Skip("unsupported_language", f"calls a function in {language}; the judge calls Python's alone")
     metadata = facts_of(row, "metadata")
-    return Problem(
-        id=f"{source}/{own_id}",
+    yield row_problem(
+        source,
+        own_id,
         statement=statement,
-        tests=tests,
+        tests=info,
+        solutions=[gold] if gold else [],
+        starter=starter,
         language=language,
-        starter=starter or None,
         limits=limits_of(metadata.get("time_limit"), metadata.get("memory_limit")),
-        references=programs,
-        source=source,
-        meta=known(
-            licence=licence,
-            difficulty=metadata.get("difficulty"),
-            url=metadata.get("problem_url"),
-            origin=row.get("source"),
-            original_id=row.get("in_source_id"),
-            time_limit=metadata.get("time_limit"),
-            memory_limit=metadata.get("memory_limit"),
-            references_left_out=left_out,
-        ),
+        facts={
+            "difficulty": metadata.get("difficulty"),
+            "url": metadata.get("problem_url"),
+            "origin": row.get("source"),
+            "original_id": row.get("in_source_id"),
+            "time_limit": metadata.get("time_limit"),
+            "memory_limit": metadata.get("memory_limit"),
+        },
     )
+
+
+def _synthetic(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+    task = text_of(row, "task_type")
+    if task != "verifiable_code":
+        raise Skip("not_code", f"a task of the type {task}")
+    yield from _convert(source, row, own_id)
 
 
 def _statement_column(row: Row) -> str:
@@ -118,48 +119,52 @@ def _language(name: str) -> str:
         raise Skip("unsupported_language", f"asks for a program in {name}") from None
 
 
-_INFO = "an object with `language` and `test_cases`, as Python or JSON in text or as a structure"
-_GOLD = "a program, in a Markdown fence"
-
-
-def _source(name: str, title: str, hub_id: str, revision: str, statement: str) -> Source:
-    licence = "as of each problem's site; none given for the collection"
-
-    def convert(row: Row, own_id: str) -> Iterator[Problem]:
-        yield problem_of(name, licence, row, own_id)
-
-    return Source(
-        name=name,
-        title=title,
-        hub_id=hub_id,
-        revision=revision,
-        files={"train": "data/train-*.parquet"},
-        columns={
-            statement: "the statement, as text",
-            "gold_standard_solution": _GOLD,
-            "verification_info": _INFO,
-            "problem_id": "the problem's id, as text",
-        },
-        licence=licence,
-        convert=convert,
-        id_columns=("problem_id",),
-        example=f"whetstone data prepare {name} --out sets/{name}",
-    )
-
-
+_LICENCE = "as of each problem's site; none given for the collection"
+_STATEMENT = "the statement, as text"
+_FILES = {"train": "data/train-*.parquet"}
+_INFO = "an object with `language` and `test_cases`, as Python or JSON in text"
+_COLUMNS = {
+    "gold_standard_solution": "a program, in a Markdown fence",
+    "verification_info": f"{_INFO} or as a structure",
+    "problem_id": "the problem's id, as text",
+}
 SOURCES = (
-    _source(
-        "primeintellect",
-        "PrimeIntellect's verifiable coding problems: 144,169 in several languages",
-        "PrimeIntellect/verifiable-coding-problems",
-        "45220c9",
-        "prompt",
+    Source(
+        name="primeintellect",
+        title="PrimeIntellect's verifiable coding problems: 144,169 in several languages",
+        hub_id="PrimeIntellect/verifiable-coding-problems",
+        revision="45220c9",
+        files=_FILES,
+        columns={"prompt": _STATEMENT, **_COLUMNS},
+        licence=_LICENCE,
+        convert=_convert,
+        id_columns=("problem_id",),
     ),
-    _source(
-        "primeintellect-python",
-        "The 35,735 Python problems of PrimeIntellect's, in open-r1's edition",
-        "open-r1/verifiable-coding-problems-python",
-        "b761a24a95fa03289a231d2d31c183636ffb9833",
-        "problem_statement or problem",
+    Source(
+        name="primeintellect-python",
+        title="The 35,735 Python problems of PrimeIntellect's, in open-r1's edition",
+        hub_id="open-r1/verifiable-coding-problems-python",
+        revision="b761a24a95fa03289a231d2d31c183636ffb9833",
+        files=_FILES,
+        columns={"problem_statement or problem": _STATEMENT, **_COLUMNS},
+        licence=_LICENCE,
+        convert=_convert,
+        id_columns=("problem_id",),
+    ),
+    Source(
+        name="synthetic-1",
+        title="SYNTHETIC-1: the coding problems of its 1.99 million rows",
+        hub_id="PrimeIntellect/SYNTHETIC-1",
+        revision="f08fe8c",
+        files=_FILES,
+        columns={
+            "task_type": "the kind of task, `verifiable_code` for a coding problem",
+            "prompt": _STATEMENT,
+            **_COLUMNS,
+            "verification_info": _INFO,
+        },
+        licence="Apache-2.0",
+        convert=_synthetic,
+        id_columns=("problem_id",),
     ),
 )

@@ -67,14 +67,23 @@ class Source(Struct, frozen=True):
     """Required column -> what is expected there, in words. ``"a or b"`` asks for either name."""
     licence: str
     """SPDX, or in words."""
-    convert: Callable[[Row, str], Iterable[Problem]]
-    """(row, the row's id: see ``row_id``) -> its problems. Raises Skip."""
+    convert: Converter
+    """Raises Skip for a row that is no problem."""
     id_columns: tuple[str, ...] = ()
     """Columns that may hold the row's own id; the first that does is taken."""
     example: str = ""
-    """A command line."""
+    """A command line; empty where ``command_line`` is enough."""
     read: Callable[[Path], Iterator[tuple[str, Row]]] | None = None
     """(file or folder) -> (place, row), where the source is no table of rows that ``rows`` reads."""
+
+    @property
+    def command_line(self) -> str:
+        """A command line that prepares this source."""
+        return self.example or f"whetstone data prepare {self.name} --out sets/{self.name}"
+
+
+Converter = Callable[[Source, Row, str], Iterable[Problem]]
+"""(source, row, the row's id: see ``row_id``) -> its problems, whose ids begin with the source's name."""
 
 
 def import_rows(
@@ -95,7 +104,7 @@ def import_rows(
         own_id = row_id(source, row)
         found = 0
         try:
-            for problem in source.convert(row, own_id):
+            for problem in source.convert(source, row, own_id):
                 found += 1
                 if split:
                     problem.meta.setdefault("split", split)

@@ -11,11 +11,11 @@ from whetstone.errors import UserError, did_you_mean
 _MODULES = {
     "aethercode": "aethercode",
     "apps": "apps",
-    "archer": "archer",
+    "archer": "verl",
     "areal": "areal",
     "bigcodebench": "bigcodebench",
     "bigcodebench-hard": "bigcodebench",
-    "code-r1": "code_r1",
+    "code-r1": "verl",
     "code_contests": "code_contests",
     "deepcoder-codeforces": "deepcoder",
     "deepcoder-lcbv5": "deepcoder",
@@ -33,9 +33,9 @@ _MODULES = {
     "open-r1-codeforces": "open_r1_codeforces",
     "primeintellect": "primeintellect",
     "primeintellect-python": "primeintellect",
-    "synthetic-1": "synthetic1",
-    "taco": "taco",
-    "taco-verified": "taco",
+    "synthetic-1": "primeintellect",
+    "taco": "apps",
+    "taco-verified": "apps",
     "verl": "verl",
 }
 """Source name -> module of this package, whose ``SOURCES`` holds it. A module may hold several."""

@@ -3,15 +3,18 @@
 ``reward_model.ground_truth`` is JSON in text. It holds tests as fields (see ``test_fields``), as PRIME,
 DeepCoder and ScaleBox write them, or code that runs after the program: ``functional`` (Code-R1, ArcherCodeR),
 ``pytest`` (Code-R1) or ``assert_case``, a list of statements (verl's own reward).
+
+ArcherCodeR holds problems of DeepCoder, CodeContests and Codeforces; code-r1-12k 10,000 of TACO and 2,000 of
+LeetCode, as Code-R1 filtered them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from whetstone.data.sources.check_code import script_tests
-from whetstone.data.sources.humaneval import COMPLETES_STARTER
 from whetstone.data.sources.leetcode_nodes import NODE_CLASSES, needs_nodes, with_nodes
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.primeintellect import facts_of, object_of, statement_and_starter
@@ -20,19 +23,32 @@ from whetstone.data.sources.published import known
 from whetstone.data.sources.pytest_tests import pytest_tests
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import AssertTests, Problem, Program, StdinTests, Tests
+from whetstone.problem import COMPLETES_STARTER, AssertTests, Problem, Program, StdinTests, Tests
 
-COLUMNS = {
-    "prompt": "chat messages, a list of objects with `role` and `content`",
-    "reward_model": "an object whose `ground_truth` holds the tests, as JSON in text",
+_ASKS = re.compile(
+    r"Solve the programming task below in a Python markdown code block\.\n"
+    r"|Please solve the programming task below using a self-contained code snippet "
+    r"in a markdown code block\.\n\n"
+)
+_OFFERS = re.compile(
+    r"\nAlso feel free to reuse/extend the following starter code:\n```python\n.*\n```\Z", re.DOTALL
+)
+
+
+def _code_r1_statement(asked: str) -> str:
+    """The statement, without the words around it and without the starter behind it."""
+    return _OFFERS.sub("", asked[found.end() :] if (found := _ASKS.match(asked)) else asked)
+
+
+_STATEMENTS: dict[str, Callable[[str], str]] = {
+    "archer": str,
+    "code-r1": _code_r1_statement,
+    "verl": lambda asked: statement_and_starter(asked)[0],
 }
+"""Source -> what takes its instructions off what the user says in the prompt."""
 
 
-def problem_of(source: str, licence: str, row: Row, own_id: str, statement: Callable[[str], str]) -> Problem:
-    """The problem of a row; ``statement`` takes the instructions off what the user says in the prompt.
-
-    Raises Skip for a row that holds none, such as one of mathematics.
-    """
+def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     ability = str(row.get("ability") or "code").lower()
     if "cod" not in ability and "program" not in ability:
         raise Skip("not_code", f"a row of the ability {ability}")
@@ -47,15 +63,15 @@ def problem_of(source: str, licence: str, row: Row, own_id: str, statement: Call
         tests = with_nodes(tests)
         starter = f"{NODE_CLASSES}\n\n{starter}"
         programs = [Program(p.language, f"{NODE_CLASSES}\n\n{p.source}") for p in programs]
-    return Problem(
-        id=f"{source}/{own_id}",
-        statement=statement(asked),
+    yield Problem(
+        id=f"{source.name}/{own_id}",
+        statement=_STATEMENTS[source.name](asked),
         tests=tests,
         starter=starter if starter and not isinstance(tests, StdinTests) else None,
         references=programs,
-        source=source,
+        source=source.name,
         meta=known(
-            licence=licence,
+            licence=source.licence if source.hub_id else None,  # local files say none
             origin=extra.get("dataset") or row.get("data_source"),
             original_id=extra.get("index", row.get("index")),
             references_left_out=left_out,
@@ -98,18 +114,39 @@ def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:
     return read_tests(truth_of, starter=starter, programs=programs)
 
 
-def _convert(row: Row, own_id: str) -> Iterator[Problem]:
-    yield problem_of("verl", "", row, own_id, lambda asked: statement_and_starter(asked)[0])
-
-
+_COLUMNS = {
+    "prompt": "chat messages, a list of objects with `role` and `content`",
+    "reward_model": "an object whose `ground_truth` holds the tests, as JSON in text",
+}
 SOURCES = (
+    Source(
+        name="archer",
+        title="ArcherCodeR: 6,753 problems with regenerated tests, and LiveCodeBench v5",
+        hub_id="Fate-Zero/ArcherCodeR-Dataset",
+        revision="46a73cf",
+        files={"train": "train/archercoder-1.5b-train.json", "test": "test/livecodebench_v5.json"},
+        columns=_COLUMNS,
+        licence="MIT",
+        convert=_convert,
+        example="whetstone data prepare archer --split train --out sets/archer",
+    ),
+    Source(
+        name="code-r1",
+        title="code-r1-12k: TACO and LeetCode problems whose solution passed, at most 8 tests each",
+        hub_id="ganler/code-r1-12k",
+        revision="2a0d26d",
+        files={"train": "data/train-*.parquet", "test": "data/test-*.parquet"},
+        columns=_COLUMNS,
+        licence="not stated; TACO is Apache-2.0, LeetCodeDataset Apache-2.0",
+        convert=_convert,
+    ),
     Source(
         name="verl",
         title="Local files in verl's layout (PRIME's, DeepCoder's and ScaleBox's ground truths too)",
         hub_id=None,
         revision=None,
         files={"train": "train*", "test": "test*"},
-        columns=COLUMNS,
+        columns=_COLUMNS,
         licence="not stated in the files",
         convert=_convert,
         example="whetstone data prepare verl=train.parquet --out sets/mine",

@@ -17,31 +17,34 @@ from msgspec import Struct
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.validator import Outcome, digest_of
 from whetstone.errors import UserError
+from whetstone.outputs import GOES_ON, explained, unwritable, write_all
 from whetstone.problem import Problem
 
 
 class _Header(Struct, frozen=True):
-    """The first line: under which policy, over how many problems."""
+    """The first line: under which policy, over how many problems, with which packages for programs."""
 
     policy: dict[str, Any]
     problems: int
+    environment: str
 
 
 class Journal:
     """A context manager over the file. UserError where another run holds it or began it differently."""
 
-    def __init__(self, path: Path, policy: Policy, problems: int) -> None:
+    def __init__(self, path: Path, policy: Policy, problems: int, environment: str = "") -> None:
         self.path = path
-        self._header = _Header(policy.model_dump(mode="json"), problems)
+        self._header = _Header(policy.model_dump(mode="json"), problems, environment)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
+            self._sink = path.open("ab", buffering=0)
+            self._file = path.open("r+b")
         except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+            raise unwritable(path, error) from None
         try:
             self._claim()
         except BaseException:
-            self._file.close()
+            self._close()
             raise
 
     def __enter__(self) -> Journal:
@@ -50,7 +53,7 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._close()
 
     def earlier(self, problem: Problem) -> Outcome | None:
         """The outcome that the next line holds for ``problem``; None where the lines end.
@@ -70,12 +73,19 @@ class Journal:
 
     def add(self, outcome: Outcome) -> None:
         """Write a line, at once."""
-        self._file.write(msgspec.json.encode(outcome) + b"\n")
-        self._file.flush()
+        self._append(msgspec.json.encode(outcome))
 
     def remove(self) -> None:
         """Delete the file: its run is done."""
         self.path.unlink(missing_ok=True)
+
+    def _append(self, line: bytes) -> None:
+        with explained(self.path, GOES_ON):
+            write_all(self._sink, line + b"\n")
+
+    def _close(self) -> None:
+        self._sink.close()
+        self._file.close()
 
     def _claim(self) -> None:
         try:
@@ -87,12 +97,11 @@ class Journal:
         self._ended = not line.endswith(b"\n")
         if self._ended:  # new, or torn in its first line
             self._file.truncate(0)
-            self._file.write(msgspec.json.encode(self._header) + b"\n")
-            self._file.flush()
+            self._append(msgspec.json.encode(self._header))
         elif line != msgspec.json.encode(self._header) + b"\n":
             raise UserError(
-                f"{self.path}: an interrupted validation, begun with another policy or over another set; "
-                "go on as it was begun, or delete the file to begin anew"
+                f"{self.path}: an interrupted validation, begun with another policy or environment, or over "
+                "another set; go on as it was begun, or delete the file to begin anew"
             )
 
 

@@ -48,6 +48,8 @@ class Policy(BaseModel):
     # References.
     repeats: int = Field(default=2, ge=1)
     """Runs of every reference; verdicts that differ between them are flaky."""
+    hash_seeds: int = Field(default=8, ge=1)
+    """Runs of a Python reference that makes sets, whose order is another one in each."""
     judge_attempts: int = Field(default=3, ge=1)
     """Runs of a program that the judge fails to judge, before it counts as not judged."""
     cpu_factor: float = Field(default=4.0, ge=1)

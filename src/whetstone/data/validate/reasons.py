@@ -49,6 +49,7 @@ REASONS: Mapping[str, Reason] = {
     "constant_output": Reason("mark", "all tests expect the same"),
     "empty_output": Reason("mark", "a test expects no output at all"),
     # What running the references shows.
+    "missing_package": Reason("drop", "no reference is accepted, and one needs a package that is not here"),
     "python2_reference": Reason("drop", "no reference is accepted, and one is written in Python 2"),
     "reference_too_slow": Reason("drop", "every reference that is not wrong exceeds its time"),
     "wrong_test": Reason("drop", "all references fail the same test, and pass others"),
@@ -57,6 +58,8 @@ REASONS: Mapping[str, Reason] = {
     "references_differ": Reason("mark", "references that are right elsewhere disagree about a test"),
     "reference_removed": Reason("mark", "a reference that fails was taken out; others are accepted"),
     "no_reference": Reason("mark", "nothing confirms the tests"),
+    "inseparable_tests": Reason("drop", "the tests need one interpreter with the program, and a reference"),
+    "needs_shared_interpreter": Reason("mark", "its verdicts can be forged: no reward unless allowed"),
     # How much the tests refuse.
     "trivial_program_passes": Reason("drop", "a program that solves nothing passes every test"),
     "wrong_program_passes": Reason("mark", "a program known to be wrong passes every test"),

@@ -1,7 +1,8 @@
 """What running the references of a problem says about its tests.
 
 References are judged under limits that are larger than the problem's where the policy allows that, so
-that a slow one shows how slow it is. Each is run on all cases and run again; what differs is flaky. A
+that a slow one shows how slow it is. Each is run on all cases and run again, with other hashes of text, and
+so other orders of sets (see ``hashing``); what differs is flaky. A
 reference that was not judged says nothing: neither for the tests nor against them.
 """
 
@@ -15,11 +16,14 @@ from msgspec import Struct
 
 from whetstone.data.sources.programs import is_python_2
 from whetstone.data.validate.cases import named
+from whetstone.data.validate.hashing import hash_seeds
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import Flag
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.judge import Judgement, Verdict
-from whetstone.problem import Problem, Program, case_count
+from whetstone.judge.environments.missing import lacks_package
+from whetstone.judge.kinds.pair import why_inseparable
+from whetstone.problem import InteractiveTests, Problem, Program, case_count
 
 _HOPELESS = (Verdict.COMPILE_ERROR, Verdict.NO_CODE, Verdict.TIME_LIMIT, Verdict.MEMORY_LIMIT)
 """Verdicts after which running the other cases says nothing, or costs too much."""
@@ -102,17 +106,23 @@ def try_references(problem: Problem, runs: Runs, policy: Policy) -> list[Tried]:
 def _try(
     problem: Problem, generous: Problem, number: int, program: Program, runs: Runs, policy: Policy
 ) -> Tried:
-    first = runs.run(generous, program, stop_at_first_failure=True)
+    usual, *others = hash_seeds(program, policy)
+    first = runs.run(generous, program, stop_at_first_failure=True, hash_seed=usual)
     judgements = [first]
     if first.accepted:
-        for _ in range(policy.repeats - 1):
-            judgements.append(runs.run(generous, program, stop_at_first_failure=True))
+        for seed in others:
+            judgements.append(runs.run(generous, program, stop_at_first_failure=True, hash_seed=seed))
+            if not judgements[-1].accepted:
+                break
     elif first.verdict is not Verdict.JUDGE_ERROR and first.verdict not in _HOPELESS:
         # Which cases does it fail, and does it fail again? The problem's own limits bound the cost.
-        for _ in range(policy.repeats):
-            judgements.append(
-                runs.run(problem, program, stop_at_first_failure=False, confirm_time_limit=False)
+        for seed in (usual, *others):
+            fully = runs.run(
+                problem, program, stop_at_first_failure=False, confirm_time_limit=False, hash_seed=seed
             )
+            judgements.append(fully)
+            if _standing(judgements) is Standing.FLAKY:
+                break
     return Tried(number, program, judgements, _standing(judgements))
 
 
@@ -129,8 +139,13 @@ def _standing(judgements: list[Judgement]) -> Standing:
 def reference_flags(problem: Problem, tried: list[Tried]) -> Iterator[Flag]:
     """What the references say about the tests, or that there are none."""
     if not tried:
-        yield Flag("no_reference", "no program confirms the tests")
+        yield Flag("no_reference", _unconfirmed(problem))
+        if why := why_inseparable(problem):
+            yield Flag("inseparable_tests", why)
         return
+    if forgeable := [one for one in tried if any(j.shared_interpreter for j in one.judgements)]:
+        why = "the test code works only in the program's own interpreter"
+        yield Flag("needs_shared_interpreter", _places(forgeable, lambda _: why))
     by: dict[Standing, list[Tried]] = {standing: [] for standing in Standing}
     for one in tried:
         by[one.standing].append(one)
@@ -141,10 +156,19 @@ def reference_flags(problem: Problem, tried: list[Tried]) -> Iterator[Flag]:
         refuted = [*by[Standing.FAILED], *by[Standing.FLAKY]]
         if refuted:
             yield Flag("reference_removed", "; ".join(one.explain() for one in refuted))
+    elif lacking := [one for one in tried if lacks_package(one.failure.reason)]:
+        yield Flag("missing_package", _places(lacking, lambda t: t.failure.reason))
     elif by[Standing.FLAKY]:
         yield Flag("flaky", "; ".join(one.explain() for one in by[Standing.FLAKY]))
     elif not by[Standing.UNJUDGED]:
         yield from _all_failed(problem, by[Standing.FAILED])
+
+
+def _unconfirmed(problem: Problem) -> str:
+    """What a problem without references lacks."""
+    if isinstance(problem.tests, InteractiveTests):
+        return "nothing shows that the interactor works: where it fails over a program, nobody is to blame"
+    return "no program confirms the tests"
 
 
 def _places(tried: list[Tried], say: Callable[[Tried], str]) -> str:

@@ -27,6 +27,7 @@ from whetstone.data.validate.runs import JudgesPrograms, Runs
 from whetstone.data.validate.shared_tests import SharedTests
 from whetstone.data.validate.validator import Outcome, Validator, settle
 from whetstone.errors import UserError
+from whetstone.outputs import replacing, write_all
 from whetstone.problem import Problem
 
 _THREADS_PER_WORKER = 4
@@ -94,14 +95,16 @@ def validate_set(
     out: str | Path | None = None,
     decisions: str | Path | None = None,
     workers: int = 0,
+    environment: str = "",
     watch: Watch = lambda problem, outcome: None,
 ) -> Tally:
     """Validate a set and count what was decided.
 
     ``shared`` is of the same set (``count_tests``). With ``out``, a dataset folder or a problem file, the
     kept problems are written there, with their decisions, and an interrupted run goes on where it was.
-    ``decisions`` is a file of decisions, written as they come. ``workers`` are those of the judge, 0 for one
-    a core. ``watch`` is called with every problem that is done, in order.
+    ``decisions`` is a file of all decisions, there at the end. ``workers`` are those of the judge, 0 for one
+    a core; ``environment`` names the packages of programs, with others of which no run is gone on with.
+    ``watch`` is called with every problem that is done, in order.
     """
     tally = Tally(drops=Counter(), marks=Counter())
     runs = Runs(judge, policy.judge_attempts)
@@ -110,8 +113,13 @@ def validate_set(
     with ExitStack() as stack:
         # Of programs that are parsed, on all threads: nobody here can mend their escapes.
         stack.enter_context(warnings.catch_warnings(action="ignore", category=SyntaxWarning))
-        journal = stack.enter_context(Journal(journal_path(out), policy, shared.problems)) if out else None
-        sink = stack.enter_context(_rows(Path(decisions))) if decisions else None
+        journal: Journal | None = None
+        if out:
+            journal = Journal(journal_path(out), policy, shared.problems, environment)
+            stack.enter_context(journal)
+        sink: BinaryIO | None = None
+        if decisions:
+            sink = stack.enter_context(stack.enter_context(replacing(decisions)).open("wb", buffering=0))
 
         def step(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
             with closing(_in_order(problems, validator, runs, threads, journal)) as validated:
@@ -120,8 +128,7 @@ def validate_set(
                     rows = [item for item in settled if isinstance(item, Decision)]
                     tally.add(outcome, rows)
                     if sink is not None:
-                        sink.write(b"".join(map(encode_decision, rows)))
-                        sink.flush()
+                        write_all(sink, b"".join(map(encode_decision, rows)))
                     yield from settled
                     watch(problem, outcome)
 
@@ -162,11 +169,3 @@ def _in_order(
         # Threads that wait for a judgement end when the judge is closed; none begins another run.
         runs.stop()
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _rows(path: Path) -> BinaryIO:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

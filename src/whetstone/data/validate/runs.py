@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
-from typing import Protocol, Unpack
+from typing import Any, Protocol
 
 from whetstone.errors import UserError
-from whetstone.judge import Judgement, Verdict, Wishes
+from whetstone.judge import Judgement, Verdict
 from whetstone.judge.languages.table import language_named
 from whetstone.problem import Problem, Program
 
@@ -15,7 +15,7 @@ from whetstone.problem import Problem, Program
 class JudgesPrograms(Protocol):
     """What validation needs of a judge. It is called from several threads."""
 
-    def judge(self, problem: Problem, program: Program, **wishes: Unpack[Wishes]) -> Judgement:
+    def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         """Judge one program and wait for the judgement."""
         ...
 
@@ -28,13 +28,13 @@ class Runs:
         self._attempts = attempts
         self._stopped = threading.Event()
 
-    def run(self, problem: Problem, program: Program, **wishes: Unpack[Wishes]) -> Judgement:
+    def run(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         """The judgement. JUDGE_ERROR when every attempt failed, or when the language is not here."""
         for attempt in range(1, self._attempts + 1):
             if self._stopped.is_set():
                 raise CancelledError
             try:
-                judgement = self._judge.judge(problem, program, **wishes)
+                judgement = self._judge.judge(problem, program, **options)
             except UserError as error:
                 return Judgement(Verdict.JUDGE_ERROR, [], None, "", str(error))
             if judgement.verdict is not Verdict.JUDGE_ERROR or attempt == self._attempts:

@@ -101,7 +101,8 @@ def _freedom(problem: Problem) -> Iterator[Flag]:
     if not isinstance(problem.tests, StdinTests):
         return
     mode = problem.compare.mode
-    free = mode in ("ignore_case", "scalebox") or (mode == "kattis" and not problem.compare.case_sensitive)
+    free = mode in ("ignore_case", "grader:scalebox")
+    free |= mode == "kattis" and not problem.compare.case_sensitive
     if not free and (found := _ANY_CASE.search(problem.statement)):
         yield Flag("any_case", _shown(found[0]))
     found = _TOLERANCE.search(problem.statement)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
-from typing import Literal, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from whetstone.problem import Problem
 from whetstone.workflow.prompt import Prompt
-
-ReplyEnd = Literal["stop", "length", "failed"]
-"""Why a reply ended: by itself or at a stop text, at the token limit, or there is none at all."""
-
-THINK, END_THINK = "<think>", "</think>"
+from whetstone.workflow.replies import Reply
 
 
 class Question(Struct, frozen=True):
@@ -29,22 +25,6 @@ class Question(Struct, frozen=True):
     wanted: frozenset[int]
 
 
-class Reply(Struct, frozen=True):
-    """One reply, without the prefix that it was given.
-
-    ``text`` holds the thinking too, in ``<think>`` tags whatever way the model or the server marks it;
-    thinking that never ended has no closing tag. ``tokens`` counts all of it, 0 where nobody says.
-    ``thinking_tokens`` is None where nobody counts them apart. ``error`` says why a ``failed`` one failed.
-    """
-
-    index: int
-    text: str
-    finish_reason: ReplyEnd
-    tokens: int = 0
-    thinking_tokens: int | None = None
-    error: str = ""
-
-
 class ReplyWriter(Protocol):
     """Writes the wanted replies to a stream of questions."""
 
@@ -55,11 +35,6 @@ class ReplyWriter(Protocol):
         what would keep all of them.
         """
         ...
-
-
-def failed(index: int, error: str) -> Reply:
-    """The reply that could not be had."""
-    return Reply(index, "", "failed", error=error)
 
 
 class Weights(Struct, frozen=True):

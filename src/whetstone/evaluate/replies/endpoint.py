@@ -11,35 +11,22 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
-import httpx2
-from msgspec import Struct
-
+from whetstone.engine.remote.connection import Connection, Manners, RequestFailed, connected
+from whetstone.engine.remote.server import Server, look_up
 from whetstone.errors import UserError
 from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.replies.base import END_THINK, THINK, Question, Reply, failed
-from whetstone.evaluate.replies.patience import Patience
-from whetstone.evaluate.replies.server import KEY_VARIABLES, Server, headers, look_up
-from whetstone.recipe import WorkflowSection
-
-_PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""Statuses that a later try may not meet: time-outs, conflicts, too many requests, failures of the server."""
-
-_OF_ALL = frozenset({401, 403, 404})
-"""Statuses that every request would meet: a wrong key, a wrong address, an unknown model."""
+from whetstone.evaluate.replies.base import Question
+from whetstone.workflow.replies import END_THINK, THINK, Reply, failed
+from whetstone.workflow.settings import WorkflowSection
 
 
-class Settings(Struct, frozen=True):
-    """How an endpoint is asked.
+class Settings(Manners, frozen=True):
+    """How an endpoint is asked for replies.
 
-    concurrency: requests at once. timeout_s: for one request from its start to the last byte. patience_s:
-        see Patience. body: fields added to every request, over ours. thinks: replies begin inside their
-        thinking, without a ``<think>`` of their own.
+    body: fields added to every request, over ours. thinks: replies begin inside their thinking, without a
+        ``<think>`` of their own.
     """
 
-    concurrency: int = 32
-    timeout_s: float = 1800.0
-    patience_s: float = 300.0
-    first_wait_s: float = 1.0
     body: Mapping[str, Any] = {}
     thinks: bool = False
 
@@ -90,19 +77,16 @@ class EndpointWriter:
         self._server = server
         self._plan = plan
         self._settings = settings
-        self._patience = Patience(settings.patience_s, settings.first_wait_s)
 
     async def write(self, questions: Iterable[Question]) -> AsyncGenerator[tuple[Question, Reply], None]:
         """Yield each wanted reply as it comes, ``concurrency`` requests at a time; see ReplyWriter."""
         missing = ((question, index) for question in questions for index in sorted(question.wanted))
         running: set[asyncio.Task[tuple[Question, Reply]]] = set()
-        limits = httpx2.Limits(max_connections=self._settings.concurrency)
-        timeout = httpx2.Timeout(self._settings.timeout_s, connect=30.0)
-        async with httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout) as client:
+        async with connected(self._server, self._settings) as connection:
             try:
                 while True:
                     while len(running) < self._settings.concurrency and (job := next(missing, None)):
-                        running.add(asyncio.create_task(self._ask(client, *job)))
+                        running.add(asyncio.create_task(self._ask(connection, *job)))
                     if not running:
                         return
                     done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -114,37 +98,13 @@ class EndpointWriter:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
 
-    async def _ask(
-        self, client: httpx2.AsyncClient, question: Question, index: int
-    ) -> tuple[Question, Reply]:
+    async def _ask(self, connection: Connection, question: Question, index: int) -> tuple[Question, Reply]:
         """One reply, tried again while there is hope. Raises UserError for what every request would meet."""
         path, body = self._request(question, index)
-        tries = 0
-        while True:
-            tries += 1
-            said, asked_s = "", None
-            try:
-                async with asyncio.timeout(self._settings.timeout_s):
-                    answer = await client.post(f"{self._server.url}/{path}", json=body)
-                if answer.is_success:
-                    reply = self._reply(index, answer.json())
-                    self._patience.answered()
-                    return question, reply
-                said, asked_s = _refusal(answer), _retry_after(answer)
-                if answer.status_code in _OF_ALL:
-                    raise UserError(
-                        f"{self._server.url}: {said}; check --endpoint, --model and {KEY_VARIABLES[0]}"
-                    )
-                if answer.status_code not in _PASSING:
-                    return question, failed(index, said)
-            except (httpx2.TransportError, TimeoutError) as error:
-                said = f"{type(error).__name__}: {error}".rstrip(": ")
-            except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-                said = f"an answer that is no completion ({type(error).__name__}: {error})"
-            wait_s = self._patience.wait_s(tries, asked_s)
-            if wait_s is None:
-                return question, failed(index, f"{said}, after {tries} {'tries' if tries > 1 else 'try'}")
-            await asyncio.sleep(wait_s)
+        try:
+            return question, await connection.post(path, body, lambda answer: self._reply(index, answer))
+        except RequestFailed as error:
+            return question, failed(index, str(error))
 
     def _request(self, question: Question, index: int) -> tuple[str, dict[str, Any]]:
         """Path and body of the request for one reply."""
@@ -201,16 +161,3 @@ def seed_of(seed: int, index: int) -> int:
     """The seed of one reply: 31 bits, which every server takes."""
     digest = hashlib.sha256(f"{seed}/{index}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
-
-
-def _refusal(answer: httpx2.Response) -> str:
-    """Status and what the endpoint says, in one line."""
-    text = " ".join(answer.text.split())
-    return f"{answer.status_code} {text[:300]}".strip()
-
-
-def _retry_after(answer: httpx2.Response) -> float | None:
-    try:
-        return float(answer.headers.get("retry-after", ""))
-    except ValueError:
-        return None

@@ -1,4 +1,4 @@
-"""Replies from an engine that takes and returns token ids.
+"""Replies from an engine, in waves.
 
 Problems go to the engine in waves, each a fixed stretch of the problem list: in bf16 the last bits of
 a row's logits depend on which other rows share its batch, so the tokens drawn for one problem depend on
@@ -11,13 +11,11 @@ device repeats itself: on a CPU with the same number of threads it does.)
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
-from whetstone.engine.base import Completion, Engine, GenerationRequest, SamplingParams
 from whetstone.errors import UserError
-from whetstone.evaluate.replies.base import END_THINK, THINK, Question, Reply, failed
-from whetstone.workflow.prompt import Tokenizer, check_length, encoded, rendered
+from whetstone.evaluate.replies.base import Question
+from whetstone.workflow.replies import EngineReplies, Reply, failed
 
 WAVE_REPLIES = 256
 """Replies in a wave. At its end the engine's batch runs empty: the fewer replies, the more that costs."""
@@ -28,20 +26,9 @@ _Answers = asyncio.Queue[tuple[Question, Reply] | Exception | None]
 class EngineWriter:
     """An engine as a ReplyWriter."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        tokenizer: Tokenizer,
-        params: SamplingParams,
-        *,
-        max_prompt_tokens: int,
-        wave_replies: int = WAVE_REPLIES,
-    ) -> None:
-        """A longer prompt than ``max_prompt_tokens`` is not put to the engine: its replies failed."""
-        self._engine = engine
-        self._tokenizer = tokenizer
-        self._params = params
-        self._max_prompt_tokens = max_prompt_tokens
+    def __init__(self, replies: EngineReplies, *, wave_replies: int = WAVE_REPLIES) -> None:
+        """Replies to a prompt that ``replies`` refuses, such as one that is too long, have failed."""
+        self._replies = replies
         self._wave_replies = wave_replies
 
     async def write(self, questions: Iterable[Question]) -> AsyncGenerator[tuple[Question, Reply], None]:
@@ -68,56 +55,31 @@ class EngineWriter:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, question: Question) -> AsyncIterator[Completion] | str:
-        """The request, which runs from here on, or why the problem cannot be put to the engine."""
-        ids = encoded(question.prompt, self._tokenizer)
+    def _start(self, question: Question) -> AsyncIterator[Reply] | str:
+        """The replies, which are drawn from here on, or why the problem cannot be put to the engine."""
         try:
-            check_length(question.problem, ids, self._max_prompt_tokens)
-            return self._engine.generate(
-                GenerationRequest(prompt_ids=ids, params=self._params, n=question.n, seed=question.seed)
+            _, replies = self._replies.draw(
+                question.problem, question.prompt, n=question.n, seed=question.seed
             )
+            return replies
         except UserError as error:
             return str(error)
 
     async def _collect(
-        self, question: Question, request: AsyncIterator[Completion] | str, answers: _Answers
+        self, question: Question, replies: AsyncIterator[Reply] | str, answers: _Answers
     ) -> None:
-        """Hand on a request's replies, or the exception that ended it, and None at the end."""
+        """Hand on the replies to a question, or the exception that ended them, and None at the end."""
         try:
-            if isinstance(request, str):
+            if isinstance(replies, str):
                 for index in range(question.n):
-                    answers.put_nowait((question, failed(index, request)))
+                    answers.put_nowait((question, failed(index, replies)))
                 return
-            # Templates of thinking models begin the thinking; the reply then holds only its end.
-            thinks = rendered(question.prompt, self._tokenizer).rstrip().endswith(THINK)
-            async for completion in request:
-                answers.put_nowait((question, self._reply(completion, thinks)))
+            async for reply in replies:
+                answers.put_nowait((question, reply))
         except Exception as error:
             answers.put_nowait(error)
         finally:
             answers.put_nowait(None)
-
-    def _reply(self, completion: Completion, thinks: bool) -> Reply:
-        if completion.finish_reason == "abort":
-            return failed(completion.index, "the engine ended before the reply did")
-        text = (THINK if thinks else "") + self._text(completion.token_ids)
-        return Reply(
-            completion.index,
-            text,
-            completion.finish_reason,
-            len(completion.token_ids),
-            self._thinking_tokens(text, completion.token_ids),
-        )
-
-    def _thinking_tokens(self, text: str, ids: Sequence[int]) -> int:
-        """How many of a reply's tokens lie before the end of its thinking."""
-        if END_THINK in text:
-            lengths = range(1, len(ids) + 1)
-            return 1 + bisect_left(lengths, True, key=lambda m: END_THINK in self._text(ids[:m]))
-        return len(ids) if THINK in text else 0
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def waves(questions: Iterable[Question], replies: int) -> Iterator[list[Question]]:

@@ -46,7 +46,7 @@ def base_url(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UserError(f"--endpoint {url}: expected an address such as http://127.0.0.1:8000/v1")
+        raise UserError(f"{url}: expected an address such as http://127.0.0.1:8000/v1")
     return url.rstrip("/") + ("/v1" if parts.path in {"", "/"} else "")
 
 

@@ -1,8 +1,9 @@
-"""The program that is judged when a benchmark's prompt is itself the beginning of a program.
+"""The program that is judged when a problem's starter is the beginning of it.
 
-HumanEval's prompts hold imports and helper functions that replies often leave out, and base models
-continue the prompt instead of repeating it. Problems that are to be completed this way carry
-``meta["completes_starter"]``; for all others the extracted code is the program.
+HumanEval's prompts hold imports and helper functions that replies often leave out, and base models continue
+the prompt instead of repeating it; LeetCode's replies use classes and imports that the site defines. Problems
+that are to be completed this way carry ``meta["completes_starter"]``; for all others the extracted code is
+the program.
 """
 
 from __future__ import annotations
@@ -11,62 +12,51 @@ import ast
 import re
 import textwrap
 
-from whetstone.data.sources.humaneval import COMPLETES_STARTER
-from whetstone.problem import AssertTests, Problem, Program
+from whetstone.judge.extract import names_called
+from whetstone.problem import COMPLETES_STARTER, AssertTests, Problem
 from whetstone.syntax import parsed, parsing
-from whetstone.verdict import Judgement
-from whetstone.workflow.single_turn import ProgramJudge
 
 _FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[^\n]*\n?", re.MULTILINE)
-
-
-class AssemblingJudge:
-    """A judge that completes programs by :func:`assemble` first. A reply without code stays without."""
-
-    def __init__(self, judge: ProgramJudge) -> None:
-        self._judge = judge
-
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
-        """The verdict on the assembled program."""
-        return await self._judge.judge(problem, Program(program.language, assemble(problem, program.source)))
 
 
 def assemble(problem: Problem, code: str) -> str:
     """The program to judge for the ``code`` extracted from a reply.
 
-    Code that defines the entry point gets what stands before it in the starter (imports, helpers),
+    Code that defines what the tests call gets what stands before it in the starter (imports, helpers),
     which its own definitions override. Other code is taken for the function's body, and is cut
     where it stops being one: at the first line that leaves the function. Empty code stays empty.
     """
-    tests = problem.tests
     starter = problem.starter
     if not (problem.meta.get(COMPLETES_STARTER) and starter and code.strip()):
         return code
-    if not isinstance(tests, AssertTests) or tests.entry_point is None:
+    names = names_called(problem)
+    if not isinstance(problem.tests, AssertTests) or not names:
         return code
-    if _defines(code, tests.entry_point):
-        return _with_prelude(starter, tests.entry_point, code)
+    definition = re.compile(rf"^(async\s+def|def|class)\s+({'|'.join(names)})\b", re.MULTILINE)
+    if _defines(code, names, definition):
+        return _with_prelude(starter, definition, code)
     return _with_body(starter, code)
 
 
-def _defines(code: str, name: str) -> bool:
-    """Whether the code binds ``name`` at top level; by its text when it does not parse."""
+def _defines(code: str, names: frozenset[str], definition: re.Pattern[str]) -> bool:
+    """Whether the code binds one of ``names`` at top level; by its text when it does not parse."""
     tree = parsed(code)
     if tree is None:
-        return re.search(rf"^(async\s+def|def|class)\s+{name}\b", code, re.MULTILINE) is not None
+        return definition.search(code) is not None
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in names:
             return True
-        if isinstance(node, ast.Assign):
-            targets = [t.id for t in node.targets if isinstance(t, ast.Name)]
-            if name in targets:
-                return True
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id in names for target in node.targets
+        ):
+            return True
     return False
 
 
-def _with_prelude(starter: str, entry_point: str, code: str) -> str:
-    found = re.search(rf"^(async\s+def|def|class)\s+{entry_point}\b", starter, re.MULTILINE)
-    prelude = starter[: found.start()].strip("\n") if found else ""
+def _with_prelude(starter: str, definition: re.Pattern[str], code: str) -> str:
+    # A starter may hold nothing but what a program finds defined: imports, and classes of nodes.
+    found = definition.search(starter)
+    prelude = (starter[: found.start()] if found else starter).strip("\n")
     if not prelude.strip():
         return code
     # Only a program's first statement may be a __future__ import.

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from whetstone.evaluate.assemble import assemble
 from whetstone.problem import AssertTests, Problem
+from whetstone.workflow.assemble import assemble
 
 PROMPT = '''import math
 
@@ -82,3 +82,19 @@ def test_what_is_no_python_is_still_judged_with_the_code_in_it(code: str) -> Non
 def test_other_problems_keep_their_code() -> None:
     other = Problem(id="q", statement="", starter=PROMPT, tests=PROBLEM.tests)
     assert assemble(other, "    return 1") == "    return 1"
+
+
+NODES = "class Node:\n    value = 3\n"
+
+
+@pytest.mark.parametrize("entry_point", ["Solution", None])
+@pytest.mark.parametrize("starter", [NODES, f"{NODES}\n\nclass Solution:\n    def read(self, node: Node):"])
+def test_what_a_site_defines_stands_before_a_program_that_leaves_it_out(
+    starter: str, entry_point: str | None
+) -> None:
+    tests = AssertTests(asserts=["assert Solution().read(Node()) == 3"], setup=NODES, entry_point=entry_point)
+    problem = Problem("n", "s", tests, starter=starter, meta={"completes_starter": True})
+    code = "class Solution:\n    def read(self, node: Node):\n        return node.value"
+    namespace: dict[str, Any] = {}
+    exec(assemble(problem, code), namespace)
+    assert namespace["Solution"]().read(namespace["Node"]()) == 3

@@ -1,0 +1,145 @@
+"""What an algorithm is: settings that a recipe may change, and a loss of whole replies.
+
+An algorithm is a class, one file each in ``presets/``; a subclass changes defaults, adds settings, or has a
+loss of its own. Torch is imported for its types only, here and in the presets, so that a recipe can be read
+without it: their mathematics is methods of tensors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import BeforeValidator, model_validator
+
+from whetstone.settings import Natural, NonNegative, Section
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PRESETS = "whetstone.algorithm.presets"
+
+_Loss = TypeVar("_Loss", bound=Callable[..., Any])
+
+
+def _off(value: object) -> object:
+    return 0 if value is None else value
+
+
+_OrOff = BeforeValidator(_off)
+# What 0 or false switches off, null does, too.
+Coefficient = Annotated[NonNegative, _OrOff]
+NaturalOrOff = Annotated[Natural, _OrOff]
+Switch = Annotated[bool, _OrOff]
+
+Baseline = Literal["group_std", "group_mean"]
+Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """What a loss is made of: reply tokens in order, [T] each.
+
+    log_probs: under the current weights; gradients flow through these only. old: under the weights at the
+        start of the step. engine: as the engine drew them. reference: under the starting weights, None when
+        ``kl_coef`` is 0. All are natural logs under softmax(logits / temperature).
+    entropies: of the current distributions, in nats, without gradient.
+    advantages: of the reply a token belongs to. weights: what each token's loss is multiplied by
+        before all are summed; over the mini-batch they follow ``aggregation``.
+    replies: the number of each token's reply within the mini-batch. lengths: [N], the tokens of each reply
+        of the mini-batch.
+    whole: whether every reply here has all its tokens; not so in a loss that is ``token_by_token``.
+    """
+
+    log_probs: Tensor
+    old: Tensor
+    engine: Tensor
+    reference: Tensor | None
+    entropies: Tensor
+    advantages: Tensor
+    weights: Tensor
+    replies: Tensor
+    lengths: Tensor
+    whole: bool
+
+    def reply_mean(self, values: Tensor) -> Tensor:
+        """[T]: for each token the mean of ``values`` ([T]) over its reply, with its gradient.
+
+        Raises RuntimeError in a loss that is ``token_by_token``.
+        """
+        if not self.whole:
+            raise RuntimeError("this loss sees whole replies only without the decorator token_by_token")
+        sums = values.new_zeros(len(self.lengths)).index_add(0, self.replies, values)
+        return (sums / self.lengths).gather(0, self.replies)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """[T] losses, before weights, and [T] values whose means over all tokens become metrics."""
+
+    tokens: Tensor
+    metrics: dict[str, Tensor]
+
+
+def token_by_token(loss: _Loss) -> _Loss:
+    """Declare that a loss makes each token's value from that token alone.
+
+    The trainer then calls it for one chunk of logits at a time, which saves computing them twice.
+    """
+    cast(Any, loss).token_by_token = True
+    return loss
+
+
+class Algorithm(Section, ABC):
+    """One policy-gradient algorithm.
+
+    preset: the name of a file in ``algorithm/presets``, or ``module.Class`` of your own.
+    advantage: ``group_std`` is (R - mean) / (std + 1e-6) with the unbiased std; ``group_mean`` is R - mean.
+    aggregation: ``token_mean`` divides by the tokens of the whole mini-batch; ``sequence_mean`` averages
+        token means; ``fixed_length`` divides by samples * max_tokens.
+    kl_coef: weight of the k3 estimate of KL(p || p_ref) against the starting weights; 0 loads no reference.
+    drop_zero_variance: groups whose rewards are all equal are dropped, and counted.
+    refill_rounds: dropped groups are replaced by fresh prompts for at most this many extra rounds.
+    overlong_buffer: DAPO's soft length penalty over the last so many tokens before max_tokens; 0 is off.
+    mask_truncated: replies cut at max_tokens carry no loss (their reward still counts in the baseline).
+    """
+
+    preset: str = ""
+    advantage: Baseline = "group_std"
+    aggregation: Aggregation = "sequence_mean"
+    kl_coef: Coefficient = 0.0
+    drop_zero_variance: Switch = True
+    refill_rounds: NaturalOrOff = 0
+    overlong_buffer: NaturalOrOff = 0
+    mask_truncated: Switch = False
+
+    @abstractmethod
+    def loss(self, inputs: LossInputs) -> Losses:
+        """The loss of each token, minimised; the trainer adds the KL penalty, weights and sums.
+
+        Called for whole replies, as many as a micro-batch holds, or, when decorated by
+        ``token_by_token``, for any part of them.
+        """
+
+    @property
+    def sees_whole_replies(self) -> bool:
+        """Whether the loss needs all tokens of a reply at once."""
+        return not getattr(type(self).loss, "token_by_token", False)
+
+    def obstacle(self, max_tokens: int) -> str | None:
+        """Why replies of at most ``max_tokens`` tokens cannot be trained on, or None."""
+        if self.overlong_buffer <= max_tokens:
+            return None
+        return (
+            f"`algorithm.overlong_buffer` is {self.overlong_buffer} tokens, but replies have at most "
+            f"{max_tokens} (`sampling.max_tokens`); DAPO uses a fifth of that, here {max_tokens // 5}"
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_its_name(cls, values: Any) -> Any:
+        package, _, file = cls.__module__.rpartition(".")
+        name = file if package == PRESETS else f"{cls.__module__}.{cls.__qualname__}"
+        return {"preset": name, **values} if isinstance(values, dict) else values

@@ -1,0 +1,32 @@
+"""How programs are judged, as options that verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whetstone.cli.judge_environment import add_environment_option
+from whetstone.graders import COMPARISONS
+
+
+def add_judge_options(parser: Any) -> None:
+    """Declare what ``judge_settings`` reads."""
+    parser.add_argument(
+        "--no-fork-per-case",
+        dest="fork_per_case",
+        action="store_false",
+        help="run the cases of a Python program in one process: cheaper, less strict, marked",
+    )
+    parser.add_argument(
+        "--minimum-tier",
+        choices=("restricted", "userns", "root"),
+        default="restricted",
+        help="refuse to run with weaker isolation than this (see: whetstone doctor)",
+    )
+    add_environment_option(parser)
+
+
+def judge_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``Judge(…)`` takes of the options, and the comparisons of published graders."""
+    names = ("fork_per_case", "minimum_tier", "environment")
+    return {**{name: getattr(args, name) for name in names}, "comparisons": COMPARISONS}

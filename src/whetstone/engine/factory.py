@@ -1,0 +1,61 @@
+"""Engines by name: the table, and how one is made for those who generate."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from whetstone.engine.base import Engine
+from whetstone.engine.settings import EngineSection
+from whetstone.errors import UserError, did_you_mean
+
+ENGINES = {"torch": "whetstone.engine.torch_engine:embedded_engine"}
+"""Name → ``module:callable``, imported when it is first asked for and called as ``build_engine`` says."""
+
+
+def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
+    """The engine that ``settings`` name, called with ``model``, ``tokenizer`` and the options as keywords.
+
+    model: gives the transformers model to serve, which belongs to the engine from then on; one that serves
+        from elsewhere never calls it. Raises UserError for a name or an option that nobody knows.
+    """
+    construct = _constructor(settings.kind)
+    try:
+        inspect.signature(construct).bind(model, tokenizer, **settings.options)
+    except TypeError as error:
+        raise UserError(f"engine.options: {error}; these are keywords of engine `{settings.kind}`") from None
+    return construct(model, tokenizer, **settings.options)
+
+
+def require(engine: Engine, settings: EngineSection, *, repeatable: bool, tensors: bool) -> None:
+    """Raise UserError, naming the way out, when ``engine`` cannot do what a run needs of it."""
+    can = engine.capabilities
+    if repeatable and not can.repeatable_streams:
+        raise UserError(
+            f"engine `{settings.kind}` does not give the same replies for the same seed, so the run cannot "
+            "be `deterministic: true`; set it to false, or take `engine.kind: torch`"
+        )
+    if tensors and "tensors" not in can.weights:
+        raise UserError(
+            f"engine `{settings.kind}` takes no tensors as new weights, and training in one process hands "
+            "over nothing else; take `engine.kind: torch`"
+        )
+
+
+def _constructor(kind: str) -> Callable[..., Engine]:
+    target = ENGINES.get(kind, kind)
+    module, _, name = target.partition(":")
+    if not name:
+        raise UserError(
+            f"engine.kind: unknown engine `{kind}`{did_you_mean(kind, ENGINES)}; known: {', '.join(ENGINES)}"
+            "; your own is `package.module:callable`"
+        )
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"engine.kind: `{kind}` cannot be imported: {error}") from None
+    if not callable(found):
+        raise UserError(f"engine.kind: `{kind}` is not callable")
+    return cast("Callable[..., Engine]", found)

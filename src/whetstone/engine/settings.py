@@ -1,0 +1,52 @@
+"""Which model, and what it computes in."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from whetstone.settings import Count, Natural, NonEmpty, Section
+
+
+class ScratchModel(Section):
+    """A Llama-shaped model with fresh weights and a byte-level BPE tokenizer of the warm-up texts."""
+
+    hidden_size: Count = 192
+    layers: Count = 4
+    heads: Count = 6
+    kv_heads: Count = 6
+    intermediate_size: Count = 512
+    vocab_size: Count = 512
+    max_positions: Count = 512
+
+
+class EngineSection(Section):
+    """Who generates: ``torch``, the embedded engine, or ``package.module:callable`` of one's own.
+
+    ``options`` are the engine's own keywords (``torch``: ``max_batch``, ``max_context``).
+    """
+
+    kind: NonEmpty = "torch"
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class ModelSection(Section):
+    """The model to train: a folder, a GGUF file or a hub id in ``path``, or ``scratch``.
+
+    ``dtype`` is what forward, backward and generation compute in; the optimizer always keeps fp32
+    master weights. ``device`` ``auto`` takes the GPU when there is one.
+    """
+
+    path: str | None = None
+    revision: str | None = None
+    scratch: ScratchModel | None = None
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    device: str = "auto"
+    threads: Natural = 0
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSection:
+        if (self.path is None) == (self.scratch is None):
+            raise ValueError("give exactly one of `path` and `scratch`")
+        return self

@@ -1,0 +1,99 @@
+"""The parts of a run, joined: judge, model, trainer, engine and flow. Nothing here writes a file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from whetstone.engine.base import Engine
+from whetstone.engine.factory import build_engine, require
+from whetstone.engine.loading import LoadedModel
+from whetstone.engine.weights import second_model
+from whetstone.flow.local import LocalFlow
+from whetstone.flow.source import PromptSource
+from whetstone.graders import COMPARISONS
+from whetstone.judge import AsyncJudge
+from whetstone.launch.recipe import Recipe
+from whetstone.problem import Problem
+from whetstone.trainer.checkpoint import Checkpoint
+from whetstone.trainer.trainer import Trainer
+from whetstone.workflow.episode import Workflow
+from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.single_turn import SingleTurn
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run works with. ``policy`` holds the model that ``trainer`` trains."""
+
+    judge: AsyncJudge
+    policy: LoadedModel
+    trainer: Trainer
+    engine: Engine
+    workflow: Workflow
+    replies: EngineReplies
+    flow: LocalFlow
+
+    async def restore(self, saved: Checkpoint) -> None:
+        """Go on from a checkpoint: the trainer's state, the prompts drawn so far, the weights served."""
+        self.trainer.load_state_dict(saved.trainer_state)
+        self.flow.restore(saved.state["flow"])
+        await self.engine.update_weights(self.trainer.weights(), self.trainer.version)
+
+    def decode(self, ids: list[int]) -> str:
+        """Token ids as text."""
+        return str(self.policy.tokenizer.decode(ids))
+
+
+def run_judge(recipe: Recipe, workers: int) -> AsyncJudge:
+    """The judge of a run, the same in every process that works for it.
+
+    Raises SandboxUnavailable when this machine cannot isolate as strictly as ``judge.minimum_tier`` asks,
+    and UserError for an environment that is not here.
+    """
+    return AsyncJudge(
+        workers,
+        stop_at_first_failure=recipe.workflow.reward == "all",
+        comparisons=COMPARISONS,
+        **recipe.judge.for_judge(),
+    )
+
+
+@asynccontextmanager
+async def joined(
+    recipe: Recipe, train: list[Problem], judge: AsyncJudge, policy: LoadedModel
+) -> AsyncGenerator[Parts]:
+    """Join the parts around a judge and a model, and let go of the engine at the end.
+
+    Raises UserError for a model that the trainer or the engine cannot take.
+    """
+    # The trainer comes first: its frozen reference (`kl_coef`) is a copy of the weights as they are now.
+    trainer = Trainer(
+        policy.model,
+        recipe.algorithm,
+        recipe.trainer,
+        temperature=recipe.sampling.temperature,
+        max_tokens=recipe.sampling.max_tokens,
+        deterministic=recipe.deterministic,
+    )
+    # The engine serves a copy: the trainer's weights change while replies may be in flight.
+    engine = build_engine(recipe.engine, lambda: second_model(policy.model), policy.tokenizer)
+    require(engine, recipe.engine, repeatable=recipe.deterministic, tensors=True)
+    try:
+        workflow = SingleTurn(recipe.workflow, judge)
+        limit = recipe.workflow.max_prompt_tokens
+        replies = EngineReplies(engine, policy.tokenizer, recipe.sampling, max_prompt_tokens=limit)
+        flow = LocalFlow(
+            PromptSource(train, recipe.seed),
+            workflow,
+            replies,
+            recipe.algorithm,
+            prompts_per_step=recipe.trainer.prompts_per_step,
+            samples_per_prompt=recipe.trainer.samples_per_prompt,
+            seed=recipe.seed,
+            max_cases=recipe.judge.max_cases or None,
+        )
+        yield Parts(judge, policy, trainer, engine, workflow, replies, flow)
+    finally:
+        await engine.close()

@@ -1,0 +1,84 @@
+"""What every part's settings are made of: a strict section, bounded numbers, and how replies are drawn.
+
+Each part of the package declares its own section beside its code; ``launch/recipe.py`` joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+
+from whetstone.errors import UserError, did_you_mean
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+TopP = Annotated[float, Field(gt=0, le=1)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """Settings of one part: frozen, strict about their keys, and every number finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _note_unknown_keys(cls, values: Any, info: ValidationInfo) -> Any:
+        """Leave the keys there are for ``read_settings``, which cannot know which class was chosen."""
+        if isinstance(values, dict) and info.context is not None:
+            fields = list(cls.model_fields)
+            info.context.update({key: fields for key in cast("dict[str, Any]", values) if key not in fields})
+        return values
+
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+class Sampling(Section):
+    """How replies are drawn.
+
+    ``temperature`` 0 is greedy. ``top_k`` 0 and ``top_p`` 1 switch truncation off. Generation ends
+    at an end-of-sequence token (kept in the reply), at a stop string (its tokens are kept), or at
+    ``max_tokens``.
+    """
+
+    temperature: NonNegative = 1.0
+    top_p: TopP = 1.0
+    top_k: Natural = 0
+    max_tokens: Count = 256
+    stop: tuple[NonEmpty, ...] = ()
+
+
+def _quoted(key: str) -> str:
+    return f"`{key}`"
+
+
+def read_settings(
+    kind: type[AnySection], values: object, *, where: str = "", name: Callable[[str], str] = _quoted
+) -> AnySection:
+    """``values`` as settings of ``kind``.
+
+    Raises UserError naming every key that is wrong and its bound, and the closest key for an unknown one;
+    ``where``, such as a file, begins the message, and ``name`` says a dotted key in the reader's words.
+    """
+    fields: dict[str, list[str]] = {}
+    try:
+        return kind.model_validate(values, context=fields)
+    except ValidationError as error:
+        faults = "; ".join(_explain(fault, fields, name) for fault in error.errors())
+    raise UserError(f"{where}: {faults}" if where else faults)
+
+
+def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], str]) -> str:
+    location = [str(part) for part in error["loc"]]
+    key = ".".join(location)
+    if error["type"] == "extra_forbidden":
+        known = [".".join([*location[:-1], field]) for field in fields[location[-1]]]
+        return f"unknown key {name(key)}{did_you_mean(key, known)}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{name(key)}: {message}" if key else message

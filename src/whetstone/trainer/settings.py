@@ -1,0 +1,44 @@
+"""The optimisation loop, and the warm-up of a model from scratch. Torch-free."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from whetstone.settings import Count, Natural, NonNegative, Positive, Section, Share
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TrainerSection(Section):
+    """The optimisation loop. A step takes ``prompts_per_step`` groups of ``samples_per_prompt``,
+    splits them into ``minibatches`` optimizer updates, and each of these into micro-batches of at
+    most ``micro_batch_tokens`` tokens, which changes nothing but memory."""
+
+    steps: Count = 100
+    prompts_per_step: Count = 8
+    samples_per_prompt: Annotated[int, Field(ge=2)] = 8
+    minibatches: Count = 1
+    epochs: Count = 1
+    micro_batch_tokens: Count = 4096
+    lr: Positive = 1e-6
+    warmup_steps: Natural = 0
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.0
+    grad_clip: Positive = 1.0
+    checkpoint_every: Count = 50
+    keep_checkpoints: Count = 2
+
+
+class WarmupSection(Section):
+    """Supervised warm-up on generated micro-tasks, for a model from scratch.
+
+    ``wrong_share`` of the examples carry a deliberately wrong answer, so that RL has something to mend.
+    """
+
+    steps: Count = 250
+    batch_size: Count = 64
+    lr: Positive = 2e-3
+    wrong_share: Share = 0.7

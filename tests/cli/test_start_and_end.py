@@ -1,0 +1,88 @@
+"""The command starts without what it does not need, and ends quietly when nobody reads on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whetstone.cli.main import VERBS
+
+HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "rich", "msgspec", "yaml"}
+
+
+def loaded(*words: str) -> set[str]:
+    """The modules that a command has loaded when it ends."""
+    code = (
+        "import contextlib, io, json, sys\n"
+        "from whetstone.cli.main import main\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    main({list(words)!r})\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_the_way_in_loads_nothing_heavy(word: str) -> None:
+    modules = loaded(word)
+    assert not modules & HEAVY
+    assert len([name for name in modules if name.startswith("whetstone")]) <= 10
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_loads_no_torch_and_no_other_verb(verb: str) -> None:
+    modules = loaded(verb, "--help")
+    assert not modules & {"torch", "transformers"}
+    assert not {f"whetstone.cli.{other}" for other in VERBS if other != verb} & modules
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "data show builtin:train", "data schema", "data sources", "judge environment list"]
+)
+def test_a_closed_pipe_is_a_quiet_end(words: str) -> None:
+    """The reader takes nothing, so that the first byte finds the pipe closed."""
+    command = [sys.executable, "-m", "whetstone", *words.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.close()
+        said = run.stderr.read()
+    assert (run.returncode, said) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", ["data show builtin:train", "data schema"])
+def test_standard_output_on_a_full_disk_is_said(words: str) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "whetstone", *words.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "No space left on device; free some space" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_watcher_says_at_once_that_there_is_no_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "recipe.yaml").write_text("name: tiny\n")
+    command = [
+        sys.executable,
+        "-m",
+        "whetstone",
+        "eval",
+        "watch",
+        str(tmp_path / "tinny"),
+        "--patience",
+        "600",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        said = run.stdout.readline()
+        run.kill()
+    assert "no run there (no recipe.yaml); did you mean `tiny`?; waiting 600 s for one" in said

@@ -1,0 +1,77 @@
+"""An engine of one's own: named in a recipe, made by the factory, refused for what it cannot promise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whetstone.engine.base import Capabilities, Completion, GenerationRequest
+from whetstone.engine.factory import build_engine, require
+from whetstone.engine.settings import EngineSection
+from whetstone.engine.torch_engine import TorchEngine
+from whetstone.errors import UserError
+
+
+class Echo:
+    """Replies with the prompt; takes new weights as a folder only, and promises no stream."""
+
+    capabilities = Capabilities(repeatable_streams=False, weights=frozenset({"folder"}))
+
+    def __init__(self, model: Any, tokenizer: Any, *, times: int = 1) -> None:
+        self.version = 0
+        self.times = times
+
+    def check(self, request: GenerationRequest) -> None:
+        pass
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        ids = request.prompt_ids * self.times
+        for index in range(request.n):
+            yield Completion(index, ids, [0.0] * len(ids), [self.version] * len(ids), "stop")
+
+    async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
+        self.version = version
+
+    async def close(self) -> None:
+        pass
+
+
+def never() -> Any:
+    raise AssertionError("an engine that serves from elsewhere needs no model")
+
+
+def test_an_engine_of_ones_own_is_named_by_its_path_and_takes_its_options() -> None:
+    engine = build_engine(EngineSection(kind=f"{__name__}:Echo", options={"times": 3}), never, None)
+    assert isinstance(engine, Echo)
+    assert engine.times == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kind": "troch"}, r"unknown engine `troch`.*did you mean `torch`.*package\.module:callable"),
+        ({"kind": "no.such:Engine"}, "cannot be imported: No module named 'no'"),
+        ({"kind": "whetstone.engine.base:Nothing"}, "cannot be imported"),
+        ({"options": {"max_bach": 3}}, r"engine\.options: .*'max_bach'"),
+    ],
+)
+def test_what_cannot_be_made_is_said_with_the_way_out(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        build_engine(EngineSection(**settings), never, None)
+
+
+def test_what_an_engine_cannot_promise_is_refused_to_those_who_need_it(
+    build_model: Any, tokenizer: Any
+) -> None:
+    settings = EngineSection(kind=f"{__name__}:Echo")
+    echo = build_engine(settings, never, None)
+    with pytest.raises(UserError, match=r"deterministic: true.*engine\.kind: torch"):
+        require(echo, settings, repeatable=True, tensors=False)
+    with pytest.raises(UserError, match="takes no tensors"):
+        require(echo, settings, repeatable=False, tensors=True)
+    embedded = build_engine(EngineSection(options={"max_batch": 3}), lambda: build_model("llama"), tokenizer)
+    assert isinstance(embedded, TorchEngine)
+    require(embedded, EngineSection(), repeatable=True, tensors=True)
