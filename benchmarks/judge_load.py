@@ -15,14 +15,15 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from whetstone.judge import Judge, Judgement, Program, Verdict
 from whetstone.problem import Limits, Problem, StdinCase, StdinTests
-from whetstone.stress.footprint import Process, Usage, family, left_over, traces, usage
+from whetstone.stress.footprint import Process, Usage, family, usage
+from whetstone.stress.load import Load
 from whetstone.stress.mix import CPU_S, Known, known_programs, mix
 
 CORES = len(os.sched_getaffinity(0))
@@ -45,13 +46,15 @@ def said(judgement: Judgement) -> tuple[Any, ...]:
     return judgement.verdict, judgement.score, [(case.index, case.verdict) for case in judgement.cases]
 
 
-def reported(judgements: Iterator[Judgement], every: int) -> Iterator[Judgement]:
-    """The same judgements; says now and then how far they are."""
+def reported(every: int) -> Callable[[int], None]:
+    """Says now and then how many programs are judged."""
     began = time.monotonic()
-    for number, judgement in enumerate(judgements, 1):
-        if number % every == 0:
-            print(f"  {number} judged, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        yield judgement
+
+    def report(done: int) -> None:
+        if done % every == 0:
+            print(f"  {done} judged, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+    return report
 
 
 def with_shares(shares: dict[str, int]) -> list[Known]:
@@ -75,13 +78,14 @@ def verdicts(count: int) -> bool:
     print("| --- | --- | --- | --- | --- |")
     for times in (1, 8):
         began = time.monotonic()
-        with Judge(times * CORES) as judge:
-            stream = judge.judge_many((known.problem, known.program) for known in programs)
-            judged[times] = list(reported(stream, 1000))
-        wrong = sum(j.verdict not in k.verdicts for k, j in zip(programs, judged[times], strict=True))
+        with Load(times * CORES, on_progress=reported(1000)) as load:
+            found: dict[int, Judgement] = {}
+            load.judge(programs, found.__setitem__)
+        judged[times] = [found[number] for number in range(count)]
+        seconds = time.monotonic() - began
         ends = [case.cpu_s for j in judged[times] for case in j.cases if case.verdict is Verdict.TIME_LIMIT]
         print(
-            f"| {times} | {time.monotonic() - began:.0f} | {os.getloadavg()[0]:.1f} | {wrong} | "
+            f"| {times} | {seconds:.0f} | {os.getloadavg()[0]:.1f} | {len(load.differences)} | "
             f"{max(ends, default=0.0):.3f} s of {CPU_S} s |",
             flush=True,
         )
@@ -95,7 +99,7 @@ def verdicts(count: int) -> bool:
     print(
         f"\n{count} programs: {sorts}\n\nverdicts: {counts}\n\ndifferences: {len(differences)} {differences}"
     )
-    return not differences and all(j.verdict in k.verdicts for k, j in zip(programs, judged[8], strict=True))
+    return not differences and not load.differences
 
 
 def subarray_problem(cases: int) -> Problem:
@@ -163,32 +167,24 @@ def growth(count: int) -> bool:
     names = {"half the limit", "sleeping", "endless", "endless call", "threads", "processes", "memory"}
     shares = {known.name: known.share for known in known_programs() if known.name not in names}
     sorts = with_shares(shares)
-    before, seen = traces(), set[Process]()
     print("| runs | seconds | workers, MiB | fork-servers, MiB | caller, MiB | processes | descriptors |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    wrong, done, block, began = 0, 0, 0, time.monotonic()
-    with Judge(CORES) as judge:
+    block, began = 0, time.monotonic()
+    with Load(CORES) as load:
         while True:
-            now = family(judge.worker_pids())
-            seen.update(now)
-            workers = usage([process for process in now if process[0] in judge.worker_pids()])
-            rest = usage([process for process in now if process[0] not in judge.worker_pids()])
+            workers, servers = load.processes()
             own = usage(process for process in family([os.getpid()]) if process[0] == os.getpid())
-            print(row(done, time.monotonic() - began, workers, rest, own, descriptors(now)), flush=True)
-            if done >= count:
+            seconds, open_files = time.monotonic() - began, descriptors(workers + servers)
+            print(row(load.cases, seconds, usage(workers), usage(servers), own, open_files), flush=True)
+            if load.cases >= count:
                 break
             block += 1
-            target = min(done + max(count // 10, 1), count)
-            while done < target:
-                known = list(mix(500, seed=1000 * block + done, programs=sorts))
-                for one, judged in zip(
-                    known, judge.judge_many((k.problem, k.program) for k in known), strict=True
-                ):
-                    done += len(judged.cases)
-                    wrong += judged.verdict not in one.verdicts
-    left = left_over(before, seen)
-    print(f"\nverdicts not as known: {wrong}\n\nleft over: {left or 'nothing'}")
-    return not left and not wrong
+            target = min(load.cases + max(count // 10, 1), count)
+            while load.cases < target:
+                load.judge(mix(500, seed=1000 * block + load.cases, programs=sorts))
+    left = load.left()
+    print(f"\nverdicts not as known: {len(load.differences)}\n\nleft over: {left or 'nothing'}")
+    return not left and not load.differences
 
 
 def row(runs: int, seconds: float, workers: Usage, rest: Usage, own: Usage, open_files: int) -> str:

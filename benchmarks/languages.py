@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from whetstone.judge import Judge, Judgement, Problem, Program
-from whetstone.judge.languages.hello import SUM_INPUT, SUM_OF_TWO, SUM_OUTPUT
+from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
 from whetstone.problem import StdinCase, StdinTests
@@ -29,10 +29,9 @@ def problem(cases: int) -> Problem:
     return Problem(id="sum", statement="", tests=StdinTests(cases=[case] * cases))
 
 
-def judged(judge: Judge, language: str, note: str, cases: int = 1) -> tuple[float, Judgement]:
-    """Wall seconds and the judgement of a sum, made another program by a comment."""
-    mark = "#" if language.startswith("python") or language == "bash" else "//"
-    program = Program(language, f"{SUM_OF_TWO[language]}{mark} {note}\n")
+def judged(judge: Judge, language: str, blanks: int, cases: int = 1) -> tuple[float, Judgement]:
+    """Wall seconds and the judgement of a sum, made another program by so many blanks at its end."""
+    program = Program(language, LANGUAGES[language].proof + " " * blanks + "\n")
     began = time.perf_counter()
     judgement = judge.judge(problem(cases), program)
     wall = time.perf_counter() - began
@@ -43,11 +42,11 @@ def judged(judge: Judge, language: str, note: str, cases: int = 1) -> tuple[floa
 
 def measure(judge: Judge, language: str, rounds: int) -> str:
     """One row: prepared before, so that ``first`` is what every new program costs."""
-    judged(judge, language, "warm-up")
+    judged(judge, language, 0)
     first, again, cpu = [], [], []
     for number in range(rounds):
-        first.append(judged(judge, language, f"round {number}")[0])
-        wall, judgement = judged(judge, language, f"round {number}", CASES)
+        first.append(judged(judge, language, 1 + number)[0])
+        wall, judgement = judged(judge, language, 1 + number, CASES)
         again.append(wall / CASES)
         cpu += [case.cpu_s for case in judgement.cases]
     figures = (statistics.median(first) * 1e3, statistics.median(again) * 1e3, statistics.median(cpu) * 1e3)
@@ -61,9 +60,9 @@ def cpp_with_many_cases(rounds: int) -> str:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             os.environ["XDG_CACHE_HOME"] = folder
             with Judge(workers=1) as judge:
-                cold.append(judged(judge, "cpp17", f"cold {number}", CASES)[0])
-                prepared.append(judged(judge, "cpp17", f"prepared {number}", CASES)[0])
-                cached.append(judged(judge, "cpp17", f"prepared {number}", CASES)[0])
+                cold.append(judged(judge, "cpp17", 100 + number, CASES)[0])
+                prepared.append(judged(judge, "cpp17", 200 + number, CASES)[0])
+                cached.append(judged(judge, "cpp17", 200 + number, CASES)[0])
     walls = [f"{statistics.median(walls) * 1e3:.0f}" for walls in (cold, prepared, cached)]
     return f"| cpp17, {CASES} cases | " + " | ".join(walls) + " |"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whetstone.evaluate.official.form import OfficialForm
+from whetstone.graders.form import OfficialForm
 from whetstone.judge import Judge
 
 ATTACK = "attack"

@@ -22,7 +22,7 @@ from whetstone.data.sources.evalplus import HUMANEVAL_PLUS, MBPP_PLUS
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows
 from whetstone.data.validate.mutants import mutants
-from whetstone.evaluate.official.evalplus import Task, official_form, task_of
+from whetstone.graders.evalplus import Task, official_form, task_of
 from whetstone.judge.calling import Caller
 from whetstone.problem import Problem
 

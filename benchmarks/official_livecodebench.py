@@ -19,8 +19,8 @@ from official_compare import Trial, ours, report, theirs
 from official_lcb_programs import CALL_PROGRAMS, CALL_WRAPPERS, STDIN_PROGRAMS, STDIN_WRAPPERS
 from whetstone.data.dataset import load_problems
 from whetstone.data.validate.mutants import mutants
-from whetstone.evaluate.official import livecodebench
-from whetstone.evaluate.official.form import OfficialForm
+from whetstone.graders import livecodebench
+from whetstone.graders.form import OfficialForm
 from whetstone.problem import CallTests, Problem, StdinTests
 
 _THEIR_RUN = """

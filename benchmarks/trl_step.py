@@ -9,6 +9,8 @@ and the same judge for the reward. ``trl-bf16`` is TRL with bf16 parameters and 
 precise, shown because it is TRL's faster setting. The parties take turns, each in a fresh process;
 the first step of every process is left out.
 
+All parties keep freed memory in the process: ours by itself, and every one by glibc's environment.
+
 TRL's environment needs: torch, trl, and whetstone-rl's base install (for the judge).
 """
 
@@ -25,6 +27,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+# What `keep_freed_memory` sets in our process, as the environment variables that glibc reads (mallopt(3)).
+ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
 PARTIES = ("whetstone", "trl", "trl-bf16")
 
 
@@ -47,16 +55,18 @@ def run_whetstone(args: argparse.Namespace) -> list[float]:
 
     import torch
 
-    from whetstone.algorithm.spec import resolve
-    from whetstone.engine.base import SamplingParams
+    from whetstone.algorithm.named import algorithm_named
     from whetstone.engine.loading import load_model
     from whetstone.engine.memory import keep_freed_memory
     from whetstone.engine.torch_engine import TorchEngine
     from whetstone.flow.local import LocalFlow
     from whetstone.flow.source import PromptSource
     from whetstone.judge import AsyncJudge
-    from whetstone.recipe import TrainerSection, WorkflowSection
+    from whetstone.settings import Sampling
+    from whetstone.trainer.settings import TrainerSection
     from whetstone.trainer.trainer import Trainer
+    from whetstone.workflow.replies import EngineReplies
+    from whetstone.workflow.settings import WorkflowSection
     from whetstone.workflow.single_turn import SingleTurn
 
     keep_freed_memory()
@@ -65,14 +75,11 @@ def run_whetstone(args: argparse.Namespace) -> list[float]:
     served = load_model(args.model, dtype="bfloat16")
     served.model.generation_config.eos_token_id = None  # every reply has its full length
     served.tokenizer.eos_token = None
-    spec = resolve("dapo", {"drop_zero_variance": False, "refill_rounds": 0, "overlong_buffer": 0})
+    spec = algorithm_named("dapo", {"drop_zero_variance": False, "refill_rounds": 0, "overlong_buffer": 0})
     settings = TrainerSection(
         prompts_per_step=args.prompts, samples_per_prompt=args.group, lr=1e-6, micro_batch_tokens=4096
     )
-    workflow = SingleTurn(
-        WorkflowSection(prompt="{statement}\n\nReply with the code only, in one Python code block."),
-        policy.tokenizer,
-    )
+    asked = WorkflowSection(prompt="{statement}\n\nReply with the code only, in one Python code block.")
     tasks = problems(args.prompts)
 
     async def steps() -> list[float]:
@@ -82,11 +89,14 @@ def run_whetstone(args: argparse.Namespace) -> list[float]:
         async with AsyncJudge(workers=args.threads) as judge:
             flow = LocalFlow(
                 PromptSource(tasks, seed=0),
-                workflow,
-                engine,
-                judge,
+                SingleTurn(asked, judge),
+                EngineReplies(
+                    engine,
+                    policy.tokenizer,
+                    Sampling(max_tokens=args.tokens),
+                    max_prompt_tokens=asked.max_prompt_tokens,
+                ),
                 spec,
-                SamplingParams(max_tokens=args.tokens),
                 prompts_per_step=args.prompts,
                 samples_per_prompt=args.group,
                 seed=0,
@@ -190,7 +200,7 @@ def versions(python: str) -> str:
 def compare(args: argparse.Namespace) -> None:
     """Let the parties take turns and print their medians and ratios."""
     seconds: dict[str, list[float]] = {party: [] for party in PARTIES}
-    source = str(Path(__file__).resolve().parents[1] / "src")
+    source = str(Path(__file__).algorithm_named().parents[1] / "src")
     for turn in range(args.rounds):
         for party in PARTIES:
             python = sys.executable if party == "whetstone" else args.trl_python
@@ -219,6 +229,7 @@ def compare(args: argparse.Namespace) -> None:
                 "PYTHONPATH": source,
                 "HF_HUB_OFFLINE": "1",
                 "OMP_NUM_THREADS": str(args.threads),
+                **ALLOCATOR,
             }
             done = subprocess.run(command, capture_output=True, text=True, env=environment)
             if done.returncode:
