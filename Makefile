@@ -1,6 +1,7 @@
-# Two commands do everything on a fresh machine with Python 3.11 or newer:
+# These do everything on a fresh machine with Python 3.11 or newer:
 #   make quickstart    own environment, a real small model, RL on the problems that ship, a report
 #   make test          own environment, linters, types, the whole test suite
+#   make test-slow     the proofs that are too long for every run
 
 PYTHON ?= python3
 SEED ?= 0
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test test-slow lint clean
 
 quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),models/SmolLM2-135M-Instruct)
 	$(BIN)/whetstone train recipes/quickstart.yaml model.path=$(MODEL) seed=$(SEED) out=$(RUN)
@@ -20,6 +21,10 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 
 test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+# Proofs that are too long for every run, one after the other: they take the machine for themselves.
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
