@@ -4,15 +4,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
 
-WALL_S = 0.4
-LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20, wall_s=WALL_S)
-# A quarter of its wall clock limit of CPU, of which it gets one seventh, or less where more computes beside.
+pytestmark = pytest.mark.crowd
+
+ATTEMPTS = 10
+LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20, wall_s=0.4)
 WORKER = b"import time\nwhile time.process_time() < 0.1: pass\nprint('done')"
+FAMILY = (
+    b"import os, time\n"
+    b"for _ in range(10):\n"
+    b"    if os.fork() == 0:\n"
+    b"        while time.process_time() < 0.01: pass\n"
+    b"        os._exit(0)\n"
+    b"    os.wait()\n"
+    b"print('done')"
+)
 SPIN = [sys.executable, "-S", "-c", "while True: pass"]
 
 
@@ -33,39 +44,54 @@ def crowded(tier: Tier) -> Iterator[Sandbox]:
             process.wait()
 
 
+def passes_a_limit_that_the_machine_uses_up(sandbox: Sandbox, source: bytes) -> bool:
+    """A run takes longer than its wall clock limit for want of a core, and is not ended for it.
+
+    What it takes in this crowd, and beside what else computes here, is measured first. That changes: who then
+    gets too little to be judged has met with the machine's failure, and is tried again.
+    """
+    for _ in range(ATTEMPTS):
+        unhurried = sandbox.run(Job("script", source, replace(LIMITS, wall_s=60.0)))
+        assert unhurried.ended is Ended.EXITED
+        hurried = sandbox.run(Job("script", source, replace(LIMITS, wall_s=unhurried.wall_s / 2.5)))
+        assert hurried.ended in (Ended.EXITED, Ended.STARVED)
+        if hurried.ended is Ended.EXITED and hurried.wall_s > unhurried.wall_s / 2.5:
+            return hurried.stdout == b"done\n"
+    return False
+
+
 def test_waiting_for_a_core_is_not_taking_long(crowded: Sandbox) -> None:
-    result = crowded.run(Job("script", WORKER, LIMITS))
-    assert result.ended is Ended.EXITED
-    assert result.stdout == b"done\n"
-
-
-def test_sleeping_on_a_busy_machine_is(crowded: Sandbox) -> None:
-    result = crowded.run(Job("script", b"import time\ntime.sleep(60)", LIMITS))
-    assert result.ended is Ended.WALL_LIMIT
+    assert passes_a_limit_that_the_machine_uses_up(crowded, WORKER)
 
 
 def test_processes_that_wait_for_a_core_are_not_taking_long(crowded: Sandbox, tier: Tier) -> None:
     if tier is Tier.RESTRICTED:
         pytest.skip("a program has one process there")
-    source = (
-        b"import os, time\n"
-        b"for _ in range(10):\n"
-        b"    if os.fork() == 0:\n"
-        b"        while time.process_time() < 0.01: pass\n"
-        b"        os._exit(0)\n"
-        b"    os.wait()\n"
-        b"print('done')"
-    )
-    result = crowded.run(Job("script", source, LIMITS))
-    assert (result.ended, result.stdout) == (Ended.EXITED, b"done\n")
+    assert passes_a_limit_that_the_machine_uses_up(crowded, FAMILY)
 
 
-def test_what_never_gets_enough_of_a_core_is_the_machines_failure(crowded: Sandbox) -> None:
-    result = crowded.run(Job("script", WORKER.replace(b"0.1", b"4.0"), LIMITS))
+@pytest.mark.parametrize("program", ["time.sleep(60)", "while True: time.sleep(1e-4)"], ids=["long", "often"])
+def test_who_sleeps_cannot_blame_the_machine(crowded: Sandbox, program: str) -> None:
+    """Who wakes each time waits for a core each time, which is most of its time: still it has an end.
+
+    Only where we ourselves get no core to look is it the machine's failure, and tried again.
+    """
+    job = Job("script", f"import time\n{program}".encode(), LIMITS)
+    ends = (crowded.run(job).ended for _ in range(ATTEMPTS))
+    assert next(ended for ended in ends if ended is not Ended.STARVED) is Ended.WALL_LIMIT
+
+
+@pytest.mark.parametrize("source", [WORKER, FAMILY.replace(b"10", b"1000")], ids=["one", "family"])
+def test_what_never_gets_enough_of_a_core_is_the_machines_failure(
+    crowded: Sandbox, tier: Tier, source: bytes
+) -> None:
+    if source is not WORKER and tier is Tier.RESTRICTED:
+        pytest.skip("a program has one process there")
+    result = crowded.run(Job("script", source.replace(b"0.1", b"4.0"), LIMITS))
     assert result.ended is Ended.STARVED
 
 
-def test_who_sleeps_again_and_again_cannot_blame_the_machine(crowded: Sandbox) -> None:
-    """Each time it wakes it waits for a core, which is most of its time: still it has an end."""
-    result = crowded.run(Job("script", b"import time\nwhile True: time.sleep(0.0001)", LIMITS))
-    assert result.ended is Ended.WALL_LIMIT
+def test_a_program_that_had_no_time_to_begin_is_not_blamed(crowded: Sandbox) -> None:
+    """Which of the two it was, and whether we come in time to end it, is chance: one of many is enough."""
+    job = Job("script", b"", replace(LIMITS, wall_s=1e-6))
+    assert any(crowded.run(job).ended is Ended.STARVED for _ in range(50 * ATTEMPTS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import dataclass
 
 from whetstone.sandbox.cgroup import ControlGroup
@@ -14,6 +15,8 @@ from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 _SLACK_BYTES = 96 << 20
 _SHARED_WAIT_S = 0.005
 """How long a look at a few processes takes, to find out what they share."""
+_TORN_IN_A_ROW = 5
+"""So many readings of shared memory in which a process ended say something together."""
 _FORK_S = 0.005
 """More than a fork-server's own part in starting a run costs."""
 
@@ -104,6 +107,7 @@ class TreeMeter:
         self._cpu_before = 0.0
         self._tree: TreeUsage | None = None
         self._proportional: Proportional | None = None
+        self._torn = deque[int](maxlen=_TORN_IN_A_ROW)
         if (group := accounting.group_for("cpu")) is not None:
             # A little of the rest is ours, for starting the run; what is more, children have used by now.
             others = group.cpu_s() - first.cpu_s() - first.children_cpu_s()
@@ -157,12 +161,20 @@ class TreeMeter:
         if tree.resident_bytes <= self._memory_limit // 2:
             return tree.resident_bytes
         # It may be more than allowed if nothing is shared. What is, takes a while to find out.
-        found = 0
-        if self._proportional is None or self._proportional.done:
-            found = self._proportional.bytes(tree) if self._proportional is not None else 0
-            self._proportional = Proportional(self._accounting.table, tree.resident_bytes)
-            self._proportional.wait(_SHARED_WAIT_S)
-        return max(found, self._proportional.bytes(tree))
+        found, last = 0, self._proportional
+        if last is None or last.done:
+            found = 0 if last is None else max(last.bytes(tree), self._of_torn(last))
+            last = self._proportional = Proportional(self._accounting.table, tree.resident_bytes)
+            last.wait(_SHARED_WAIT_S)
+        return max(found, last.bytes(tree))
+
+    def _of_torn(self, reading: Proportional) -> int:
+        """The least of several torn readings in a row, so that who ends processes without end is measured."""
+        if (torn := reading.torn_bytes) is None:
+            self._torn.clear()
+            return 0
+        self._torn.append(torn)
+        return min(self._torn) if len(self._torn) == _TORN_IN_A_ROW else 0
 
     def _out_of_sight(self) -> int:
         """What shared memory may hold that no process has in its tables (any more), and so is nobody's.
@@ -178,9 +190,12 @@ class TreeMeter:
         shared = self._first.shares_memory() if several is None else several.shares_memory()
         return faulted if shared else 0
 
-    def ready(self) -> bool:
-        """Whether a process of the run has, or waits for, a core."""
-        return self._accounting.table is not None and self._accounting.table.ready()
+    def ready(self) -> tuple[bool, bool]:
+        """Whether a process of the run has, or waits for, a core; and whether one that does computes."""
+        if self._accounting.table is None:
+            return False, False
+        ready = self._accounting.table.ready()
+        return bool(ready), self._accounting.table.computes(ready)
 
     def waited(self, pid: int) -> Waited:
         """How long the process that waited longest for a core did so; ``pid`` is the first one."""

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from whetstone.sandbox.starvation import Waited, preempted
 
@@ -35,9 +36,19 @@ class TreeUsage:
     """All of them, with their threads."""
     private_bytes: int
     """Memory without files, as often as it is shared."""
-    pids: frozenset[str]
+    holders: frozenset[str]
+    """The processes that hold memory: those that have not ended."""
     faulted_bytes: int
     """All pages that they were ever given, in bytes."""
+
+
+class Part(NamedTuple):
+    """What one process, or several, hold."""
+
+    bytes: int
+    """Of what it shares its part."""
+    alone: int
+    """Only what it shares with no other."""
 
 
 class ProcessTable:
@@ -69,7 +80,8 @@ class ProcessTable:
     def usage(self) -> TreeUsage:
         """What all processes of the run use now."""
         cpu_s, memory, private, files, tasks, faulted = 0.0, 0, 0, 0, 0, 0
-        for pid in (pids := self.pids()):
+        holders: set[str] = set()
+        for pid in self.pids():
             fields = self._stat(pid)
             if len(fields) < 18:
                 continue  # it ended just now, and was waited for
@@ -83,11 +95,13 @@ class ProcessTable:
             tasks += threads
             faulted += faulted_bytes(fields)
             status = self._read(pid, "status")
+            if b"VmRSS:" in status:
+                holders.add(pid)
             private += kibibytes(status, b"RssAnon:")
             memory += sum(kibibytes(status, name) for name in _COUNTED)
             files = max(files, kibibytes(status, b"RssFile:"))
         resident = (memory + files) << 10
-        return TreeUsage(cpu_s, resident, tasks, private << 10, frozenset(pids), faulted)
+        return TreeUsage(cpu_s, resident, tasks, private << 10, frozenset(holders), faulted)
 
     def _threads_s(self, pid: str) -> float:
         try:
@@ -106,9 +120,13 @@ class ProcessTable:
         figures = self._read(path, "schedstat").split()
         return int(figures[0]) / 1e9 if figures else 0.0
 
-    def ready(self) -> bool:
-        """Whether one of them has, or waits for, a core."""
-        return any(self._stat(pid)[:1] == [b"R"] for pid in self.pids())
+    def ready(self) -> list[str]:
+        """Those that have, or wait for, a core."""
+        return [pid for pid in self.pids() if self._stat(pid)[:1] == [b"R"]]
+
+    def computes(self, pids: list[str]) -> bool:
+        """Whether one of them computes, rather than sleeps again and again."""
+        return any(preempted(self._read(pid, "status")) for pid in pids)
 
     def waited(self) -> Waited:
         """How long the first thread of the process that waited longest for a core did so."""
@@ -131,12 +149,14 @@ class ProcessTable:
         except OSError:
             return False  # it has ended
 
-    def proportional_bytes(self, pid: str) -> int | None:
-        """Resident and swapped memory, of what a process shares its part; None where we may not look."""
+    def part(self, pid: str) -> Part | None:
+        """Resident and swapped memory of a process; None where we may not look."""
         if text := self._read(pid, "smaps_rollup"):
             tables = kibibytes(self._read(pid, "status"), b"VmPTE:")
-            return (kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:") + tables) << 10
-        return None if self._read(pid, "status").find(b"VmRSS:") >= 0 else 0  # it has ended
+            alone = sum(kibibytes(text, name) for name in (b"\nPrivate_Clean:", b"\nPrivate_Dirty:"))
+            shared_too = kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:")
+            return Part((shared_too + tables) << 10, (alone + tables) << 10)
+        return None if b"VmRSS:" in self._read(pid, "status") else Part(0, 0)  # it has ended
 
     def kill_all(self) -> None:
         """Send SIGKILL to every process of the run, and to those that these start meanwhile."""
@@ -186,17 +206,21 @@ class Proportional:
     def __init__(self, table: ProcessTable, otherwise: int) -> None:
         """Begin. ``otherwise``: the bytes to assume where we may not look."""
         self._otherwise = otherwise
-        self._bytes = 0
+        self._sum = Part(0, 0)
+        self._holders = frozenset[str]()
         self._then: TreeUsage | None = None
         self._thread = threading.Thread(target=self._read, args=(table,), daemon=True)
         self._thread.start()
 
     def _read(self, table: ProcessTable) -> None:
         for pid in table.pids():
-            if (part := table.proportional_bytes(pid)) is None:
-                self._bytes = self._otherwise
+            if (part := table.part(pid)) is None:
+                self._holders = frozenset()
+                self._sum = Part(self._otherwise, self._otherwise)
                 return
-            self._bytes += part
+            if part.bytes:
+                self._holders |= {pid}  # first, so that whoever looks meanwhile takes too many for too few
+                self._sum = Part(self._sum.bytes + part.bytes, self._sum.alone + part.alone)
         self._then = table.usage()
 
     @property
@@ -204,11 +228,22 @@ class Proportional:
         """Whether all were read."""
         return not self._thread.is_alive()
 
+    @property
+    def torn_bytes(self) -> int | None:
+        """The sum of a reading in which one ended that had been read; None if it was none, or goes on."""
+        return self._sum.bytes if self._then is not None and self._torn(self._then) else None
+
+    def _torn(self, later: TreeUsage) -> bool:
+        """Whether one ended meanwhile: its part of what it shared fell to others, and counted twice."""
+        return not self._holders <= later.holders
+
     def bytes(self, now: TreeUsage) -> int:
         """What they hold at least: of those that were read, with what the same processes have made since."""
-        if self._then is None or self._then.pids != now.pids:
-            return self._bytes
-        return self._bytes + max(now.private_bytes - self._then.private_bytes, 0)
+        if self._torn(self._then or now):
+            return self._sum.alone
+        if self._then is None or self._then.holders != now.holders:
+            return self._sum.bytes
+        return self._sum.bytes + max(now.private_bytes - self._then.private_bytes, 0)
 
     def wait(self, most_s: float | None = None) -> None:
         """Until it is done, which is soon where the processes have ended; or at most so long."""

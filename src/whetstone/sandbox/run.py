@@ -147,7 +147,7 @@ class Run:
         _, number, status, cpu_us, peak, confined = wire.REPORT.unpack_from(message)
         if number != self._number:
             raise SandboxFault(f"the fork-server reported run {number} instead of {self._number}")
-        if not confined and self._why is not Ended.KILLED:
+        if not confined and not self._ended_unbegun(status):
             step = message[wire.REPORT.size :].decode(errors="replace")
             raise SandboxFault(f"a run could not be confined: {step or f'wait status {status:#x}'}")
         self._wall_s = time.monotonic() - self._started
@@ -160,6 +160,12 @@ class Run:
                 pass  # what was still in the pipes
         self.close()
         self.ended = True  # from here on ``result`` is what it will be
+
+    def _ended_unbegun(self, status: int) -> bool:
+        """Whether we ended it before its program began; where that took too long, it was our part of it."""
+        if self._why is Ended.WALL_LIMIT and _killed(status):
+            self._why = Ended.STARVED
+        return self._why is Ended.KILLED or (self._why is Ended.STARVED and _killed(status))
 
     def tick(self, now: float) -> None:
         """Look at the limits, and set when to look next."""
@@ -189,7 +195,8 @@ class Run:
         used = meter.read()
         self._crowd |= used.tasks > 1
         if meter.several:
-            self._patience.looked(began, used.cpu_s, ready=meter.ready())
+            ready, computes = meter.ready()
+            self._patience.looked(began, used.cpu_s, ready=ready, computes=computes)
         left = self._limits.cpu_s - used.cpu_s
         if used.tasks >= lockdown.MAX_TASKS:
             self.kill(Ended.PROCESS_LIMIT)
@@ -286,8 +293,7 @@ class Run:
 
     def _judge_end(self, status: int, cpu_s: float, peak: int) -> Ended:
         """The reason, from facts alone: a run that ended by itself just before our kill keeps its own end."""
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
-        if killed and self._why is not None:
+        if _killed(status) and self._why is not None:
             return self._why
         if cpu_s > self._limits.cpu_s:
             return Ended.CPU_LIMIT
@@ -302,6 +308,10 @@ class Run:
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != 1:
             return False
         return self._stderr.bytes().rstrip().rsplit(b"\n", 1)[-1].startswith(b"MemoryError")
+
+
+def _killed(status: int) -> bool:
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
 
 
 def _raised(job: Job, loaded_bytes: int) -> Job:

@@ -14,7 +14,7 @@ class Waited(NamedTuple):
 
     seconds: float
     preempted: bool
-    """It lost its core more often than it gave it away: it computes, rather than sleeps again and again."""
+    """It lost its core as often as it gave it away: it computes, rather than sleeps again and again."""
 
 
 def waited_for_core(pid: int) -> Waited:
@@ -36,12 +36,12 @@ def waited_for_core(pid: int) -> Waited:
 
 
 def preempted(status: bytes) -> bool:
-    """Whether a thread lost its core more often than it gave it away, as its ``status`` in /proc says."""
+    """Whether a thread lost its core as often as it gave it away, as its ``status`` in /proc says."""
     given, taken = (
         status.partition(name)[2].split(None, 1)[:1]
         for name in (b"\nvoluntary_ctxt_switches:", b"\nnonvoluntary_ctxt_switches:")
     )
-    return bool(given and taken) and int(taken[0]) > int(given[0])
+    return bool(given and taken) and int(taken[0]) >= int(given[0])
 
 
 class Patience:
@@ -51,7 +51,7 @@ class Patience:
         """``most``: at most so many times the limit is added."""
         self._started = self._looked = started
         self._limit_s, self._most_s = limit_s, limit_s * most
-        self._tree_waited_s = self._late_s = self._cpu_s = 0.0
+        self._tree_waited_s = self._tree_starved_s = self._late_s = self._cpu_s = 0.0
         self.deadline = started + limit_s
         self.starved = False
         """It computed, or would have, and the machine gave it so little that nothing can be said of it."""
@@ -61,13 +61,16 @@ class Patience:
         if now - planned > _LATE_S:
             self._late_s += now - planned
 
-    def looked(self, now: float, cpu_s: float, *, ready: bool) -> None:
-        """The CPU seconds of a run of several processes until now, and whether one waits for a core.
+    def looked(self, now: float, cpu_s: float, *, ready: bool, computes: bool) -> None:
+        """The CPU seconds of a run of several processes until now; whether one waits for a core, to compute.
 
         Processes come and go, and what they waited goes with them: so it is reckoned from look to look.
         """
+        waited_s = max(now - self._looked - (cpu_s - self._cpu_s), 0.0)
         if ready:
-            self._tree_waited_s += max(now - self._looked - (cpu_s - self._cpu_s), 0.0)
+            self._tree_waited_s += waited_s
+        if computes:
+            self._tree_starved_s += waited_s
         self._looked, self._cpu_s = now, cpu_s
 
     def over(self, now: float, waited: Waited) -> bool:
@@ -75,5 +78,6 @@ class Patience:
         waited_s = max(waited.seconds, self._tree_waited_s)
         self.deadline = self._started + self._limit_s + min(waited_s + self._late_s, self._most_s)
         # Who sleeps again and again waits each time, and would be excused for ever.
-        self.starved = self._late_s >= self._most_s or (waited.preempted and waited_s >= self._most_s)
+        computed = waited.preempted or self._tree_starved_s >= self._tree_waited_s / 2 > 0
+        self.starved = self._late_s >= self._most_s or (computed and waited_s >= self._most_s)
         return now >= self.deadline
