@@ -20,7 +20,8 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 	$(BIN)/whetstone report $(RUN)
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not crowd"
+	$(BIN)/python -m pytest -m "crowd and not slow"
 
 # Proofs that are too long for every run, one after the other: they take the machine for themselves.
 test-slow: $(VENV)/.dev

@@ -19,14 +19,14 @@ AREAS = ("tests/sandbox", "tests/judge", "tests/isolation")
 ENOUGH_S = 1700
 
 
-def run_marked(namespaces: str, tier: Tier, *more: str) -> None:
-    """Run the marked tests with these rights; all must pass, with this tier the strongest."""
+def run_marked(namespaces: str, tier: Tier, which: str, *more: str) -> int:
+    """Run the marked tests with these rights; all must pass, with this tier the strongest. How many did."""
     try:
         Sandbox({}, tier=tier).close()
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
     finished = subprocess.run(
-        [sys.executable, str(LAUNCHER), namespaces, "-m", "isolation", "-rfE", *more, *AREAS],
+        [sys.executable, str(LAUNCHER), namespaces, "-m", f"isolation and {which}", "-rfE", *more, *AREAS],
         env={**os.environ, EXPECTED_TIER: tier.label},
         capture_output=True,
         text=True,
@@ -37,17 +37,27 @@ def run_marked(namespaces: str, tier: Tier, *more: str) -> None:
     assert finished.returncode == 0, said
     passed = re.search(r"(\d+) passed", finished.stdout)
     assert passed is not None, said
-    assert int(passed[1]) > 50, said
+    return int(passed[1])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="this suite is run by an ordinary user")
 def test_an_ordinary_user_passes_the_same_tests() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("this suite is run by one")
-    run_marked("allowed", Tier.USERNS, "-k", "not restricted")
+    assert run_marked("allowed", Tier.USERNS, "not crowd", "-k", "not restricted") > 50
 
 
 def test_with_namespaces_refused_the_same_tests_pass() -> None:
-    run_marked("refused", Tier.RESTRICTED)
+    assert run_marked("refused", Tier.RESTRICTED, "not crowd") > 50
+
+
+@pytest.mark.crowd
+@pytest.mark.skipif(os.geteuid() != 0, reason="this suite is run by an ordinary user")
+def test_an_ordinary_user_passes_the_same_tests_in_a_crowd() -> None:
+    assert run_marked("allowed", Tier.USERNS, "crowd", "-k", "not restricted") > 10
+
+
+@pytest.mark.crowd
+def test_with_namespaces_refused_the_same_tests_pass_in_a_crowd() -> None:
+    assert run_marked("refused", Tier.RESTRICTED, "crowd") > 3
 
 
 @pytest.mark.isolation

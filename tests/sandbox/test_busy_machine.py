@@ -12,7 +12,7 @@ import pytest
 from whetstone.sandbox import Ended, RunResult, Tier
 from whetstone.sandbox.priority import turn
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.isolation, pytest.mark.crowd]
 
 Runner = Callable[..., RunResult]
 CPU_S = 0.5

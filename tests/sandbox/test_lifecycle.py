@@ -1,5 +1,6 @@
 """Fork-servers come, fail, are replaced and go, and leave nothing behind."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -82,11 +83,12 @@ def test_many_runs_leave_nothing_over(tier, harness):
 
 
 def kill_servers_of(before: set[int]) -> None:
-    for pid in descendants(os.getpid()) - before:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    """Stopped first, lest a fork-server still reports the end of its run."""
+    servers = descendants(os.getpid()) - before
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in servers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def test_a_fork_server_killed_in_a_run_is_a_fault_and_is_replaced(tier):
