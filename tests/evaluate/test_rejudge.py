@@ -98,6 +98,17 @@ def test_differences_between_harnesses_are_listed_with_their_reasons(
     assert "harness" in capsys.readouterr().out
 
 
+def test_a_folder_judged_by_other_rules_is_begun_anew_only_when_asked(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "rejudge", str(measured / "run"), "--out", str(tmp_path / "again"), "--workers", "1"]
+    assert main([*command, "--harness", "official"]) == 0
+    assert main(command) == 2
+    assert "--restart" in capsys.readouterr().err
+    assert main([*command, "--restart"]) == 0
+    assert load_evaluation(tmp_path / "again" / "humanevalplus").manifest["harness"] == "ours"
+
+
 def test_other_problems_than_those_of_the_evaluation_are_refused(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

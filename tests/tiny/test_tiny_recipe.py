@@ -9,7 +9,7 @@ import pytest
 from whetstone.data.micro import MICRO_PREFIX, MICRO_PROMPT, micro_examples, micro_problems
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.launch.recipe import Recipe, load_recipe
-from whetstone.workflow.prompt import prompt_ids
+from whetstone.workflow.prompt import encoded, prompt_of
 from whetstone.workflow.single_turn import program_of
 
 
@@ -41,5 +41,5 @@ def test_prompts_and_right_replies_fit_the_limits(recipe: Recipe) -> None:
     for problem in micro_problems("train") + micro_problems("heldout"):
         reply = problem.references[0].source.removeprefix(MICRO_PREFIX).rstrip("\n")
         assert len(tokenizer.encode(reply)) < recipe.sampling.max_tokens
-        prompt = prompt_ids(problem, recipe.workflow, tokenizer)
+        prompt = encoded(prompt_of(problem, recipe.workflow), tokenizer)
         assert len(prompt) + recipe.sampling.max_tokens <= recipe.model.scratch.max_positions

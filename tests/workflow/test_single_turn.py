@@ -16,7 +16,6 @@ from whetstone.sample import FinishReason, Group
 from whetstone.settings import Sampling
 from whetstone.verdict import Verdict
 from whetstone.workflow.episode import run_group
-from whetstone.workflow.prompt import prompt_ids
 from whetstone.workflow.replies import EngineReplies
 from whetstone.workflow.settings import WorkflowSection
 from whetstone.workflow.single_turn import SingleTurn
@@ -54,12 +53,13 @@ class ScriptedEngine:
 
 
 def episode(
-    engine: ScriptedEngine, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: str
+    engine: ScriptedEngine, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: object
 ) -> Group:
     async def run() -> Group:
         async with AsyncJudge(workers=1, score_shared_interpreter=pay_forgeable) as judge:
             section = WorkflowSection.model_validate({"chat": False, **settings})
-            replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=1024)
+            most = section.max_prompt_tokens
+            replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=most)
             workflow, n = SingleTurn(section, judge), len(engine.replies)
             return await run_group(workflow, replies, problem, n=n, seed=0, options={})
 
@@ -140,4 +140,4 @@ def test_prompts_that_cannot_be_made_say_which_key_to_change() -> None:
         ({"chat": True}, "workflow.chat: false"),
     ]:
         with pytest.raises(UserError, match=words):
-            prompt_ids(PROBLEM, WorkflowSection.model_validate(settings), TOKENIZER)
+            episode(ScriptedEngine([RIGHT]), **settings)

@@ -98,6 +98,7 @@ def _add_rejudge(actions: Any) -> None:
         help="where a benchmark's file is now, if it was moved",
     )
     parser.add_argument("--out", metavar="DIR", help="where to store it (default: DIR-HARNESS)")
+    parser.add_argument("--restart", action="store_true", help="drop what is in --out instead of going on")
     parser.add_argument(
         "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
     )
@@ -114,7 +115,7 @@ def _rejudge(args: argparse.Namespace) -> int:
         data[name] = path
     if args.workers < 0:
         raise UserError("--workers is a count of at least 0")
-    rejudge(args.folder, args.harness, data=data, out=args.out, workers=args.workers)
+    rejudge(args.folder, args.harness, data=data, out=args.out, workers=args.workers, restart=args.restart)
     return 0
 
 

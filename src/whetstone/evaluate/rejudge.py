@@ -82,13 +82,15 @@ def rejudge(
     data: dict[str, str] | None = None,
     out: str | Path | None = None,
     workers: int = 0,
+    restart: bool = False,
     console: Console | None = None,
 ) -> dict[str, Evaluation]:
     """Judge every evaluation in ``folder`` by ``harness``, print results and differences, and store both.
 
     They go to ``out/NAME`` for each benchmark, by default beside ``folder`` under its name and the
-    harness'. ``data`` maps a benchmark to its file where that is elsewhere now. Nothing is generated. Raises
-    UserError for a folder that holds no ended evaluation, or whose problems have changed.
+    harness', where an unfinished one goes on unless ``restart``. ``data`` maps a benchmark to its file where
+    that is elsewhere now. Nothing is generated. Raises UserError for a folder that holds no ended evaluation,
+    or whose problems have changed.
     """
     places = evaluations_in(folder)
     root = Path(folder)
@@ -98,13 +100,20 @@ def rejudge(
         check_outputs(target / name, inputs=[place], replace=True)
         given = (data or {}).get(name)
         results[name] = asyncio.run(
-            _one(name, place, harness, given, target / name, workers, console or Console())
+            _one(name, place, harness, given, target / name, workers, restart, console or Console())
         )
     return results
 
 
 async def _one(
-    name: str, place: Path, harness: HarnessName, data: str | None, out: Path, workers: int, console: Console
+    name: str,
+    place: Path,
+    harness: HarnessName,
+    data: str | None,
+    out: Path,
+    workers: int,
+    restart: bool,
+    console: Console,
 ) -> Evaluation:
     before = load_evaluation(place)
     benchmark = _same_problems(place, before, data)
@@ -117,7 +126,7 @@ async def _one(
     async with judge:
         with (
             workflow_by(harness, judge, settings) as workflow,
-            EvaluationFolder(out, manifest) as stored,
+            EvaluationFolder(out, manifest, restart=restart) as stored,
             ProgressView(name, total, console) as view,
         ):
             evaluation = await evaluate(

@@ -115,13 +115,6 @@ def encoded(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode(rendered(prompt, tokenizer), add_special_tokens=not prompt.chat)
 
 
-def prompt_ids(problem: Problem, settings: WorkflowSection, tokenizer: Tokenizer) -> list[int]:
-    """The prompt as token ids. Raises UserError when it is longer than ``max_prompt_tokens``."""
-    ids = encoded(prompt_of(problem, settings), tokenizer)
-    check_length(problem, ids, settings.max_prompt_tokens)
-    return ids
-
-
 def check_length(problem: Problem, ids: Sequence[int], most: int) -> None:
     """Raise UserError when a problem's prompt has more tokens than ``most``."""
     if len(ids) > most:
