@@ -19,8 +19,10 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 	$(BIN)/whetstone train recipes/quickstart.yaml model.path=$(MODEL) seed=$(SEED) out=$(RUN)
 	$(BIN)/whetstone report $(RUN)
 
+# Files in their own order: by number of tests, as xdist would have them, the longest come last and alone.
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not crowd"
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+		-m "not slow and not crowd"
 	$(BIN)/python -m pytest -m "crowd and not slow"
 
 # Proofs that are too long for every run, one after the other: they take the machine for themselves.
