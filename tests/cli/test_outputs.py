@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -154,6 +155,21 @@ def test_a_full_disk_ends_with_a_message_and_what_was_there(
     assert "No space left on device; free some space" in said
     left = {path.name for path in small_disk.iterdir()}
     assert left <= {"ballast", "out.jsonl.validating.jsonl"}, left
+
+
+APPS = Path(__file__).parents[1] / "data" / "fixtures" / "apps.jsonl"
+
+
+def test_a_dataset_that_finds_no_room_is_a_message(
+    tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "files").mkdir()
+    shutil.copy(APPS, tmp_path / "files" / "test.jsonl")
+    fill(small_disk)
+    command = f"data prepare apps={tmp_path}/files --split test --out {small_disk}/out"
+    assert main(command.split()) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in small_disk.rglob("*") if path.is_file()] == ["ballast"]
 
 
 @pytest.mark.parametrize("out", ["out", "out.jsonl", "out.jsonl.gz", "out.parquet"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,19 @@ def test_measures_saves_repeats_and_compares(
     out = capsys.readouterr().out
     assert "3 problems in both" in out
     assert "not measured alike" not in out
+
+
+def test_a_full_disk_keeps_what_was_judged_and_the_same_command_goes_on(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whetstone", *arguments(model, tmp_path / "a")]
+    # No file may become longer than 2 KiB: like a full disk, and no right is needed.
+    full = subprocess.run(["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *command], capture_output=True)
+    assert full.returncode == 2, full.stderr
+    assert b"free some space and give the same command again" in full.stderr
+    begun = list(read_samples(tmp_path / "a" / "problems"))
+    assert main(arguments(model, tmp_path / "a")) == 0
+    whole = list(read_samples(tmp_path / "a" / "problems"))
+    assert 0 < len(begun) < len(whole) == 6
+    assert [sample for sample in whole if sample in begun] == begun
 
 
 def test_several_benchmarks_in_one_run_have_a_folder_each_and_are_compared_by_name(
