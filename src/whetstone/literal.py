@@ -13,6 +13,8 @@ from collections.abc import Callable
 from math import inf, nan
 from typing import Any, cast
 
+from whetstone.syntax import NotPython, parse_expression
+
 _NAMES = {"inf": inf, "nan": nan, "Ellipsis": ...}
 _SCALARS = (bool, int, float, str, bytes, type(None), type(...))
 # Numbers and lists of them are JSON too, which is read twenty times as fast.
@@ -51,11 +53,11 @@ def read_literal(text: str) -> Any:
         except (ValueError, RecursionError):
             pass  # a trailing comma, say
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        tree = parse_expression(text.strip())
+    except NotPython as error:
         raise ValueError(f"not a Python literal: {error}") from None
     try:
-        return _value(tree.body)
+        return _value(tree)
     except (TypeError, RecursionError) as error:  # an unhashable element, absurd nesting
         raise ValueError(f"not a Python literal: {error}") from None
 

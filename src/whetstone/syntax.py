@@ -7,6 +7,7 @@ off: threads that take turns inside them get SystemError for programs without a 
 from __future__ import annotations
 
 import ast
+import symtable
 import threading
 import warnings
 from collections.abc import Generator
@@ -29,9 +30,26 @@ def parsing() -> Generator[None]:
 
 def parse(source: str) -> ast.Module:
     """The syntax tree. Raises NotPython."""
+    with _refusing(), parsing():
+        return ast.parse(source)
+
+
+def parse_expression(source: str) -> ast.expr:
+    """The syntax tree of an expression. Raises NotPython."""
+    with _refusing(), parsing():
+        return ast.parse(source, mode="eval").body
+
+
+def symbols(source: str) -> symtable.SymbolTable:
+    """The names of a text, by scope. Raises NotPython."""
+    with _refusing(), parsing():
+        return symtable.symtable(source, "<test>", "exec")
+
+
+@contextmanager
+def _refusing() -> Generator[None]:
     try:
-        with parsing():
-            return ast.parse(source)
+        yield
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotPython(str(error) or type(error).__name__) from None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
+from whetstone.syntax import parsing
 
 MICRO_PROMPT = "# {statement}\n"
 """The prompt template that ``micro_examples`` writes and a recipe for these tasks has to use."""
@@ -260,7 +261,8 @@ class _Inputs:
     def outcomes(self, expression: str) -> list[object]:
         """What one of our own expressions makes of every input of the pool."""
         if expression not in self._outcomes:
-            code = compile(expression, "<micro-task>", "eval")
+            with parsing():
+                code = compile(expression, "<micro-task>", "eval")
             self._outcomes[expression] = [eval(code, {"xs": list(xs)}) for xs in self.pool]
         return self._outcomes[expression]
 

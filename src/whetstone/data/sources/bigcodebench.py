@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from whetstone.data.sources.source import Row, Source, text_of
 from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
+from whetstone.syntax import parse_expression
 
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 """For all unit tests of a problem, with the import of its libraries."""
@@ -34,8 +35,8 @@ def _libs(row: Row) -> list[str]:
     """A list, which the files hold as the text of a Python list."""
     written = row.get("libs")
     try:
-        value = ast.literal_eval(written) if isinstance(written, str) else written
-    except (ValueError, SyntaxError):
+        value = ast.literal_eval(parse_expression(written)) if isinstance(written, str) else written
+    except (ValueError, TypeError):
         value = None
     return sorted(str(lib) for lib in value) if isinstance(value, list) else []
 

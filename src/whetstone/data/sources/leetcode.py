@@ -13,6 +13,7 @@ from typing import Any
 from whetstone.data.sources.published import known
 from whetstone.data.sources.source import ColumnError, Row, Skip, Source, dict_of, list_of, text_of
 from whetstone.problem import COMPLETES_STARTER, AssertTests, CallCase, CallTests, Problem, Program
+from whetstone.syntax import NotPython, parse, parse_expression
 
 _ENTRY = re.compile(r"Solution\(\)\.(\w+)")
 _NODES = ("ListNode", "TreeNode", "Node")
@@ -55,8 +56,8 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 def _asserts(test: str) -> list[ast.Assert]:
     """The assertions of ``def check(candidate)``, which holds nothing else."""
     try:
-        body = ast.parse(test).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        body = parse(test).body
+    except NotPython as error:
         raise Skip("malformed_tests", f"`test` is no Python code: {error}") from None
     check = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check is None:
@@ -96,7 +97,7 @@ def _plain(node: ast.expr) -> Any:
 
 
 def _assert_tests(prelude: str, function: str, asserts: list[ast.Assert]) -> AssertTests:
-    method = ast.parse(f"Solution().{function}", mode="eval").body
+    method = parse_expression(f"Solution().{function}")
     written = [ast.unparse(_Called(method).visit(statement)) for statement in asserts]
     return AssertTests(setup=prelude, asserts=written, entry_point="Solution")
 
@@ -115,7 +116,7 @@ def _node_classes(prelude: str) -> str:
     """What LeetCode defines for a program that works on nodes."""
     found = [
         ast.get_source_segment(prelude, node) or ""
-        for node in ast.parse(prelude).body
+        for node in parse(prelude).body
         if isinstance(node, ast.ClassDef) and node.name in _NODES
     ]
     return "\n\n\n".join(["from typing import *", *found])

@@ -11,11 +11,11 @@ import base64
 import binascii
 import pickletools
 import struct
-import warnings
 import zlib
 from typing import Any, cast
 
 from whetstone.data.sources.source import Skip, parse_json
+from whetstone.syntax import parse_expression
 
 MOST_UNPACKED_BYTES = 1 << 30
 """Compressed tests may grow to this; the largest known are a few hundred megabytes."""
@@ -66,10 +66,8 @@ def _plain(text: str) -> tuple[bool, Any]:
     except Skip:
         pass
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an escape that is none is kept as it is
-            return True, ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return True, ast.literal_eval(parse_expression(text.strip()))
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return False, None
 
 

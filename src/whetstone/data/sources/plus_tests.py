@@ -15,6 +15,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from whetstone.problem import AssertTests
+from whetstone.syntax import parse
 
 _AGREEMENT = """
 def _close(left, right):
@@ -126,7 +127,7 @@ def plus_inputs(tests: AssertTests) -> PlusInputs | None:
     """The reverse of ``plus_tests``; None for other tests."""
     found: dict[str, Any] = {}
     if tests.asserts and tests.asserts[0] == "agree(candidate, BASE)":
-        for node in ast.parse(tests.setup).body:
+        for node in parse(tests.setup).body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 with_value = node.targets[0].id
                 if with_value.isupper():

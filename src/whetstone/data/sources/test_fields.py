@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.source import Skip
 from whetstone.problem import AssertTests, CallCase, CallTests, StdinCase, StdinTests, Tests
+from whetstone.syntax import parsed
 
 _CALLED = frozenset({"functional", "function_call", "call", "call_based", "fn_call"})
 _READ = frozenset({"stdin", "stdin_stdout", "stdio", "standard_input"})
@@ -239,9 +240,7 @@ def _signature(function: str, sources: Sequence[str]) -> _Signature | None:
     for source in sources:
         # A starter may end where the body is to begin.
         for text in (source, textwrap.dedent(source).rstrip() + " pass"):
-            try:
-                tree = ast.parse(text)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
+            if (tree := parsed(text)) is None:
                 continue
             found = _signature_in(tree, function)
             if found is not None:

@@ -7,11 +7,11 @@ program whose output depends on it would pass there, or fail, for ever.
 from __future__ import annotations
 
 import ast
-import warnings
 
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import is_python
 from whetstone.problem import Program
+from whetstone.syntax import parsed
 
 _SETS = {"set", "frozenset", "hash"}
 _VIEWS = {"keys", "items"}
@@ -25,14 +25,8 @@ def hash_seeds(program: Program, policy: Policy) -> list[int]:
 
 def makes_sets(program: Program) -> bool:
     """Whether a program may hold a set. One that cannot be read holds none: it does not run either."""
-    if not is_python(program):
-        return False
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(program.source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(_is_set(node) for node in ast.walk(tree))
+    tree = parsed(program.source) if is_python(program) else None
+    return tree is not None and any(_is_set(node) for node in ast.walk(tree))
 
 
 def _is_set(node: ast.AST) -> bool:

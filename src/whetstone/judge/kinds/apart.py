@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 
+from whetstone.syntax import parse
+
 _FILE_MODULES = frozenset(
     {"os", "pathlib", "shutil", "tempfile", "sqlite3", "zipfile", "tarfile", "gzip", "bz2", "lzma", "glob"}
     | {"fileinput", "filecmp", "dbm"}
@@ -18,7 +20,7 @@ _FILE_NAME = re.compile(r"""["'`]([\w./ -]{1,100}[./][\w./ -]{1,100})["'`]""")
 @lru_cache(maxsize=512)
 def touches_files(code: str) -> bool:
     """Whether test code opens, makes, removes or looks for files, as far as its text tells."""
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse(code)):
         match node:
             case ast.Name(id="open"):
                 return True
@@ -58,7 +60,7 @@ def refuse_inseparable(code: str, program: frozenset[str]) -> None:
 
     ``program`` are the names in the code that stand for the program.
     """
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse(code)):
         for found in _FINDERS:
             what = found(node, program)
             if what is not None:

@@ -11,12 +11,12 @@ import ast
 import builtins
 import datetime
 import re
-import symtable
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from whetstone.judge.kinds.apart import shown_files
+from whetstone.syntax import parse, parsed, symbols
 
 # Third-party modules that a reference may import and test code then use without importing.
 _KNOWN_MODULES = frozenset({"numpy", "pandas", "scipy", "sympy"})
@@ -62,7 +62,7 @@ def test_names(
 
     A name stands for the program when it is the entry point, or every reference defines it at top
     level, or it is neither imported by a reference or by ``shown``, nor a builtin, nor used as a module.
-    Raises SyntaxError when the code does not compile.
+    Raises NotPython when the code does not compile.
     """
     free = free_names(code)
     known = [_read_reference(source, packages) for source in references]
@@ -94,7 +94,7 @@ def test_names(
 def _as_classes(code: str) -> set[str]:
     """Names that test code uses as classes: in ``isinstance``."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse(code)):
         match node:
             case ast.Call(func=ast.Name(id="isinstance"), args=[_, ast.Name(id=name)]):
                 found.add(name)
@@ -119,7 +119,7 @@ def _uses(code: str) -> dict[str, tuple[bool, frozenset[str]]]:
     """Of every name in the code: whether it is called, and which of its attributes are used."""
     called: set[str] = set()
     attributes: dict[str, set[str]] = {}
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse(code)):
         match node:
             case ast.Call(func=ast.Name(id=name)):
                 called.add(name)
@@ -154,7 +154,7 @@ def _shown_imports(texts: tuple[str, ...], packages: frozenset[str]) -> dict[str
 
 def free_names(code: str) -> set[str]:
     """Names that code reads from its globals without ever binding them there."""
-    top = symtable.symtable(code, "<test>", "exec")
+    top = symbols(code)
     bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
     used = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
     tables = list(top.get_children())
@@ -170,9 +170,7 @@ def free_names(code: str) -> set[str]:
 @lru_cache(maxsize=512)
 def _read_reference(source: str, packages: frozenset[str]) -> _Reference:
     """What a reference program defines and imports at top level; nothing when it does not parse."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    if (tree := parsed(source)) is None:
         return _Reference(frozenset())
     defined: set[str] = set()
     imported: dict[str, tuple[str, str]] = {}

@@ -6,7 +6,6 @@ What is put down stands whatever happens afterwards: to the program, to the test
 from __future__ import annotations
 
 import marshal
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from whetstone.judge.values import WireError, decode
 from whetstone.problem import AssertTests, Problem, case_count
 from whetstone.sandbox import Ended, RunLimits, RunResult, SandboxFault, supervise
 from whetstone.sandbox.streams import link_to_program
+from whetstone.syntax import parsing
 
 REFUSALS = frozenset({"failed", "unusable", "raised", "missing"})
 """Statuses of a unit that the program failed. The others are no refusals; see the harness."""
@@ -132,8 +132,7 @@ def _codes(setup: str, code: str) -> list[CodeType] | None:
     """Test code compiled: once for all programs of a problem. None where its process is to do that."""
     if len(setup) + len(code) > _MOST_COMPILED:
         return None
-    with suppress(TestCodeError), warnings.catch_warnings():  # what is wrong, or odd, that process tells
-        warnings.simplefilter("ignore")
+    with suppress(TestCodeError), parsing():  # what is wrong, or odd, that process tells
         return [compiled(setup, "<setup>", hooks=True), compiled(code, "<test>", hooks=True)]
     return None
 
