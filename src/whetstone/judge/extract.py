@@ -21,7 +21,7 @@ from whetstone.judge.languages.language import Language
 from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, language_named
 from whetstone.judge.program_evidence import PythonEvidence, dedented, does_something, regions
 from whetstone.problem import AssertTests, CallTests, Problem
-from whetstone.syntax import parsed, parsing
+from whetstone.syntax import NotPython, parsed
 
 ExtractionRule = Literal["program", "last_fence", "first_fence", "all_fences", "whole"]
 
@@ -86,9 +86,8 @@ def names_called(problem: Problem) -> frozenset[str]:
     references = tuple(r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC))
     shown = (problem.statement, problem.starter or "")
     try:
-        with parsing():
-            return frozenset(test_names(code, None, references, shown, frozenset()).program)
-    except (SyntaxError, ValueError):
+        return frozenset(test_names(code, None, references, shown, frozenset()).program)
+    except NotPython:
         return frozenset()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from whetstone.judge.kinds.names import free_names
-from whetstone.syntax import parsed, parsing
+from whetstone.syntax import NotPython, parsed
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 _READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinput\b|\bos\.read\s*\(\s*0\b")
@@ -64,9 +64,8 @@ class PythonEvidence:
         if self.tree is None or "import *" in self.code:
             return frozenset()
         try:
-            with parsing():
-                return frozenset(free_names(self.code)) - _BUILTINS
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return frozenset(free_names(self.code)) - _BUILTINS
+        except NotPython:
             return frozenset()
 
     @property

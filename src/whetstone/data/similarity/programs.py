@@ -28,7 +28,7 @@ def read_program(source: str) -> ProgramPrint | None:
         reduced = _Reduce().visit(tree)
         numbered = _Number(_bound(reduced)).visit(reduced)
         return ProgramPrint(hash64(ast.dump(numbered)), sum(1 for _ in ast.walk(numbered)))
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except (ValueError, MemoryError, RecursionError):
         return None
 
 

@@ -8,7 +8,6 @@ no time are more problems in memory than a small multiple of the threads.
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -111,8 +110,6 @@ def validate_set(
     validator = Validator(runs, policy, shared)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
-        # Of programs that are parsed, on all threads: nobody here can mend their escapes.
-        stack.enter_context(warnings.catch_warnings(action="ignore", category=SyntaxWarning))
         journal: Journal | None = None
         if out:
             journal = Journal(journal_path(out), policy, shared.problems, environment)

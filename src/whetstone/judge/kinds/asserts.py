@@ -74,7 +74,7 @@ def judge_assert(
         unit = _Unit(boxes, problem, number, unit_of(boxes, problem, tests, number), source)
     except CannotStandApart as error:
         return judge_failure(str(error))
-    except (SyntaxError, ValueError) as error:
+    except ValueError as error:
         return judge_failure(f"the test code does not compile: {error}")
     stopped = {} if stopped is None else stopped
     pair, outcome = unit.meets(source, stopped.get(number))
@@ -227,7 +227,7 @@ def judge_assert_list(
         try:
             units = [_Unit(boxes, problem, n, unit_of(boxes, problem, tests, n), source) for n in rest]
             pair = run_pair(boxes, problem, [unit.content for unit in units], source)
-        except (SyntaxError, ValueError, SandboxFault):
+        except (ValueError, SandboxFault):
             break
         reached = _reached(units, pair)
         stopped = False

@@ -81,9 +81,9 @@ class Pair:
 
 
 def unit_of(boxes: Boxes, problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
-    """What the testing process needs to run one unit. Raises SyntaxError, ValueError.
+    """What the testing process needs to run one unit. Raises NotPython, CannotStandApart (ValueErrors).
 
-    CannotStandApart, a ValueError, says that no program could pass it, and no reference shows otherwise.
+    The second says that no program could pass it, and no reference shows otherwise.
     """
     return _unit(problem, tests, number, frozenset(boxes.environment.modules))
 
@@ -145,7 +145,7 @@ def why_inseparable(problem: Problem) -> str | None:
                 _unit(problem, problem.tests, number, frozenset())
         except CannotStandApart as why:
             return str(why)
-        except (SyntaxError, ValueError):
+        except ValueError:
             pass  # that is for the judge to say
     return None
 
