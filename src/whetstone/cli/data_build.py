@@ -25,6 +25,7 @@ from whetstone.cli import (
     data_strengthen,
     data_validate,
 )
+from whetstone.cli.judge_options import add_workers_option
 from whetstone.cli.options import add_replace_option
 from whetstone.data.card import (
     Card,
@@ -90,9 +91,7 @@ def add_action(actions: Any) -> None:
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="other values for keys of the file")
     parser.add_argument("--out", metavar="DIR", help="the dataset folder to write (default: sets/NAME)")
     add_replace_option(parser)
-    parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
-    )
+    add_workers_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,15 +7,15 @@ import os
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.cli.eval_options import add_endpoint_options
-from whetstone.cli.judge_options import add_judge_options, judge_settings
+from whetstone.cli.judge_options import add_judge_options, add_workers_option, judge_settings
+from whetstone.cli.model_writing import add_writing_options, model_of, shown_on
 from whetstone.cli.options import add_replace_option
 from whetstone.data.dataset import check_step
 from whetstone.errors import UserError
 from whetstone.judge import Judge
+from whetstone.progress import progress_bar
 
 _EXAMPLES = """\
 examples:
@@ -47,19 +47,10 @@ def add_action(actions: Any) -> None:
     )
     add_replace_option(parser)
     group = parser.add_argument_group("model")
-    group.add_argument("--model", help="the name that the endpoint serves, if it serves several")
-    group.add_argument(
-        "--attempts", type=int, default=2, metavar="N", help="replies per problem, at most (default: 2)"
-    )
-    group.add_argument("--temperature", type=float, default=0.6, help="default: 0.6")
-    group.add_argument("--top-p", type=float, default=0.95, help="default: 0.95")
-    group.add_argument("--max-tokens", type=int, default=8192, help="longest reply (default: 8192)")
+    add_writing_options(parser, group, 2, "replies per problem, at most")
     group.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")
-    add_endpoint_options(parser)
     machine = parser.add_argument_group("machine")
-    machine.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
-    )
+    add_workers_option(machine)
     add_judge_options(machine)
 
 
@@ -67,34 +58,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the action. Raises UserError for what cannot be read, asked or written."""
     from whetstone.data.checkers.journal import Journal
     from whetstone.evaluate.checker_writing import CheckerWriting, Written, journal_path
-    from whetstone.evaluate.replies.endpoint import Endpoint
-    from whetstone.workflow.settings import WorkflowSection
 
     check_step(args.set, args.out, replace=args.replace)
     if not args.endpoint:
         raise UserError("--endpoint is missing: the address of a server, such as http://127.0.0.1:8000/v1")
     if args.workers < 0 or args.attempts < 1:
         raise UserError("--workers is 0 (one for each core) or more, --attempts 1 or more")
-    plan, settings = reply_plan(args), endpoint_settings(args)
-    endpoint = Endpoint(args.endpoint, args.model, settings)
-    writer = endpoint.writer(plan, WorkflowSection(prompt="{statement}"))
-    how = {"model": endpoint.manifest["source"], "plan": plan.model_dump(mode="json", exclude={"k"})}
+    model = model_of(args)
     console, threads = Console(), 2 * (args.workers or len(os.sched_getaffinity(0)))
-    with Journal(journal_path(args.out), how) as journal, _progress() as bar:
+    with Journal(journal_path(args.out), model.how) as journal, progress_bar() as bar:
         if journal.replies:
             bar.console.print(f"going on: {len(journal.replies)} replies are there", highlight=False)
-        tasks: dict[str, Any] = {}
-
-        def watch(what: str, done: int, of: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=of)
-            bar.update(tasks[what], completed=done)
-
-        def say(line: str) -> None:
-            bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+        watch, say = shown_on(bar)
         with Judge(args.workers, **judge_settings(args)) as judge:
-            writing = CheckerWriting(args.set, judge, writer, plan, endpoint.manifest["source"], say=say)
+            writing = CheckerWriting(args.set, judge, model.writer, model.plan, model.label, say=say)
             written: Written = writing.run(args.out, journal, threads, watch)
         journal.remove()
     line = f"{args.out}: {written.problems} problems; {written.kept} of {written.needed} got a checker"
@@ -102,39 +79,3 @@ def run(args: argparse.Namespace) -> int:
     for reason, number in sorted(written.why.items()):
         console.print(f"  {reason}: {number}", highlight=False, soft_wrap=True)
     return 0
-
-
-def reply_plan(args: argparse.Namespace) -> Any:
-    from whetstone.cli.eval_options import option_named
-    from whetstone.evaluate.plan import Plan
-    from whetstone.settings import read_settings
-
-    drawn = {"n": args.attempts, "temperature": args.temperature, "top_p": args.top_p,
-             "max_tokens": args.max_tokens, "seed": args.seed}  # fmt: skip
-    return read_settings(Plan, drawn, name=option_named)
-
-
-def endpoint_settings(args: argparse.Namespace) -> Any:
-    from whetstone.evaluate.replies.endpoint import Settings
-
-    given = {
-        "concurrency": args.concurrency,
-        "timeout_s": args.request_timeout,
-        "silence_s": args.silence,
-        "patience_s": args.patience,
-        "body": args.body,
-        "thinks": args.thinking or None,
-    }
-    return Settings(**{name: value for name, value in given.items() if value is not None})
-
-
-def _progress() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.cli.eval_options import add_endpoint_options
-from whetstone.cli.judge_options import add_judge_options, judge_settings
+from whetstone.cli.judge_options import add_judge_options, add_workers_option, judge_settings
+from whetstone.cli.model_writing import add_writing_options, model_of, shown_on
 from whetstone.cli.options import add_replace_option
 from whetstone.data.dataset import check_step
 from whetstone.data.strengthen.strengthener import Effort, Strengthened
@@ -68,18 +68,9 @@ def add_action(actions: Any) -> None:
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
     model = parser.add_argument_group("model that writes generators, with --endpoint")
-    model.add_argument("--model", help="the name that the endpoint serves, if it serves several")
-    model.add_argument(
-        "--attempts", type=int, default=1, metavar="N", help="generators per problem (default: 1)"
-    )
-    model.add_argument("--temperature", type=float, default=0.6, help="default: 0.6")
-    model.add_argument("--top-p", type=float, default=0.95, help="default: 0.95")
-    model.add_argument("--max-tokens", type=int, default=8192, help="longest reply (default: 8192)")
-    add_endpoint_options(parser)
+    add_writing_options(parser, model, 1, "generators per problem")
     machine = parser.add_argument_group("machine")
-    machine.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
-    )
+    add_workers_option(machine)
     add_judge_options(machine)
 
 
@@ -136,34 +127,18 @@ class _Asked(Struct, frozen=True):
 
 def _ask(args: argparse.Namespace, stack: ExitStack, progress: Progress) -> _Asked:
     """Have the generators written. Raises UserError for an endpoint that answers nothing."""
-    from whetstone.cli.data_checkers import endpoint_settings, reply_plan
     from whetstone.data.checkers.journal import Journal
     from whetstone.evaluate.generator_writing import Generators
     from whetstone.evaluate.generator_writing import journal_path as replies_path
-    from whetstone.evaluate.replies.endpoint import Endpoint
-    from whetstone.workflow.settings import WorkflowSection
 
     if args.attempts < 1:
         raise UserError(f"--attempts is {args.attempts}; give 1 or more")
-    plan = reply_plan(args)
-    endpoint = Endpoint(args.endpoint, args.model, endpoint_settings(args))
-    label = str(endpoint.manifest["source"])
-    how = {"model": label, "plan": plan.model_dump(mode="json", exclude={"k"})}
-    journal = stack.enter_context(Journal(replies_path(args.out), how))
-    writer = endpoint.writer(plan, WorkflowSection(prompt="{statement}"))
-    tasks: dict[str, Any] = {}
-
-    def watch(what: str, done: int, of: int) -> None:
-        if what not in tasks:
-            tasks[what] = progress.add_task(what, total=of)
-        progress.update(tasks[what], completed=done)
-
-    def say(line: str) -> None:
-        progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    generators = Generators(args.set, writer, plan, journal, say=say)
+    model = model_of(args)
+    journal = stack.enter_context(Journal(replies_path(args.out), model.how))
+    watch, say = shown_on(progress)
+    generators = Generators(args.set, model.writer, model.plan, journal, say=say)
     generators.ask(watch)
-    return _Asked(label, generators.inputs, journal)
+    return _Asked(model.label, generators.inputs, journal)
 
 
 def _effort(args: argparse.Namespace) -> Effort:

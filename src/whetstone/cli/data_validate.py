@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.cli.judge_options import add_judge_options, judge_settings
+from whetstone.cli.judge_options import add_judge_options, add_workers_option, judge_settings
 from whetstone.cli.options import add_replace_option
 from whetstone.data.builtin import SET_NAMES
 from whetstone.data.dataset import check_step, place_of
@@ -57,9 +57,7 @@ def add_action(actions: Any) -> None:
     add_replace_option(parser)
     _policy_options(parser)
     group = parser.add_argument_group("machine")
-    group.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
-    )
+    add_workers_option(group)
     add_judge_options(group)
 
 

@@ -14,6 +14,7 @@ from whetstone.cli.eval_options import (
 from whetstone.cli.eval_rating import add_rating_parser, run_rating
 from whetstone.cli.eval_tasks import tasks_of
 from whetstone.cli.eval_watch import add_watch_parser, run_watch
+from whetstone.cli.judge_options import add_workers_option
 from whetstone.cli.options import add_replace_option
 from whetstone.errors import UserError
 from whetstone.outputs import check_outputs
@@ -119,9 +120,7 @@ def _add_rejudge(actions: Any) -> None:
     )
     parser.add_argument("--out", metavar="DIR", help="where to store it (default: DIR-HARNESS)")
     parser.add_argument("--restart", action="store_true", help="drop what is in --out instead of going on")
-    parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
-    )
+    add_workers_option(parser)
 
 
 def _add_page(actions: Any) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from whetstone.cli.judge_environment import add_environment_option
+from whetstone.cli.judge_options import add_workers_option
 from whetstone.errors import UserError
 from whetstone.workflow.official_prompts import OFFICIAL_PROMPTS
 
@@ -201,9 +202,7 @@ def _machine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", help="bfloat16 (default), float16 or float32")
     group.add_argument("--device", help="auto (default), cpu, cuda, cuda:N")
     group.add_argument("--threads", type=int, metavar="N", help="of torch (default: one per core)")
-    group.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
-    )
+    add_workers_option(group)
     group.add_argument(
         "--minimum-tier",
         choices=["root", "userns", "restricted"],

@@ -9,6 +9,13 @@ from whetstone.cli.judge_environment import add_environment_option
 from whetstone.graders import COMPARISONS
 
 
+def add_workers_option(parser: Any) -> None:
+    """Declare ``--workers``."""
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
+    )
+
+
 def add_judge_options(parser: Any) -> None:
     """Declare what ``judge_settings`` reads."""
     parser.add_argument(

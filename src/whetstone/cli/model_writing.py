@@ -1,0 +1,75 @@
+"""A model that writes code for problems, checkers or generators: its options, and what shows it at work."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.progress import Progress
+
+from whetstone.cli.eval_options import add_endpoint_options, option_named
+
+if TYPE_CHECKING:
+    from whetstone.evaluate.plan import Plan
+
+
+class Model(NamedTuple):
+    """Who writes. ``how``: all that replies depend on, for a journal of them."""
+
+    label: str
+    writer: Any
+    plan: Plan
+    how: dict[str, Any]
+
+
+def add_writing_options(parser: argparse.ArgumentParser, group: Any, attempts: int, written: str) -> None:
+    """Declare what ``model_of`` reads, besides ``--seed``. ``written``: what it writes for a problem."""
+    group.add_argument("--model", help="the name that the endpoint serves, if it serves several")
+    group.add_argument(
+        "--attempts", type=int, default=attempts, metavar="N", help=f"{written} (default: {attempts})"
+    )
+    group.add_argument("--temperature", type=float, default=0.6, help="default: 0.6")
+    group.add_argument("--top-p", type=float, default=0.95, help="default: 0.95")
+    group.add_argument("--max-tokens", type=int, default=8192, help="longest reply (default: 8192)")
+    add_endpoint_options(parser)
+
+
+def model_of(args: argparse.Namespace) -> Model:
+    """The model at ``--endpoint``. Raises UserError for one that answers nothing, and for wrong options."""
+    from whetstone.evaluate.plan import Plan
+    from whetstone.evaluate.replies.endpoint import Endpoint, Settings
+    from whetstone.settings import read_settings
+    from whetstone.workflow.settings import WorkflowSection
+
+    drawn = {"n": args.attempts, "temperature": args.temperature, "top_p": args.top_p,
+             "max_tokens": args.max_tokens, "seed": args.seed}  # fmt: skip
+    plan = read_settings(Plan, drawn, name=option_named)
+    given = {
+        "concurrency": args.concurrency,
+        "timeout_s": args.request_timeout,
+        "silence_s": args.silence,
+        "patience_s": args.patience,
+        "body": args.body,
+        "thinks": args.thinking or None,
+    }
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    endpoint = Endpoint(args.endpoint, args.model, settings)
+    label = str(endpoint.manifest["source"])
+    how = {"model": label, "plan": plan.model_dump(mode="json", exclude={"k"})}
+    return Model(label, endpoint.writer(plan, WorkflowSection(prompt="{statement}")), plan, how)
+
+
+def shown_on(bar: Progress) -> tuple[Callable[[str, int, int], None], Callable[[str], None]]:
+    """What tells how far a named work is, a bar for each; and what says a line above the bars."""
+    tasks: dict[str, Any] = {}
+
+    def watch(what: str, done: int, of: int) -> None:
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=of)
+        bar.update(tasks[what], completed=done)
+
+    def say(line: str) -> None:
+        bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    return watch, say
