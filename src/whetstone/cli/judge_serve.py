@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,9 @@ from whetstone.errors import UserError
 from whetstone.judge import Judge
 from whetstone.judge_service.settings import Limits, from_environment, read_tokens
 from whetstone.problem import Problem
+
+if TYPE_CHECKING:
+    from whetstone.judge_service.cluster.judge import ClusterJudge
 
 _MIB = 1 << 20
 
@@ -29,7 +32,16 @@ def add_action(actions: Any) -> None:
     )
     parser.add_argument("--host", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, metavar="N", help="default: 8080; 0 takes a free one")
-    parser.add_argument("--workers", type=int, metavar="N", help="0 (default): one for each core")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="0 (default): one for each core; with --ray, of each node"
+    )
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="HEAD:PORT",
+        help="judge on all machines of the Ray cluster that this one is part of (default: the one it finds)",
+    )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
@@ -61,6 +73,7 @@ def add_action(actions: Any) -> None:
 
 def run_serve(args: argparse.Namespace) -> int:
     """Serve until told to end. Status 0 when all that had begun was finished."""
+    from whetstone.judge_service.cluster.judge import ClusterJudge
     from whetstone.judge_service.serve import serve
 
     defaults, most_memory_mb = from_environment()
@@ -72,14 +85,25 @@ def run_serve(args: argparse.Namespace) -> int:
     )
     address.check()
     datasets = dict(_dataset(named) for named in args.problems)
-    with Judge(address.workers, **judge_settings(args)) as judge:
+    with _judge(args, address.workers) as judge:
+        here = address.workers or len(os.sched_getaffinity(0))
         serve(
-            *(address, judge, address.workers or len(os.sched_getaffinity(0))),
+            *(address, judge, judge.workers if isinstance(judge, ClusterJudge) else here),
             _limits(args, most_memory_mb),
             environment=args.environment,
             datasets=datasets,
         )
     return 0
+
+
+def _judge(args: argparse.Namespace, workers: int) -> Judge | ClusterJudge:
+    settings = judge_settings(args)
+    if args.ray is None:
+        return Judge(workers, **settings)
+    from whetstone.judge_service.cluster.judge import ClusterJudge
+    from whetstone.judge_service.cluster.ray_fleet import RayFleet
+
+    return ClusterJudge(RayFleet(args.ray), workers, **settings)
 
 
 def _dataset(named: str) -> tuple[str, list[Problem]]:

@@ -37,7 +37,7 @@ INTERRUPTED = 130
 _EXTRAS = (
     dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "numpy"), "train")
     | dict.fromkeys(("starlette", "uvicorn", "prometheus_client"), "serve")
-    | {"httpx2": "eval"}
+    | {"httpx2": "eval", "ray": "ray"}
 )
 """Packages beyond the base install, and the extra that brings them."""
 

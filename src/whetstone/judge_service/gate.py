@@ -37,6 +37,13 @@ class Gate:
         ahead = 1 + sum(min(len(line), own) for line in self._lines.values())
         return ahead * self._mean_s / self.places
 
+    def resize(self, places: int) -> None:
+        """There are more places from now on, or fewer: those that are too many go as they become free."""
+        self.places = places
+        while self._lines and self.taken < self.places:
+            self.taken += 1
+            self._leave()
+
     def admit(self, client: str, deadline: float) -> None:
         """Raise Refused for what would not be begun by ``deadline`` (of the loop's clock), or is too much."""
         now = asyncio.get_running_loop().time()
@@ -91,7 +98,7 @@ class Gate:
 
     def _leave(self) -> None:
         """Hand the place on to the first of the next line."""
-        while self._lines:
+        while self._lines and self.taken <= self.places:
             client, line = next(iter(self._lines.items()))
             turn = line.popleft()
             self.waiting -= 1

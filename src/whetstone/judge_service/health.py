@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 from starlette.responses import Response
 
 from whetstone.judge_service.calls import Call, Endpoint
+from whetstone.judge_service.cluster.messages import NodeState
 from whetstone.judge_service.refusal import Refused, json_response
 
 
 class Health(Struct, frozen=True):
-    """``ok`` where there is nothing else to say."""
+    """``ok`` where there is nothing else to say. ``nodes``: how many of a cluster are in which state."""
 
     status: str = "ok"
+    nodes: dict[str, int] = {}
 
 
 async def ping(call: Call) -> Response:
@@ -22,7 +26,12 @@ async def ping(call: Call) -> Response:
 
 async def alive(call: Call) -> Response:
     """GET /healthz: this process answers."""
-    return json_response(Health())
+    return json_response(Health(nodes=dict(Counter(node.state for node in _nodes(call)))))
+
+
+async def nodes(call: Call) -> Response:
+    """GET /v1/nodes: each by its name, and why one does not judge."""
+    return json_response(_nodes(call))
 
 
 async def ready(call: Call) -> Response:
@@ -39,9 +48,14 @@ async def metrics(call: Call) -> Response:
     return Response(call.service.telemetry.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+def _nodes(call: Call) -> list[NodeState]:
+    return call.service.cluster.nodes() if call.service.cluster is not None else []
+
+
 ENDPOINTS = (
     Endpoint("GET", "/v1/ping", ping, "Says pong.", None, str),
     Endpoint("GET", "/healthz", alive, "This process answers.", None, Health),
     Endpoint("GET", "/readyz", ready, "Programs are taken in.", None, Health, refuses=(503,)),
+    Endpoint("GET", "/v1/nodes", nodes, "The nodes of a cluster.", None, list[NodeState]),
     Endpoint("GET", "/metrics", metrics, "Numbers for Prometheus."),
 )

@@ -30,7 +30,8 @@ class Sent(Struct, frozen=True):
 class Packed:
     """The problems that were packed last. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._lock = Lock()
         self._found: OrderedDict[int, tuple[Problem, Sent]] = OrderedDict()
         self._held_bytes = 0
@@ -47,7 +48,7 @@ class Packed:
             if id(problem) not in self._found:
                 self._found[id(problem)] = problem, sent
                 self._held_bytes += len(sent.data)
-            while self._held_bytes > _MOST_KEPT_BYTES:
+            while self._held_bytes > self._most_bytes:
                 self._held_bytes -= len(self._found.popitem(last=False)[1][1].data)
         return sent
 

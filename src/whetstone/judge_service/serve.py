@@ -13,6 +13,7 @@ import uvicorn
 from whetstone.errors import UserError
 from whetstone.judge import Judge
 from whetstone.judge_service.app import build_app
+from whetstone.judge_service.cluster.judge import ClusterJudge
 from whetstone.judge_service.datasets import Datasets
 from whetstone.judge_service.service import Service
 from whetstone.judge_service.settings import Address, Limits
@@ -26,7 +27,7 @@ _SEND_BUFFER_BYTES = 256 << 10
 
 def serve(
     address: Address,
-    judge: Judge,
+    judge: Judge | ClusterJudge,
     workers: int,
     limits: Limits,
     *,
@@ -75,6 +76,7 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Drain at the first signal, end at the second."""
         loop = asyncio.get_running_loop()
+        self._service.watch()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_end, number)
         try:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from whetstone import __version__
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
+from whetstone.judge_service.cluster.judge import ClusterJudge
+from whetstone.judge_service.cluster.serving import ClusterRunners, watch_nodes
 from whetstone.judge_service.datasets import Datasets
 from whetstone.judge_service.gate import Gate
 from whetstone.judge_service.known import KnownProblems
@@ -29,7 +33,7 @@ class Service:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: Judge | ClusterJudge,
         workers: int,
         limits: Limits,
         telemetry: Telemetry,
@@ -38,16 +42,20 @@ class Service:
     ) -> None:
         """``judge`` has ``workers`` and this ``environment``, and stays the caller's."""
         self.judge = judge
-        self.runners = Runners(workers, judge.isolation, environment)
+        self.cluster = judge if isinstance(judge, ClusterJudge) else None
+        if isinstance(judge, ClusterJudge):
+            self.runners, places, languages = ClusterRunners(judge), judge.window, judge.languages
+        else:
+            self.runners, places = Runners(workers, judge.isolation, environment), PLACES_PER_WORKER * workers
+            languages = [name for name in LANGUAGES if runs_here(name, judge.isolation)]
         self.datasets = datasets or Datasets({})
         self.limits = limits
         self.telemetry = telemetry
-        self.gate = Gate(PLACES_PER_WORKER * workers, limits.most_waiting)
+        self.gate = Gate(places, limits.most_waiting)
         self.known = KnownProblems(limits.known_problem_bytes)
         self.draining = False
         self.held_bytes = 0
         self.workers = workers
-        languages = [name for name in LANGUAGES if runs_here(name, judge.isolation)]
         self.info = Info(
             version=__version__,
             isolation=judge.isolation,
@@ -64,6 +72,18 @@ class Service:
         telemetry.running.set_function(lambda: self.gate.taken)
         telemetry.held_bytes.labels("bodies").set_function(lambda: self.held_bytes)
         telemetry.held_bytes.labels("known_problems").set_function(lambda: self.known.held_bytes)
+
+    def watch(self) -> None:
+        """On the event loop that uses this: follow the nodes of a cluster, where the judge has some."""
+        if self.cluster is not None:
+            watch_nodes(self.cluster, self.telemetry, self._resized)
+
+    def _resized(self, workers: int, window: int, isolation: str) -> None:
+        self.workers = workers
+        self.gate.resize(window)
+        self.info = msgspec.structs.replace(
+            self.info, workers=max(workers, 1), window=window, isolation=isolation
+        )
 
     def close(self) -> None:
         """End what runs for this service alone."""
@@ -110,6 +130,8 @@ class Service:
                 future.cancel()
                 self.telemetry.cancelled.inc()
                 raise
+            except UserError as error:  # what only a node of a cluster could tell
+                raise bad_request(str(error)) from None
         late = asyncio.get_running_loop().time() >= deadline
         if judgement.verdict is Verdict.JUDGE_ERROR and late:
             raise too_late(self.gate.expected_s(client))

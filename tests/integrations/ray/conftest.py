@@ -1,0 +1,8 @@
+"""Lets these tests drive a server as those of ``tests/judge_service`` do, and Ray say nothing to others."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "judge_service"))
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
