@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from typing import Any
 
-import httpx2
 import msgspec
 
 from whetstone.errors import UserError
 from whetstone.judge.workers.wire import pack
+from whetstone.judge_service.connection import Answer, Broken
+from whetstone.judge_service.connections import Connections
 from whetstone.judge_service.look_up import authorization
 from whetstone.judge_service.messages import PACKED, Info, JudgeRequest
 from whetstone.judge_service.refusal_words import ErrorReply
@@ -19,20 +19,11 @@ from whetstone.judge_service.sending import Sent
 from whetstone.problem import Program
 from whetstone.verdict import Judgement
 
-_CONNECT_S = 20.0
 _LOOK_S = 30.0
 _GRACE_S = 30.0
 """How much later than its deadline an answer may come: the server's refusal is on its way."""
-_MOST_CONNECTIONS = 256
 _FIRST_REST_S, _LONGEST_REST_S = 0.2, 10.0
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
-# A machine that is gone says nothing: after about a minute its connections count as broken.
-_KEEP_ALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
 
 
 class AskedInVain(Exception):
@@ -51,19 +42,7 @@ class ServerLink:
         self._failures = 0
         self._known: set[str] = set()
         self._sending: dict[str, asyncio.Future[None]] = {}
-        self._client = httpx2.AsyncClient(
-            headers=authorization(token),
-            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-            trust_env=False,
-            transport=httpx2.AsyncHTTPTransport(
-                limits=httpx2.Limits(
-                    max_connections=_MOST_CONNECTIONS,
-                    max_keepalive_connections=_MOST_CONNECTIONS,
-                    keepalive_expiry=60.0,
-                ),
-                socket_options=_KEEP_ALIVE,
-            ),
-        )
+        self._connections = Connections(url, authorization(token))
 
     @property
     def load(self) -> float:
@@ -116,18 +95,16 @@ class ServerLink:
     async def _ask(self, method: str, path: str, body: bytes | None, kind: type[Any], left_s: float) -> Any:
         try:
             async with asyncio.timeout(left_s + _GRACE_S):
-                answer = await self._client.request(
-                    method, self.url + path, content=body, headers={"Content-Type": PACKED} if body else None
-                )
+                answer = await self._connections.ask(method, path, body, PACKED)
         except TimeoutError:
             self._failed(None)
             raise AskedInVain(f"{self.url} did not answer within {left_s + _GRACE_S:.0f} s") from None
-        except httpx2.TransportError as error:
+        except Broken as broken:
             self._known.clear()  # who knows what comes back
             self.info = None
             self._failed(None)
-            raise AskedInVain(f"{self.url}: {type(error).__name__}: {error}".rstrip(": ")) from None
-        if answer.status_code == 200:
+            raise AskedInVain(f"{self.url}: {broken}") from None
+        if answer.status == 200:
             try:
                 value = msgspec.json.decode(answer.content, type=kind)
             except msgspec.MsgspecError as error:
@@ -137,20 +114,20 @@ class ServerLink:
             return value
         raise self._refusal(answer)
 
-    def _refusal(self, answer: httpx2.Response) -> Exception:
+    def _refusal(self, answer: Answer) -> Exception:
         """What an answer that is none means: try again, send the problem, or mend the request."""
         try:
             said = msgspec.json.decode(answer.content, type=ErrorReply).error
             code, message = said.code, said.message
         except msgspec.MsgspecError:
-            code, message = "", answer.text[:300]
-        if answer.status_code == 404 and code == "unknown_problem":
+            code, message = "", answer.content[:300].decode(errors="replace")
+        if answer.status == 404 and code == "unknown_problem":
             return _Unknown()
-        if answer.status_code in _PASSING or not code:
+        if answer.status in _PASSING or not code:
             retry_after = answer.headers.get("retry-after", "")
             self._failed(float(retry_after) if retry_after.isdigit() else None)
-            return AskedInVain(f"{self.url}: {answer.status_code} {message}")
-        if answer.status_code in (401, 403):
+            return AskedInVain(f"{self.url}: {answer.status} {message}")
+        if answer.status in (401, 403):
             message = f"{message} (the client's token is WHETSTONE_JUDGE_TOKEN, or token=…)"
         return UserError(f"{self.url}: {message}")
 
@@ -167,7 +144,7 @@ class ServerLink:
 
     async def close(self) -> None:
         """Let go of its connections."""
-        await self._client.aclose()
+        self._connections.close()
 
 
 class _Unknown(Exception):
