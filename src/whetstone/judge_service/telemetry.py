@@ -19,6 +19,7 @@ class Telemetry:
 
     def __init__(self, *, log: bool = True) -> None:
         self._log = log
+        self._of_endpoint: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.registry = CollectorRegistry()
         self._requests = self._made(Counter, "requests", "Requests answered", "endpoint", "status")
         self._seconds = self._made(Histogram, "request_seconds", "Until the end of the answer", "endpoint")
@@ -36,8 +37,12 @@ class Telemetry:
 
     def answered(self, endpoint: str, status: int, seconds: float, **more: Any) -> None:
         """A request is over: counted, and logged."""
-        self._requests.labels(endpoint, str(status)).inc()
-        self._seconds.labels(endpoint).observe(seconds)
+        kept = self._of_endpoint.get((endpoint, status))
+        if kept is None:  # to look them up anew takes as long as to count
+            kept = self._requests.labels(endpoint, str(status)), self._seconds.labels(endpoint)
+            self._of_endpoint[endpoint, status] = kept
+        kept[0].inc()
+        kept[1].observe(seconds)
         self.say("request", endpoint=endpoint, status=status, ms=round(seconds * 1000, 1), **more)
 
     def judged(self, judgement: Judgement) -> None:

@@ -74,19 +74,21 @@ async def while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     The body must have been read.
     """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_gone(request))
+    working = asyncio.current_task()
+    assert working is not None
+    watching = asyncio.ensure_future(_cancel_when_gone(request, working))
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone("the client hung up")
-        return working.result()
+        return await work
+    except asyncio.CancelledError:
+        # Cancelled once, by the watch: else somebody else wants the end of it as well.
+        if watching.done() and not watching.cancelled() and working.uncancel() == 0:
+            raise ClientGone("the client hung up") from None
+        raise
     finally:
         watching.cancel()
-        working.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
+async def _cancel_when_gone(request: Request, working: asyncio.Task[Any]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    working.cancel()
