@@ -126,11 +126,14 @@ class Connection(asyncio.Protocol):
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
+        """The answer is whole, or one that says that it will come."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._headers = {}
+            return
         if not self._parser.should_keep_alive():
             self.usable = False
         if self._waiting is None or self._waiting.done():
             self.hang_up()  # an answer that nobody asked for
             return
-        status = self._parser.get_status_code()
         self._waiting.set_result(Answer(status, self._headers, b"".join(self._parts)))
