@@ -15,7 +15,8 @@ from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
-from whetstone.flow.local import LocalFlow, drop_reason
+from whetstone.flow.filters import drop_reason
+from whetstone.flow.local import LocalFlow
 from whetstone.flow.source import PromptSource
 from whetstone.problem import Problem, StdinCase, StdinTests
 from whetstone.sample import Group, Sample

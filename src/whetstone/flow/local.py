@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from whetstone.algorithm.algorithm import Algorithm
+from whetstone.flow.filters import drop_reason
 from whetstone.flow.flow import Crew, FlowBatch
 from whetstone.flow.source import PromptSource, stream_seed
 from whetstone.problem import Problem
@@ -20,29 +21,13 @@ from whetstone.sample import Batch, Group
 from whetstone.workflow.episode import Workflow, run_group
 from whetstone.workflow.replies import EngineReplies
 
-UNSCORED = "unscored"
-"""Fewer than two samples have a reward (the others have no verdict that counts)."""
-
-ZERO_VARIANCE = "zero_variance"
-"""All rewards are equal, so every advantage would be zero."""
-
-
-def drop_reason(group: Group, *, drop_zero_variance: bool) -> str | None:
-    """Why a group carries no learning signal and is not trained on, or None when it is."""
-    rewards = group.rewards()
-    if len(rewards) < 2:
-        return UNSCORED
-    if drop_zero_variance and min(rewards) == max(rewards):
-        return ZERO_VARIANCE
-    return None
-
 
 class LocalFlow:
     """Samples each batch on demand from an engine and a judge of this process (synchronous RL)."""
 
     def __init__(
         self,
-        source: PromptSource,
+        source: PromptSource[Problem],
         workflow: Workflow,
         replies: EngineReplies,
         spec: Algorithm,

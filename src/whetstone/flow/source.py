@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
-from whetstone.problem import Problem
+T = TypeVar("T")
 
 
 def stream_seed(*parts: object) -> int:
@@ -13,14 +14,14 @@ def stream_seed(*parts: object) -> int:
     return random.Random("/".join(map(str, parts))).getrandbits(63)
 
 
-class PromptSource:
-    """Draws problems without replacement, epoch after epoch.
+class PromptSource(Generic[T]):
+    """Draws problems (or what stands for them) without replacement, epoch after epoch.
 
     The whole state is the number of draws made, so a resumed run continues with the problem that
     the interrupted one would have drawn next.
     """
 
-    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
+    def __init__(self, problems: Sequence[T], seed: int) -> None:
         if not problems:
             raise ValueError("there is no problem to draw from")
         self._problems = problems
@@ -29,16 +30,20 @@ class PromptSource:
         self._order: list[int] = []
         self.drawn = 0
 
-    def take(self, count: int) -> list[tuple[int, Problem]]:
+    def take(self, count: int) -> list[tuple[int, T]]:
         """The next ``count`` problems, each with its draw number, which is unique in the run."""
         return [self._next() for _ in range(count)]
 
-    def _next(self) -> tuple[int, Problem]:
-        epoch, place = divmod(self.drawn, len(self._problems))
+    def at(self, draw: int) -> T:
+        """The problem of a draw."""
+        epoch, place = divmod(draw, len(self._problems))
         if epoch != self._epoch:
             self._epoch = epoch
             self._order = list(range(len(self._problems)))
             random.Random(stream_seed("epoch", self._seed, epoch)).shuffle(self._order)
+        return self._problems[self._order[place]]
+
+    def _next(self) -> tuple[int, T]:
         draw = self.drawn
         self.drawn += 1
-        return draw, self._problems[self._order[place]]
+        return draw, self.at(draw)

@@ -1,0 +1,54 @@
+"""What the dataflow of a run goes by."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from whetstone.errors import UserError
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """How prompts are leased and batches made.
+
+    models: who is trained; a finished prompt brings a group for each of them.
+    prompts_per_step: the groups of a batch.
+    staleness: by how many versions the weights that train may be ahead of the oldest token of a group. 0:
+        rounds, as the synchronous loop draws them; what a batch is made of then never depends on who was
+        first.
+    shares: in how many shares a round is dealt, each sampled by one replica (staleness 0 only).
+    refill_rounds: dropped groups are replaced in at most so many further rounds (staleness 0 only; otherwise
+        prompts are drawn until a batch is full).
+    lease_s: a prompt that is not finished by then is leased to another replica, too.
+    silence_s: a replica that says nothing for so long has no leases any more.
+    most_failures: a prompt that was taken back so often, from the dead and the late, is dropped.
+    keep_saves: batches are kept until so many checkpoints contain them, for a trainer that goes back to one.
+    """
+
+    models: tuple[str, ...] = ("policy",)
+    prompts_per_step: int
+    staleness: int = 0
+    shares: int = 1
+    refill_rounds: int = 0
+    drop_zero_variance: bool = True
+    lease_s: float = 1800.0
+    silence_s: float = 60.0
+    most_failures: int = 5
+    keep_saves: int = 2
+
+    def check(self) -> None:
+        """Raise UserError for rules by which no batch could ever be made."""
+        if not self.models or len(set(self.models)) < len(self.models):
+            raise UserError("the flow needs the names of its models, each once")
+        if self.prompts_per_step < 1 or self.shares < 1:
+            raise UserError("a batch needs at least one prompt, and a round at least one share")
+        if self.staleness == 0 and self.prompts_per_step < self.shares:
+            raise UserError(
+                f"a round of {self.prompts_per_step} prompts cannot be dealt in {self.shares} shares: raise "
+                "the prompts of a step, or have fewer shares"
+            )
+        if self.staleness > 0 and self.shares > 1:
+            raise UserError("shares are for staleness 0; otherwise each replica takes what it has room for")
+        if min(self.staleness, self.refill_rounds) < 0 or min(self.most_failures, self.keep_saves) < 1:
+            raise UserError("staleness and refill rounds begin at 0, failures and kept checkpoints at 1")
+        if min(self.lease_s, self.silence_s) <= 0:
+            raise UserError("leases and silence last longer than 0 seconds")

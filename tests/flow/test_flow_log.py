@@ -1,0 +1,145 @@
+"""The log of a flow: whole records or none, bounded, and a full disk that is no end."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whetstone.errors import UserError
+from whetstone.flow.audit import Audit
+from whetstone.flow.books import new_books
+from whetstone.flow.desk import Delivery, Desk
+from whetstone.flow.facts import Facts
+from whetstone.flow.file_log import FileLog
+from whetstone.flow.rules import Rules
+from whetstone.flow.source import PromptSource
+
+RULES = Rules(prompts_per_step=4, staleness=1)
+
+
+def opened(folder: Path, run: str = "run", file_bytes: int = 1 << 20) -> tuple[Desk, FileLog]:
+    log = FileLog(folder, run, file_bytes=file_bytes)
+    if log.books is None:
+        log.begin(new_books(RULES.models))
+    return Desk(RULES, PromptSource(["p"], 0), log, 0.0, log.books), log
+
+
+def work(desk: Desk, steps: int, size: int) -> None:
+    """Sample and train ``steps`` batches with one replica, whose groups have ``size`` bytes."""
+    for version in range(desk.books.models["policy"].next_use, desk.books.models["policy"].next_use + steps):
+        desk.resumed("policy", version, 0, [])
+        taken = desk.take("r", holding=[], room=8, versions={"policy": version}, now=0.0)
+        for grant in taken.leases:
+            facts = Facts("p", "s", "", [0.0, 1.0], [1, 2], version, version)
+            desk.deliver("r", Delivery(grant.serial, grant.draw, {"policy": (facts, bytes(size))}), 0.0)
+        assert desk.next_batch("policy", version) is not None
+        desk.saved("policy", version + 1)
+
+
+def test_a_record_that_a_kill_has_torn_never_counted(tmp_path: Path) -> None:
+    desk, log = opened(tmp_path)
+    work(desk, 2, 100)
+    desk.next_batch("policy", 2)
+    before = copy.deepcopy(desk.books)
+    end = (tmp_path / "log-00000001").stat().st_size
+    taken = desk.take("r", holding=[], room=9, versions={"policy": 2}, now=0.0)
+    assert taken.leases
+    log.close()
+    whole = (tmp_path / "log-00000001").stat().st_size
+    for cut in range(whole - 1, end - 1, -7):
+        os.truncate(tmp_path / "log-00000001", cut)
+        again, log = opened(tmp_path)
+        assert again.books.models == before.models
+        assert again.books.drawn in (before.drawn, before.drawn + len(taken.leases))
+        log.close()
+
+
+def test_the_log_stays_small_and_says_all(tmp_path: Path) -> None:
+    desk, log = opened(tmp_path, file_bytes=20_000)
+    sizes: list[int] = []
+    for _ in range(30):
+        work(desk, 3, 2000)
+        sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+    assert max(sizes) < 4 * 20_000 + 30 * 2000  # what was written in all is 700 KB
+    log.close()
+    again, log = opened(tmp_path, file_bytes=20_000)
+    assert again.books == desk.books
+    work(again, 1, 2000)
+    log.close()
+
+
+def test_a_log_of_another_run_or_in_use_or_damaged_is_refused(tmp_path: Path) -> None:
+    _, log = opened(tmp_path)
+    with pytest.raises(UserError, match="another flow uses it"):
+        opened(tmp_path)
+    log.close()
+    with pytest.raises(UserError, match="another run"):
+        opened(tmp_path, "other")
+    (tmp_path / "log-00000001").write_bytes(b"WSFLOW1\nnothing of the kind")
+    with pytest.raises(UserError, match="is no log of a flow"):
+        opened(tmp_path)
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from test_flow_log import opened, work
+desk, log = opened(Path(sys.argv[1]))
+work(desk, 1, 100)
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = (Path(sys.argv[1]) / "log-00000001").stat().st_size
+soft = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5000, soft[1]))
+from whetstone.errors import UserError
+try:
+    work(desk, 50, 3000)
+except UserError as error:
+    assert "free some space" in str(error), error
+else:
+    raise SystemExit("the disk was not full")
+finished = desk.books.counts["finished"]
+resource.setrlimit(resource.RLIMIT_FSIZE, soft)
+held = sorted(desk.books.leases)
+from whetstone.flow.desk import Delivery
+from whetstone.flow.facts import Facts
+version = desk.books.models["policy"].next_use
+for serial in held:
+    facts = Facts("p", "s", "", [0.0, 1.0], [1, 2], version, version)
+    draw = desk.books.leases[serial].draw
+    assert desk.deliver("r", Delivery(serial, draw, {"policy": (facts, bytes(3000))}), 0.0) == "taken"
+assert desk.next_batch("policy", version)
+log.close()
+again, _ = opened(Path(sys.argv[1]))
+assert again.books == desk.books
+"""
+
+
+def test_a_full_disk_loses_nothing_and_the_flow_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parent)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_audit_tells_which_reason_bends_what_is_trained() -> None:
+    audit = Audit()
+    for _ in range(30):
+        audit.add(Facts("p", "easy", "1", [1.0, 0.0], [10, 10], 0, 0), "")
+    for _ in range(10):
+        audit.add(Facts("q", "hard", "5", [0.0, 1.0], [1000, 1000], 0, 0), "stale")
+    for _ in range(10):
+        audit.add(Facts("p", "easy", "1", [1.0, 1.0], [10, 10], 0, 0), "zero_variance")
+    said = audit.figures()
+    assert said["audit/sampled/length"] == pytest.approx((40 * 10 + 10 * 1000) / 50)
+    assert said["audit/trained/length"] == 10
+    assert said["audit/length_shift"] == pytest.approx(0.2)
+    assert said["audit/source_shift"] == pytest.approx(0.2)
+    assert said["audit/dropped/stale/length_bias"] == pytest.approx(10 - 208)
+    assert said["audit/dropped/stale/reward_bias"] == pytest.approx(50 / 80 - 60 / 100)
+    assert said["audit/dropped/zero_variance/reward_bias"] == pytest.approx(0.5 - 60 / 100)
+    assert Audit().figures() == {}
