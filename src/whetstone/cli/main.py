@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "judge": "run programs against the tests of problems and say what is right",
+    "cluster": "start, extend and stop a Ray cluster out of a host file",
     "doctor": "what this machine can do: isolation, languages, accelerators",
     "data": "problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
     "model": "convert a model to a plain folder",

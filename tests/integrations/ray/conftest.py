@@ -6,3 +6,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "judge_service"))
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_AUTH_MODE"] = (
+    "disabled"  # of clusters in the test's own process; else this user's token counts
+)

@@ -1,6 +1,6 @@
 """A Ray cluster as a fleet: an actor for each machine that judges. The one module that knows Ray.
 
-Ray moves the calls, with its own transport, which trusts everybody who can reach it. What our side gives it
+Ray moves the calls, with its own transport, which trusts everybody who has its token. What our side gives it
 is bytes, and bytes come back. The actors belong to this process, and end with it, however it ends.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from whetstone.errors import UserError
 from whetstone.judge_service.cluster.fleet import Machine, NodeLost, Post
 from whetstone.judge_service.cluster.node import NodeJudge
+from whetstone.judge_service.cluster.ray_token import variables_for
 
 AUTO = "auto"
 """The cluster that this machine is part of."""
@@ -36,8 +37,11 @@ class RayFleet:
                 f"{address}: give HOST:PORT of the cluster's head; the server must run on a machine of the "
                 "cluster, not on one that only sends to it"
             )
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+        ours = {"RAY_USAGE_STATS_ENABLED": "0"}
+        if "RAY_AUTH_MODE" not in os.environ:
+            ours |= variables_for(address)
+        for name, value in ours.items():  # Ray reads them when it is imported
+            os.environ.setdefault(name, value)
         self._ray: Any = importlib.import_module("ray")
         self._errors: Any = importlib.import_module("ray.exceptions")
         strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
@@ -50,7 +54,8 @@ class RayFleet:
             said = " ".join(str(error).split())[:_REASON]
             raise UserError(
                 f"no Ray cluster at `{address}` that this machine is part of ({said}); start one with "
-                "`whetstone cluster start HOSTS`, or give --ray HOST:PORT of its head"
+                "`whetstone cluster start HOSTS`, or give --ray HOST:PORT of its head (with "
+                "RAY_AUTH_MODE=token in the environment, where one that was started otherwise has tokens)"
             ) from None
         self._actor: Any = self._ray.remote(NodeJudge)
 
