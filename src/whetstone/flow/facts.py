@@ -6,6 +6,7 @@ on it.
 
 from __future__ import annotations
 
+import math
 import zlib
 from statistics import fmean, stdev
 
@@ -35,6 +36,8 @@ class Facts(Struct, frozen=True, array_like=True):
             raise ValueError(f"{len(self.rewards)} rewards, {len(self.lengths)} lengths")
         if (self.oldest is None) != (self.newest is None) or (self.oldest or 0) > (self.newest or 0):
             raise ValueError(f"versions from {self.oldest} to {self.newest}")
+        if not all(math.isfinite(reward) for reward in self.scored()):
+            raise ValueError("a reward is not finite")
         if (self.oldest or 0) < 0 or min(self.lengths) < 0:
             raise ValueError("a version or a length is below 0")
 

@@ -15,10 +15,11 @@ import msgspec
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.flow.filters import drop_reason
 from whetstone.flow.flow import Crew, FlowBatch
-from whetstone.flow.source import PromptSource, stream_seed
+from whetstone.flow.sampling import GroupSampler
+from whetstone.flow.source import PromptSource
 from whetstone.problem import Problem
 from whetstone.sample import Batch, Group
-from whetstone.workflow.episode import Workflow, run_group
+from whetstone.workflow.episode import Workflow
 from whetstone.workflow.replies import EngineReplies
 
 
@@ -41,13 +42,10 @@ class LocalFlow:
         """``max_cases``: judge at most so many cases of a problem, chosen anew for each group. ``crew``: the
         processes that share the prompts, each with an engine and a judge of its own; None for one alone."""
         self._source = source
-        self._workflow = workflow
         self._replies = replies
+        self._sample = GroupSampler(workflow, replies, samples_per_prompt, seed, max_cases)
         self._spec = spec
         self._prompts = prompts_per_step
-        self._n = samples_per_prompt
-        self._seed = seed
-        self._max_cases = max_cases
         self._crew = crew
 
     async def next_batch(self, version: int) -> FlowBatch:
@@ -97,25 +95,10 @@ class LocalFlow:
         """
         crew = self._crew
         if crew is None or crew.size == 1:
-            return await asyncio.gather(*(self._group(*one) for one in drawn))
-        mine = await asyncio.gather(*(self._group(*one) for one in drawn[crew.rank :: crew.size]))
+            return await asyncio.gather(*(self._sample(*one) for one in drawn))
+        mine = await asyncio.gather(*(self._sample(*one) for one in drawn[crew.rank :: crew.size]))
         told = crew.gather(msgspec.msgpack.encode(mine), "the samples of a round")
         groups: list[Group | None] = [None] * len(drawn)
         for rank, share in enumerate(told):
             groups[rank :: crew.size] = msgspec.msgpack.decode(share, type=list[Group])
         return [group for group in groups if group is not None]
-
-    async def _group(self, draw: int, problem: Problem) -> Group:
-        options: dict[str, Any] = {}
-        if self._max_cases is not None:
-            # One subset for the group: siblings that met other cases would be compared by luck.
-            subset_seed = stream_seed("cases", self._seed, draw)
-            options = {"max_cases": self._max_cases, "subset_seed": subset_seed}
-        return await run_group(
-            self._workflow,
-            self._replies,
-            problem,
-            n=self._n,
-            seed=stream_seed("rollout", self._seed, draw),
-            options=options,
-        )

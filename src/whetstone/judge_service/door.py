@@ -19,8 +19,8 @@ from typing import Any
 from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from whetstone.judge_service.host import Host
 from whetstone.judge_service.refusal import ClientGone, Refused
-from whetstone.judge_service.service import Service
 
 _OPEN = frozenset({"/v1/ping", "/healthz", "/readyz"})
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -43,7 +43,7 @@ def visit_of(scope: MutableMapping[str, Any]) -> Visit:
 class Door:
     """The layer; see the module's text."""
 
-    def __init__(self, app: ASGIApp, service: Service, tokens: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, service: Host, tokens: tuple[str, ...]) -> None:
         self._app, self._service = app, service
         self._tokens = [token.encode() for token in tokens]
 

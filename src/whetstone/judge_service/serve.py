@@ -9,12 +9,14 @@ import socket
 from collections.abc import Generator, Mapping, Sequence
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from whetstone.errors import UserError
 from whetstone.judge import Judge
 from whetstone.judge_service.app import build_app
 from whetstone.judge_service.cluster.judge import ClusterJudge
 from whetstone.judge_service.datasets import Datasets
+from whetstone.judge_service.host import Host
 from whetstone.judge_service.service import Service
 from whetstone.judge_service.settings import Address, Limits
 from whetstone.judge_service.telemetry import Telemetry
@@ -42,10 +44,23 @@ def serve(
     address.check()
     telemetry = Telemetry()
     service = Service(judge, workers, limits, telemetry, environment, Datasets(datasets or {}))
-    listening = _listen(address)
+    listening = listen(address)
     host, port = listening.getsockname()[:2]
+    app = build_app(service, address.tokens)
+    about = {"workers": workers, "isolation": judge.isolation, "tokens": len(address.tokens)}
+    telemetry.say("listening", host=host, port=port, **about)
+    try:
+        asyncio.run(server(app, service).serve([listening]))
+    finally:
+        listening.close()
+        service.close()
+        telemetry.say("ended")
+
+
+def server(app: ASGIApp, host: Host) -> uvicorn.Server:
+    """The server of ``app``, which drains at the first SIGTERM or SIGINT, and ends at the second."""
     config = uvicorn.Config(
-        build_app(service, address.tokens),
+        app,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -53,22 +68,15 @@ def serve(
         proxy_headers=False,
         ws="none",
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(limits.drain_s),
+        timeout_graceful_shutdown=int(host.limits.drain_s),
     )
-    about = {"workers": workers, "isolation": judge.isolation, "tokens": len(address.tokens)}
-    telemetry.say("listening", host=host, port=port, **about)
-    try:
-        asyncio.run(_Server(config, service).serve([listening]))
-    finally:
-        listening.close()
-        service.close()
-        telemetry.say("ended")
+    return _Server(config, host)
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, which tells the service that it ends, and leaves the signals as they were."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Host) -> None:
         super().__init__(config)
         self._service = service
 
@@ -92,7 +100,8 @@ class _Server(uvicorn.Server):
         self._service.draining = self.should_exit = True
 
 
-def _listen(address: Address) -> socket.socket:
+def listen(address: Address) -> socket.socket:
+    """A socket at ``address``. Raises UserError where there can be none."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # asyncio turns Nagle's algorithm off (40 ms of waiting in an answer) only where the protocol is named.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

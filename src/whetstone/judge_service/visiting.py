@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from whetstone.judge_service.host import Host
 from whetstone.judge_service.refusal import ClientGone, Refused, bad_request, too_busy
-from whetstone.judge_service.service import Service
 
 DEADLINE_HEADER = "X-Deadline-Seconds"
 T = TypeVar("T")
 
 
 @asynccontextmanager
-async def body_of(request: Request, service: Service) -> AsyncGenerator[bytes]:
+async def body_of(request: Request, service: Host) -> AsyncGenerator[bytes]:
     """The body, held for as long as the block lasts. Raises Refused, ClientGone."""
     limits = service.limits
     announced = request.headers.get("content-length", "")
@@ -54,7 +54,7 @@ async def _next(request: Request, silence_s: float) -> Any:
 
 
 def _too_large(most: int) -> Refused:
-    return Refused(413, "too_large", f"the body is larger than {most >> 20} MiB; send fewer programs at once")
+    return Refused(413, "too_large", f"the body is larger than {most >> 20} MiB; send less at once")
 
 
 def asked_deadline(request: Request, *more: object) -> float | None:

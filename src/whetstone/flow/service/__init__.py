@@ -1,0 +1,1 @@
+"""The flow behind HTTP, and its client."""
