@@ -129,6 +129,7 @@ def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
         ({"deadline_s": 0.0}, "deadline_s is 0.0: expected `float` > 0"),
         ({"deadline_s": float("nan")}, "deadline_s is nan"),
         ({"max_cases": 0}, "max_cases is 0: expected `int` >= 1"),
+        ({"priority": "\ud800"}, ": options are numbers, True or False"),
         ({"max_cases": "3"}, "max_cases is '3': expected `int | null`, got `str`"),
         ({"hash_seed": 1 << 32}, "hash_seed is 4294967296"),
         ({"fork_per_case": 1}, "fork_per_case is 1: expected `bool`"),

@@ -21,12 +21,20 @@ from whetstone.judge.values import NotInert, encode
 from whetstone.problem import AssertTests, Problem
 
 _MOST_MESSAGES = 12
-_FORMS = ("{call} == {secret}", "{secret} == {call}", "math.isclose({call}, {number})")
+_FORMS = (
+    "{call} == {secret}",
+    "{secret} == {call}",
+    "math.isclose({call}, {number})",
+    "tuple({call}) == ({secret},)",
+    "set({call}) == {{{number}, 1}}",
+    "abs({call} - {number}) < 1e-6, 'not ' + str({call})",
+)
 _WORDS = (
     ["loaded"],
     ["missing"],
     ["unplain"],
     ["passed"],
+    ["unusable", "x"],
     ["unit", "passed", "", False],
     ["failed", "x"],
     [],

@@ -63,3 +63,6 @@ def options_with(options: JudgeOptions, given: dict[str, Any]) -> JudgeOptions:
         place = _PLACE.search(str(error))
         name, expected = (place[1], _PLACE.sub("", str(error))) if place else ("an option", str(error))
         raise UserError(f"{name} is {given.get(name)!r}: {expected[0].lower()}{expected[1:]}") from None
+    except UnicodeEncodeError:  # a lone surrogate, over which msgspec cannot say that it wants no text
+        name = next((name for name, value in given.items() if isinstance(value, str)), "an option")
+        raise UserError(f"{name} is {given.get(name)!r}: options are numbers, True or False") from None

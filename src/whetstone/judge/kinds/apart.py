@@ -61,7 +61,7 @@ def refuse_inseparable(code: str, program: frozenset[str]) -> None:
     ``program`` are the names in the code that stand for the program.
     """
     for node in nodes(code):
-        for found in _FINDERS:
+        for found in _FINDERS.get(type(node), ()):
             what = found(node, program)
             if what is not None:
                 line = code.splitlines()[getattr(node, "lineno", 1) - 1].strip()
@@ -134,7 +134,10 @@ def _called(node: ast.AST) -> str:
     """The dotted name that a call calls; empty for anything else."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
         return ""
-    return node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+    named, attributes = node.func, ""
+    while isinstance(named, ast.Attribute):
+        named, attributes = named.value, f".{named.attr}{attributes}"
+    return named.id + attributes if isinstance(named, ast.Name) else ast.unparse(node.func)
 
 
 def _ends_in(node: ast.AST, attribute: str) -> bool:
@@ -154,10 +157,15 @@ _LOOK_INSIDE = frozenset(
     {"pickle.dumps", "weakref.ref", "dataclasses.asdict", "dataclasses.astuple", "dataclasses.fields"}
     | {"dataclasses.replace", "asdict", "astuple"}
 )
-_FINDERS: tuple[Callable[[ast.AST, frozenset[str]], str | None], ...] = (
-    _derives,
-    _awaits,
-    _compares_types,
-    _looks_inside,
-    _replaces,
-)
+_Finder = Callable[[ast.AST, frozenset[str]], str | None]
+_FINDERS: dict[type[ast.AST], tuple[_Finder, ...]] = {
+    ast.ClassDef: (_derives,),
+    ast.Await: (_awaits,),
+    ast.AsyncFor: (_awaits,),
+    ast.AsyncWith: (_awaits,),
+    ast.Call: (_awaits, _compares_types, _looks_inside, _replaces),
+    ast.Compare: (_compares_types,),
+    ast.Attribute: (_looks_inside,),
+    ast.Assign: (_replaces,),
+}
+"""What looks for each kind of node, in turn."""

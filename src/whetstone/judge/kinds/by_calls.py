@@ -147,6 +147,9 @@ class Conversation:
 
     def _take(self, message: bytes) -> None:
         now = self._now() if self._greeted else None
+        if now is not None and message == now.rule.answer:
+            self._compared(now, right=True, strained=False)
+            return
         try:
             said = read_one(message, None if now is None else now.rule.expected)
         except WireError:
@@ -178,8 +181,8 @@ class Conversation:
             case ["unplain"] if not self._asked_truth:
                 self._asked_truth = True
                 self._ask(_TRUTH)
-            case ["raised", str() as reason]:
-                self._settle("raised", reason[:_MAX_REASON])
+            case ["raised" | "unusable" as status, str() as reason]:
+                self._settle(status, reason[:_MAX_REASON])
             case ["missing"]:
                 self._settle("missing", now.missing)
             case _:

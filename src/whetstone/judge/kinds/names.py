@@ -155,8 +155,9 @@ def _shown_imports(texts: tuple[str, ...], packages: frozenset[str]) -> dict[str
 def free_names(code: str) -> set[str]:
     """Names that code reads from its globals without ever binding them there."""
     top = symbols(code)
-    bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
-    used = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    found = top.get_symbols()
+    bound = {s.get_name() for s in found if s.is_assigned() or s.is_imported()}
+    used = {s.get_name() for s in found if s.is_referenced()}
     tables = list(top.get_children())
     while tables:
         table = tables.pop()
