@@ -234,6 +234,25 @@ def test_a_special_judge_decides_always_and_scaleboxs_rule_says_so(fusion: Servi
     assert evaluated(fusion, table([], []), extra={"compat": "scalebox"})[1]["accepted"]
 
 
+def test_a_special_judge_that_raises_is_blamed_by_the_judges_rule(fusion: ServiceProcess) -> None:
+    """Over an output where it decides on the expected one: a refusal. Over both: it decides nothing."""
+    raises = "with open('answer.txt') as f:\n  assert f.read().split() == ['7']\n"
+    extra = {"special_judge_program": raises, "run_all_cases": True}
+    seven, five = "```python\nprint(7)\n```", "```python\nprint(5)\n```"
+    works, fails = table(["x", "x"], ["7", "7"]), table(["x", "x"], ["7", "5"])
+    assert evaluated(fusion, works, seven, extra=extra)[1]["accepted"]
+    said = evaluated(fusion, works, five, extra=extra)[1]
+    assert [each["verdict"] for each in said["tests"]] == ["wrong_answer", "wrong_answer"]
+    status, refused = evaluated(fusion, fails, five, extra=extra)
+    assert (status, "does not even decide on the expected output" in refused["detail"]) == (422, True)
+    theirs = evaluated(fusion, fails, five, extra={**extra, "compat": "scalebox"})[1]
+    assert [each["passed"] for each in theirs["tests"]] == [False, True]  # asked about the first alone
+    stopped = evaluated(fusion, fails, five, extra={"special_judge_program": raises, "compat": "scalebox"})[1]
+    assert (stopped["accepted"], len(stopped["tests"])) == (False, 1)
+    never = {"special_judge_program": "1 / 0", "compat": "scalebox"}
+    assert evaluated(fusion, works, seven, extra=never)[1]["accepted"]
+
+
 def test_cases_as_a_list_and_as_rows_are_read_too(fusion: ServiceProcess) -> None:
     case = {"type": "stdin_stdout", "input": "1 2", "output": "3"}
     for data in ({"test_cases": [case, case]}, {"test": [*ROW["test"], *ROW["test"]]}):

@@ -17,11 +17,17 @@ from whetstone.verdict import CaseJudgement, Judgement, Verdict
 _FIRST_PIECE = 2
 
 
+_TESTS_FAILED = ("the checker ", "the interactor ")
+"""How the reason begins where one of these is to blame, and not the machine."""
+
+
 class Budget(msgspec.Struct, frozen=True):
-    """Seconds of wall time, and whether cases are judged after one that failed."""
+    """Seconds of wall time, whether cases are judged after one that failed, and whether a checker that fails
+    refuses the case, as ScaleBox has it."""
 
     wall_s: float
     run_all: bool
+    failing_checker_refuses: bool = False
 
 
 class Judged(msgspec.Struct):
@@ -50,6 +56,8 @@ async def judged_within(
         piece = _piece(problem, start, start + size)
         options = {"stop_at_first_failure": careful or not run_all}
         judgement = await call.service.judged(call.visit.client, deadline, piece, program, options)
+        if budget.failing_checker_refuses:
+            judgement = _refused_by_failing(judgement)
         _settled(judgement, problem)
         if not judgement.cases:
             found.verdict, found.reason = judgement.verdict, judgement.reason
@@ -66,11 +74,34 @@ async def judged_within(
     return found
 
 
+def _refused_by_failing(judgement: Judgement) -> Judgement:
+    """The judgement where each case over which the checker failed is a wrong answer."""
+    cases = [
+        msgspec.structs.replace(case, verdict=Verdict.WRONG_ANSWER) if _tests_failed(case) else case
+        for case in judgement.cases
+    ]
+    if any(case.verdict is Verdict.JUDGE_ERROR for case in cases) or not cases:
+        return judgement
+    failed = next((case for case in cases if case.verdict is not Verdict.ACCEPTED), None)
+    if failed is None:
+        return judgement
+    verdict, reason = failed.verdict, failed.reason
+    # The score is of our rules, and none of these clients' fields is made of it.
+    return msgspec.structs.replace(judgement, verdict=verdict, reason=reason, cases=cases, score=0.0)
+
+
+def _tests_failed(case: CaseJudgement | Judgement) -> bool:
+    return case.verdict is Verdict.JUDGE_ERROR and case.reason.startswith(_TESTS_FAILED)
+
+
 def _settled(judgement: Judgement, problem: Problem) -> None:
-    """Raise Refused where we failed: that is no verdict on the program, and known clients ask again."""
+    """Raise Refused where we failed: that is no verdict on the program, and known clients ask again.
+
+    They need not where the tests themselves are to blame.
+    """
     if judgement.verdict is not Verdict.JUDGE_ERROR:
         return
-    if problem.checker is not None or isinstance(problem.tests, AssertTests):
+    if _tests_failed(judgement) or isinstance(problem.tests, AssertTests):
         raise Refused(422, "judge_error", f"the tests themselves fail: {judgement.reason}")
     raise Refused(504, "judge_error", f"it could not be judged: {judgement.reason}", 1.0)
 

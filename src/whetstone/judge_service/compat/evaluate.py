@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -77,11 +78,13 @@ async def _judged(
     budget_s = extra.total_timeout or _BUDGET_S
     deadline = service.deadline(asked_deadline(call.request) or budget_s + _ANSWER_SLACK_S)
     service.gate.admit(call.visit.client, deadline)
-    limits = Budget(budget_s, extra.run_all_cases)
-    judged = await judged_within(call, deadline, problem, program, limits)
     if extra.compat == "scalebox" and problem.checker is not None:
-        by_lines = msgspec.structs.replace(problem, checker=None, compare=Compare(SCALEBOX_MODE))
-        judged = _either(judged, await judged_within(call, deadline, by_lines, program, limits))
+        judged = await _as_scalebox(call, deadline, problem, program, budget_s)
+        if not extra.run_all_cases:
+            judged.cases = _until_first_failure(judged.cases)
+    else:
+        limits = Budget(budget_s, extra.run_all_cases)
+        judged = await judged_within(call, deadline, problem, program, limits)
     call.visit.more["verdict"] = judged.verdict.value
     tests = [_case(problem, each, full=extra.return_full_case) for each in judged.cases]
     if extra.run_all_cases or not judged.cases:
@@ -98,13 +101,29 @@ async def _judged(
     )
 
 
-def _either(by_checker: Judged, by_lines: Judged) -> Judged:
-    """ScaleBox asks a special judge about outputs that its own comparison refuses, and only those."""
-    accepted = {case.index: case for case in by_lines.cases if case.verdict is Verdict.ACCEPTED}
-    cases = [accepted.get(case.index, case) for case in by_checker.cases]
+async def _as_scalebox(
+    call: Call, deadline: float, problem: Problem, program: Program, budget_s: float
+) -> Judged:
+    """By lines; the special judge is asked about outputs that these refuse, and refuses where it fails."""
+    by_lines = msgspec.structs.replace(problem, checker=None, compare=Compare(SCALEBOX_MODE))
+    judged = await judged_within(call, deadline, by_lines, program, Budget(budget_s, run_all=True))
+    if all(case.verdict is not Verdict.WRONG_ANSWER for case in judged.cases):
+        return judged
+    limits = Budget(budget_s, run_all=True, failing_checker_refuses=True)
+    by_checker = await judged_within(call, deadline, problem, program, limits)
+    decided = {case.index: case for case in by_checker.cases}
+    cases = [
+        decided.get(case.index, case) if case.verdict is Verdict.WRONG_ANSWER else case
+        for case in judged.cases
+    ]
     failed = next((case for case in cases if case.verdict is not Verdict.ACCEPTED), None)
-    verdict = failed.verdict if failed else Verdict.ACCEPTED
-    return Judged(cases, verdict, by_checker.total, failed.reason if failed else "")
+    verdict, reason = (failed.verdict, failed.reason) if failed else (Verdict.ACCEPTED, "")
+    return Judged(cases, verdict, judged.total, reason)
+
+
+def _until_first_failure(cases: list[CaseJudgement]) -> list[CaseJudgement]:
+    passed = itertools.takewhile(lambda case: case.verdict is Verdict.ACCEPTED, cases)
+    return cases[: len(list(passed)) + 1]
 
 
 def _case(problem: Problem, judged: CaseJudgement, *, full: bool) -> EvalTestCase:
