@@ -111,6 +111,44 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -
         assert server.ask("POST", "/v1/judge", {"program": ADDS, "problem": sum_problem()})[0] == 200
 
 
+def test_a_head_that_does_not_end_is_hung_up_on_and_a_long_answer_is_not(tmp_path: Path) -> None:
+    head = b"GET /v1/ping HTTP/1.1\r\nHost: t\r\n"
+    wakes = program("import time\ntime.sleep(1.5)\nprint(sum(map(int, input().split())))\n")
+    with service(tmp_path, "--head-time", "0.5") as server:
+        with server.socket() as silent, server.socket() as busy, server.socket() as slow:
+            busy.sendall(request_bytes("/v1/judge", {"program": wakes, "problem": sum_problem()}))
+            slow.sendall(head + b"\r\n")
+            read_until(slow, b"pong")
+            slow.sendall(head)
+            assert b"408" in _dribbled(slow)  # a connection that was used before
+            assert silent.recv(1) == b""
+            assert b'"accepted"' in read_until(busy, b"isolation")  # later than the limit on heads
+        assert server.said("request", status=408)["error"] == "slow_head"
+        assert server.ask("GET", "/v1/ping") == (200, "pong")
+
+
+def test_a_head_that_is_too_long_is_refused(server: ServiceProcess) -> None:
+    with server.socket() as client:
+        client.sendall(b"GET /v1/ping HTTP/1.1\r\nX-More: " + b"x" * (70 << 10))
+        assert b"431" in client.recv(1 << 16)
+
+
+def _dribbled(client: socket.socket) -> bytes:
+    """What is answered while a byte is sent now and then, for ever."""
+    client.settimeout(0.05)
+    answer = b""
+    while True:
+        try:
+            client.sendall(b"x")
+            if not (part := client.recv(1 << 16)):
+                return answer
+            answer += part
+        except TimeoutError:
+            continue
+        except OSError:
+            return answer
+
+
 def _one_who_reads_nothing(server: ServiceProcess) -> None:
     """Its answer is longer than what the kernel takes in its place."""
     with socket.socket() as client:

@@ -62,6 +62,7 @@ def add_action(actions: Any) -> None:
         ("--max-memory-mb", float, None, "MB", "what a program may be granted (default: any)"),
         ("--deadline", float, default.default_deadline_s, "S", "of a request that names none"),
         ("--drain", float, default.drain_s, "S", "to finish what runs, after SIGTERM"),
+        ("--head-time", float, default.head_s, "S", "until the head of a request is whole"),
         ("--body-silence", float, default.body_silence_s, "S", "in the midst of a body"),
         ("--write-silence", float, default.write_silence_s, "S", "of one who reads an answer"),
     )
@@ -122,6 +123,7 @@ def _limits(args: argparse.Namespace, most_memory_mb: float | None) -> Limits:
         most_memory_mb=args.max_memory_mb or most_memory_mb,
         default_deadline_s=args.deadline,
         longest_deadline_s=max(default.longest_deadline_s, args.deadline),
+        head_s=args.head_time,
         body_silence_s=args.body_silence,
         write_silence_s=args.write_silence,
         drain_s=args.drain,

@@ -16,6 +16,7 @@ from whetstone.judge import Judge
 from whetstone.judge_service.app import build_app
 from whetstone.judge_service.cluster.judge import ClusterJudge
 from whetstone.judge_service.datasets import Datasets
+from whetstone.judge_service.heads import protocol_with
 from whetstone.judge_service.host import Host
 from whetstone.judge_service.service import Service
 from whetstone.judge_service.settings import Address, Limits
@@ -67,6 +68,7 @@ def server(app: ASGIApp, host: Host) -> uvicorn.Server:
         server_header=False,
         proxy_headers=False,
         ws="none",
+        http=protocol_with(host.limits, host.telemetry),
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(host.limits.drain_s),
     )

@@ -24,6 +24,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     most_memory_mb: what a program may be granted; None: whatever its problem says.
     most_waiting: programs that wait for a place; beyond, requests are told when to come again.
     default_deadline_s, longest_deadline_s: in which a request is answered, or refused.
+    head_s, most_head_bytes: in which, and in how much, the head of a request is whole.
     body_silence_s, write_silence_s: how long a client may send nothing of a body that it has begun, or take
         nothing of its answer.
     drain_s: how long requests under way may go on once the server was told to end.
@@ -38,6 +39,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     most_waiting: int = 8192
     default_deadline_s: float = 600.0
     longest_deadline_s: float = 3600.0
+    head_s: float = 30.0
+    most_head_bytes: int = 64 << 10
     body_silence_s: float = 30.0
     write_silence_s: float = 60.0
     drain_s: float = 60.0
