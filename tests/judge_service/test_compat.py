@@ -32,7 +32,7 @@ def fusion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]
 
 
 def ran(**fields: Any) -> Any:
-    return sandbox_fusion.run_code(sandbox_fusion.RunCodeRequest(**fields), max_attempts=1)
+    return sandbox_fusion.run_code(sandbox_fusion.RunCodeRequest(**fields), max_attempts=10)
 
 
 def encoded(text: str) -> str:

@@ -24,7 +24,7 @@ from whetstone.judge_service.compat.schemas import (
     RunJupyterRequest,
     RunJupyterResponse,
 )
-from whetstone.judge_service.refusal import bad_request, json_response, too_late
+from whetstone.judge_service.refusal import Refused, bad_request, json_response, too_late
 from whetstone.judge_service.runner.tasks import Ran, RunTask, Step
 from whetstone.judge_service.visiting import asked_deadline
 from whetstone.sandbox import Ended
@@ -47,8 +47,6 @@ async def run_code(call: Call) -> Response:
     """POST /run_code."""
     asked = call.message(RunCodeRequest)
     ran = await _ran(call, asked.language, asked.code, asked.stdin or "", asked.run_timeout, asked)
-    if ran.fault:
-        return json_response(RunCodeResponse("SandboxError", ran.fault))
     compiled, run = _command(ran.compiled), _command(ran.run)
     good = all(each is None or (each.status, each.return_code) == ("Finished", 0) for each in (compiled, run))
     status = "Success" if good else "Failed"
@@ -60,8 +58,6 @@ async def run_jupyter(call: Call) -> Response:
     asked = call.message(RunJupyterRequest)
     program = cells_program(asked.cells)
     ran = await _ran(call, "python", program, "", asked.total_timeout, asked, CELLS_FILE)
-    if ran.fault:
-        return json_response(RunJupyterResponse("SandboxError", ran.fault))
     files = dict(ran.files)
     try:
         cells = msgspec.json.decode(files.pop(CELLS_FILE, b"[]"), type=list[CellRunResult])
@@ -113,6 +109,8 @@ async def _ran(
             future.cancel()
     if ran.wrong:
         raise bad_request(ran.wrong)
+    if ran.fault:  # `SandboxError` would be a wrong program to verl's client, which tries a 504 again
+        raise Refused(504, "not_run", f"the program could not be run: {ran.fault}", 1.0)
     return ran
 
 
