@@ -21,6 +21,8 @@ class FlowLimits(Struct, frozen=True, kw_only=True):
 
     most_body_bytes: int = 256 * _MIB
     most_held_bytes: int = 1024 * _MIB
+    head_s: float = 30.0
+    most_head_bytes: int = 64 << 10
     body_silence_s: float = 30.0
     write_silence_s: float = 60.0
     drain_s: float = 5.0
