@@ -55,19 +55,8 @@ def run_whetstone(args: argparse.Namespace) -> list[float]:
 
     import torch
 
-    from whetstone.algorithm.named import algorithm_named
     from whetstone.engine.loading import load_model
     from whetstone.engine.memory import keep_freed_memory
-    from whetstone.engine.torch_engine import TorchEngine
-    from whetstone.flow.local import LocalFlow
-    from whetstone.flow.source import PromptSource
-    from whetstone.judge import AsyncJudge
-    from whetstone.settings import Sampling
-    from whetstone.trainer.settings import TrainerSection
-    from whetstone.trainer.trainer import Trainer
-    from whetstone.workflow.replies import EngineReplies
-    from whetstone.workflow.settings import WorkflowSection
-    from whetstone.workflow.single_turn import SingleTurn
 
     keep_freed_memory()
     torch.set_num_threads(args.threads)
@@ -75,60 +64,87 @@ def run_whetstone(args: argparse.Namespace) -> list[float]:
     served = load_model(args.model, dtype="bfloat16")
     served.model.generation_config.eos_token_id = None  # every reply has its full length
     served.tokenizer.eos_token = None
+    return asyncio.run(_whetstone_steps(args, policy, served))
+
+
+async def _whetstone_steps(args: argparse.Namespace, policy: Any, served: Any) -> list[float]:
+    from whetstone.algorithm.named import algorithm_named
+    from whetstone.engine.torch_engine import TorchEngine
+    from whetstone.judge import AsyncJudge
+    from whetstone.trainer.settings import TrainerSection
+    from whetstone.trainer.trainer import Trainer
+
     spec = algorithm_named("dapo", {"drop_zero_variance": False, "refill_rounds": 0, "overlong_buffer": 0})
     settings = TrainerSection(
         prompts_per_step=args.prompts, samples_per_prompt=args.group, lr=1e-6, micro_batch_tokens=4096
     )
+    engine = TorchEngine(served.model, served.tokenizer)
+    trainer = Trainer(policy.model, spec, settings, temperature=1.0, max_tokens=args.tokens)
+    seconds: list[float] = []
+    async with AsyncJudge(workers=args.threads) as judge:
+        flow = _whetstone_flow(args, engine, policy.tokenizer, judge, spec)
+        for _ in range(args.steps + 1):
+            start = time.perf_counter()
+            drawn = await flow.next_batch(trainer.version)
+            trainer.step(drawn.batch)
+            await engine.update_weights(trainer.weights(), trainer.version)
+            seconds.append(time.perf_counter() - start)
+            assert all(len(s.response_ids) == args.tokens for g in drawn.sampled for s in g.samples)
+    await engine.close()
+    return seconds
+
+
+def _whetstone_flow(args: argparse.Namespace, engine: Any, tokenizer: Any, judge: Any, spec: Any) -> Any:
+    from whetstone.flow.local import LocalFlow
+    from whetstone.flow.source import PromptSource
+    from whetstone.settings import Sampling
+    from whetstone.workflow.replies import EngineReplies
+    from whetstone.workflow.settings import WorkflowSection
+    from whetstone.workflow.single_turn import SingleTurn
+
     asked = WorkflowSection(prompt="{statement}\n\nReply with the code only, in one Python code block.")
-    tasks = problems(args.prompts)
-
-    async def steps() -> list[float]:
-        engine = TorchEngine(served.model, served.tokenizer)
-        trainer = Trainer(policy.model, spec, settings, temperature=1.0, max_tokens=args.tokens)
-        seconds: list[float] = []
-        async with AsyncJudge(workers=args.threads) as judge:
-            flow = LocalFlow(
-                PromptSource(tasks, seed=0),
-                SingleTurn(asked, judge),
-                EngineReplies(
-                    engine,
-                    policy.tokenizer,
-                    Sampling(max_tokens=args.tokens),
-                    max_prompt_tokens=asked.max_prompt_tokens,
-                ),
-                spec,
-                prompts_per_step=args.prompts,
-                samples_per_prompt=args.group,
-                seed=0,
-            )
-            for _ in range(args.steps + 1):
-                start = time.perf_counter()
-                drawn = await flow.next_batch(trainer.version)
-                trainer.step(drawn.batch)
-                await engine.update_weights(trainer.weights(), trainer.version)
-                seconds.append(time.perf_counter() - start)
-                assert all(len(s.response_ids) == args.tokens for g in drawn.sampled for s in g.samples)
-        await engine.close()
-        return seconds
-
-    return asyncio.run(steps())
+    sampling, limit = Sampling(max_tokens=args.tokens), asked.max_prompt_tokens
+    return LocalFlow(
+        PromptSource(problems(args.prompts), seed=0),
+        SingleTurn(asked, judge),
+        EngineReplies(engine, tokenizer, sampling, max_prompt_tokens=limit),
+        spec,
+        prompts_per_step=args.prompts,
+        samples_per_prompt=args.group,
+        seed=0,
+    )
 
 
 def run_trl(args: argparse.Namespace) -> list[float]:
     """Time GRPOTrainer's steps by a callback around each."""
     import torch
     from datasets import Dataset
-    from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
     from whetstone.judge import Judge
-    from whetstone.judge.extract import extract_program
-    from whetstone.problem import Program
 
     torch.set_num_threads(args.threads)
     tasks = problems(args.prompts)
+    rows = [{"prompt": [{"role": "user", "content": question(p)}], "problem_id": p.id} for p in tasks]
+    clock = _trl_clock()
+    with Judge(workers=args.threads) as judge:
+        trainer = GRPOTrainer(
+            model=args.model,
+            reward_funcs=_trl_reward(tasks, judge),
+            args=_trl_config(args),
+            train_dataset=Dataset.from_list(rows),
+            callbacks=[clock],
+        )
+        trainer.train()
+    return clock.seconds
+
+
+def _trl_reward(tasks: list[Any], judge: Any) -> Any:
+    """The same judge, as TRL asks for rewards."""
+    from whetstone.judge.extract import extract_program
+    from whetstone.problem import Program
+
     by_id = {p.id: p for p in tasks}
-    judge = Judge(workers=args.threads)
 
     def reward(completions: list[Any], problem_id: list[str], **_: Any) -> list[float]:
         texts = [c[0]["content"] for c in completions]
@@ -137,6 +153,12 @@ def run_trl(args: argparse.Namespace) -> list[float]:
             for i, t in zip(problem_id, texts, strict=True)
         ]
         return [float(j.accepted) for j in judge.judge_many(pairs)]
+
+    return reward
+
+
+def _trl_clock() -> Any:
+    from transformers import TrainerCallback
 
     class Clock(TrainerCallback):
         """Wall time from the beginning of each step to its end."""
@@ -151,9 +173,13 @@ def run_trl(args: argparse.Namespace) -> list[float]:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             self.seconds.append(time.perf_counter() - self._start)
 
-    rows = [{"prompt": [{"role": "user", "content": question(p)}], "problem_id": p.id} for p in tasks]
-    samples = args.prompts * args.group
-    config = GRPOConfig(
+    return Clock()
+
+
+def _trl_config(args: argparse.Namespace) -> Any:
+    from trl import GRPOConfig
+
+    return GRPOConfig(
         output_dir=args.scratch,
         use_cpu=True,
         bf16=True,
@@ -163,7 +189,7 @@ def run_trl(args: argparse.Namespace) -> list[float]:
         num_generations=args.group,
         max_completion_length=args.tokens,
         temperature=1.0,
-        per_device_train_batch_size=samples // 2,
+        per_device_train_batch_size=args.prompts * args.group // 2,
         gradient_accumulation_steps=2,
         max_steps=args.steps + 1,
         generation_kwargs={"min_new_tokens": args.tokens},
@@ -174,17 +200,6 @@ def run_trl(args: argparse.Namespace) -> list[float]:
         logging_steps=1000,
         model_init_kwargs={"dtype": "bfloat16" if args.party == "trl-bf16" else "float32"},
     )
-    clock = Clock()
-    trainer = GRPOTrainer(
-        model=args.model,
-        reward_funcs=reward,
-        args=config,
-        train_dataset=Dataset.from_list(rows),
-        callbacks=[clock],
-    )
-    trainer.train()
-    judge.close()
-    return clock.seconds
 
 
 def versions(python: str) -> str:
@@ -200,43 +215,11 @@ def versions(python: str) -> str:
 def compare(args: argparse.Namespace) -> None:
     """Let the parties take turns and print their medians and ratios."""
     seconds: dict[str, list[float]] = {party: [] for party in PARTIES}
-    source = str(Path(__file__).algorithm_named().parents[1] / "src")
     for turn in range(args.rounds):
         for party in PARTIES:
-            python = sys.executable if party == "whetstone" else args.trl_python
-            command = [
-                python,
-                __file__,
-                "--party",
-                party,
-                "--model",
-                args.model,
-                "--steps",
-                str(args.steps),
-                "--prompts",
-                str(args.prompts),
-                "--group",
-                str(args.group),
-                "--tokens",
-                str(args.tokens),
-                "--threads",
-                str(args.threads),
-                "--scratch",
-                args.scratch,
-            ]
-            environment = {
-                **os.environ,
-                "PYTHONPATH": source,
-                "HF_HUB_OFFLINE": "1",
-                "OMP_NUM_THREADS": str(args.threads),
-                **ALLOCATOR,
-            }
-            done = subprocess.run(command, capture_output=True, text=True, env=environment)
-            if done.returncode:
-                sys.exit(f"{party} failed:\n{done.stderr[-4000:]}")
-            measured = json.loads(done.stdout.strip().splitlines()[-1])
-            seconds[party] += measured[1:]
-            print(f"round {turn + 1} {party:10} " + " ".join(f"{s:6.2f}" for s in measured[1:]), flush=True)
+            measured = _measured(args, party)
+            seconds[party] += measured
+            print(f"round {turn + 1} {party:10} " + " ".join(f"{s:6.2f}" for s in measured), flush=True)
     print(
         f"\n{platform.machine()}, {args.threads} threads; {args.prompts} prompts x {args.group} replies"
         f" x {args.tokens} tokens; {versions(sys.executable)} | {versions(args.trl_python)}"
@@ -248,6 +231,24 @@ def compare(args: argparse.Namespace) -> None:
             f"{party:10} median {middle:6.2f} s  min {min(seconds[party]):6.2f}"
             f"  max {max(seconds[party]):6.2f}  whetstone/this {ours / middle:.2f}"
         )
+
+
+def _measured(args: argparse.Namespace, party: str) -> list[float]:
+    """Seconds of the steps of a party, in a process of its own, without the first."""
+    command = [sys.executable if party == "whetstone" else args.trl_python, __file__, "--party", party]
+    for name in ("model", "steps", "prompts", "group", "tokens", "threads", "scratch"):
+        command += [f"--{name}", str(getattr(args, name))]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(args.threads),
+        **ALLOCATOR,
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{party} failed:\n{done.stderr[-4000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])[1:]
 
 
 def main() -> None:
