@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from whetstone.engine.architecture import check_architecture
 from whetstone.engine.device import pick_device
+from whetstone.engine.out_of_memory import WEIGHTS_KEYS, named_when_out, weights_in_words
 from whetstone.errors import UserError, did_you_mean
 from whetstone.outputs import new_folder
 
@@ -63,7 +64,8 @@ def load_model(
         model, tokenizer = _load_gguf(local, DTYPES[dtype])
     else:
         model, tokenizer = _load_pretrained(path if local is None else str(local), revision, DTYPES[dtype])
-    return LoadedModel(model.to(target).eval(), tokenizer, path)
+    with named_when_out("loading the model", target, lambda: weights_in_words(model), WEIGHTS_KEYS):
+        return LoadedModel(model.to(target).eval(), tokenizer, path)
 
 
 def check_source(path: str) -> Path | None:

@@ -25,6 +25,7 @@ import torch
 from whetstone.engine.architecture import RopeLimits
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
+from whetstone.engine.out_of_memory import SAMPLING_KEYS, named_when_out
 from whetstone.engine.sampling import Sampler
 from whetstone.engine.stopping import StopRule, end_tokens
 from whetstone.sample import FinishReason
@@ -72,6 +73,11 @@ class _Batch:
     def __init__(self, cells: int) -> None:
         self.rows: list[_Row] = []
         self.cache = BatchCache(cells)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many rows, and how many tokens in their caches."""
+        return len(self.rows), sum(self.cache.lengths)
 
     def keep(self, kept: list[int]) -> None:
         """Drop all rows but ``kept`` (ascending)."""
@@ -158,9 +164,24 @@ class Scheduler:
 
     @torch.inference_mode()
     def step(self, version: int) -> Ended:
-        """Admit what fits, then draw one token for every row; ``version`` marks it. Returns what ended."""
-        self._admit()
-        self._lengthen()
+        """Admit what fits, then draw one token for every row; ``version`` marks it. Returns what ended.
+
+        Raises OutOfMemory.
+        """
+        device = self._model.device
+        with named_when_out("reading prompts", device, self._amount, SAMPLING_KEYS):
+            self._admit()
+            self._lengthen()
+        with named_when_out("sampling", device, self._amount, SAMPLING_KEYS):
+            return self._sample(version)
+
+    def _amount(self) -> str:
+        batches = (self._short, self._long)
+        rows, tokens = (sum(each) for each in zip(*(batch.size for batch in batches), strict=True))
+        waiting = sum(ticket.request.n - ticket.placed for ticket in self._waiting)
+        return f"{tokens} tokens of {rows} running replies, {waiting} replies waiting"
+
+    def _sample(self, version: int) -> Ended:
         ended: Ended = []
         for batch in (self._short, self._long):
             if batch.rows:

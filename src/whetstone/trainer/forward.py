@@ -7,7 +7,7 @@ time, so that the logits of a large vocabulary never exist for more than a chunk
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from whetstone.engine.architecture import (
     check_length,
     rope_limits,
 )
+from whetstone.engine.out_of_memory import TRAINING_KEYS, named_when_out
 from whetstone.errors import UserError
 from whetstone.trainer.packed_attention import PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, Prompted, pack
@@ -122,13 +123,23 @@ class Forward:
         result = torch.zeros(2, tokens, device=self.model.device)
         with torch.no_grad():
             for cpu_batch in micro_batches:
-                batch = cpu_batch.to(self.model.device)
-                hidden = self._hidden(batch)
-                for part in self._chunks(batch):
-                    scored = self._score(hidden[part], batch.targets[part])
-                    result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
+                with self.memory_for("the log-probs of", cpu_batch):
+                    batch = cpu_batch.to(self.model.device)
+                    hidden = self._hidden(batch)
+                    for part in self._chunks(batch):
+                        scored = self._score(hidden[part], batch.targets[part])
+                        result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
         release(self.model)
         return result[0], result[1]
+
+    def memory_for(self, phase: str, batch: MicroBatch) -> AbstractContextManager[None]:
+        """Around what is done with a micro-batch: raises OutOfMemory when memory is used up."""
+
+        def amount() -> str:
+            longest = int(batch.position_ids.max()) + 1
+            return f"{batch.input_ids.numel()} tokens, {longest} in the longest sequence"
+
+        return named_when_out(f"{phase} a micro-batch", self.model.device, amount, TRAINING_KEYS)
 
     def scores(self, micro_batch: MicroBatch, *, whole: bool = False) -> Generator[Scores]:
         """Yield the log-probs of a micro-batch's reply tokens, and add gradients to the parameters.

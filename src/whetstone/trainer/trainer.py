@@ -9,7 +9,9 @@ never the denominator; how far they are from the trainer's is reported as ``logp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from transformers import PreTrainedModel
 from whetstone.algorithm.algorithm import Algorithm, LossInputs
 from whetstone.algorithm.loss import divergence
 from whetstone.algorithm.objective import objective
+from whetstone.engine.out_of_memory import WEIGHTS_KEYS, named_when_out, weights_in_words
 from whetstone.engine.weights import second_model
 from whetstone.errors import UserError
 from whetstone.sample import Batch
@@ -116,15 +119,16 @@ class Trainer:
         if settings.activation_checkpointing:
             checkpoint_activations(model)
         self.forward.spread(self._ranks, trained=True)
-        self.optimizer = MasterAdamW(
-            model.named_parameters(),
-            betas=settings.betas,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-            grad_clip=settings.grad_clip,
-            spike_factor=settings.spike_factor,
-            ranks=self._ranks,
-        )
+        with self._memory_for("making masters, gradients and moments"):
+            self.optimizer = MasterAdamW(
+                model.named_parameters(),
+                betas=settings.betas,
+                eps=settings.eps,
+                weight_decay=settings.weight_decay,
+                grad_clip=settings.grad_clip,
+                spike_factor=settings.spike_factor,
+                ranks=self._ranks,
+            )
 
     def step(self, batch: Batch) -> dict[str, float]:
         """Train on a batch: ``epochs`` passes over ``minibatches`` updates. Returns the metrics.
@@ -232,15 +236,21 @@ class Trainer:
         whole = self._spec.sees_whole_replies
         prepared = self._prepared(work)
         for micro_batch in work.micro_batches:
-            for scores in self.forward.scores(micro_batch, whole=whole):
-                inputs = work.inputs(scores)
-                if prepared is not None:
-                    inputs = replace(inputs, prepared=prepared[scores.places])
-                found = objective(self._spec, inputs, scores.entropies)
-                loss = (inputs.weights * found.tokens).sum()
-                loss.backward()
-                meter.tokens(inputs, found, loss, first=first)
-        meter.update(self.optimizer.update(lr))
+            with self.forward.memory_for("training on", micro_batch):
+                for scores in self.forward.scores(micro_batch, whole=whole):
+                    inputs = work.inputs(scores)
+                    if prepared is not None:
+                        inputs = replace(inputs, prepared=prepared[scores.places])
+                    found = objective(self._spec, inputs, scores.entropies)
+                    loss = (inputs.weights * found.tokens).sum()
+                    loss.backward()
+                    meter.tokens(inputs, found, loss, first=first)
+        with self._memory_for("the update of the optimizer"):
+            meter.update(self.optimizer.update(lr))
+
+    def _memory_for(self, phase: str) -> AbstractContextManager[None]:
+        amount = partial(weights_in_words, self.model)
+        return named_when_out(phase, self.model.device, amount, WEIGHTS_KEYS)
 
     def _prepared(self, work: _Work) -> Tensor | None:
         """What the algorithm makes of all tokens under the current weights."""
