@@ -53,7 +53,7 @@ def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) ->
     keep = (*SHORT, "trainer.keep_checkpoints=9", "algorithm.kl_coef=0.01")
     one, two = tmp_path / "one", tmp_path / "two"
     assert run(recipe, one, *keep, "trainer.steps=4").returncode == 0
-    begun = run_ranks(recipe, two, *keep, "trainer.steps=2")
+    begun = run_ranks(recipe, two, *keep, "trainer.steps=2", "trainer.async_checkpoints=true")
     assert begun.returncode == 0, begun.stderr
     assert begun.stdout.count("step    2/2") == 1
     resumed = run(recipe, two, *keep, "trainer.steps=4")
@@ -62,6 +62,22 @@ def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) ->
     assert replies(two) == replies(one)
     last, start = Path("checkpoints/step-4"), one / "checkpoints" / "step-0"
     assert movement(one / last, two / last, start) < 1e-3
+
+
+@pytest.mark.slow
+def test_stages_follow_each_other_on_two_ranks_as_on_one(recipe: Path, tmp_path: Path) -> None:
+    stages = "stages=[{name: short, trainer: {steps: 2}}, {name: long, trainer: {steps: 3}}]"
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(recipe, one, *SHORT, stages).returncode == 0
+    together = run_ranks(recipe, two, *SHORT, stages)
+    assert together.returncode == 0, together.stderr
+    for stage, last in (("1-short", "step-2"), ("2-long", "step-3")):
+        assert replies(two / stage) == replies(one / stage)
+        ends = [out / stage / "checkpoints" / last for out in (one, two)]
+        assert movement(*ends, one / "1-short" / "checkpoints" / "step-0") < 1e-3
+    again = run_ranks(recipe, two, *SHORT, stages)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("is done") == 2
 
 
 def test_a_batch_that_the_ranks_cannot_share_is_refused_once(recipe: Path, tmp_path: Path) -> None:

@@ -2,19 +2,77 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny_recipe import write_recipe
 
 from whetstone.cli.main import main
-from whetstone.report.metrics import read_metrics
+from whetstone.data.builtin import shipped_problems
+from whetstone.errors import UserError
+from whetstone.evaluate.plan import Plan
+from whetstone.launch.best import check_best, worth_keeping
+from whetstone.launch.borders import alike
+from whetstone.launch.evaluation import Measured
+from whetstone.launch.recipe import Recipe, load_recipe, stage_recipes
+from whetstone.report.metrics import Record, read_metrics
 
-EVALUATION = "evaluation={n: 1, k: [1], train_problems: 2}"
+EVALUATION = "evaluation={n: 1, k: [1], train_problems: 2, max_tokens: 12}"
 SMALL = ["deterministic=false", "warmup.steps=2", "data.heldout=null", EVALUATION]
+SMALL += ["trainer.keep_best=train/pass@1", "trainer.keep_checkpoints=1"]
 STAGES = (
     "stages=[{name: short, sampling: {max_tokens: 8}, algorithm: {overlong_buffer: 2}, trainer: {steps: 1}},"
 )
+
+
+def evaluations(run: Path) -> list[Record]:
+    return [record for record in read_metrics(run / "metrics.jsonl") if record["kind"] == "eval"]
+
+
+def figures(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name.startswith("eval/")}
+
+
+def test_what_another_stage_asks_otherwise_is_evaluated_anew(tmp_path: Path) -> None:
+    recipe = load_recipe(
+        write_recipe(tmp_path), ["stages=[{name: a}, {name: b, sampling: {max_tokens: 16}}]"]
+    )
+    problems = list(shipped_problems("builtin:train"))[:2]
+    here, there = (Measured("train", problems, r.workflow, plan_of(r)) for r in stage_recipes(recipe))
+    assert here.plan.seed == there.plan.seed
+    assert not alike(here, there)
+    assert alike(here, replace(there, plan=here.plan, name="other"))
+    assert not alike(here, replace(here, problems=problems[:1]))
+
+
+def plan_of(recipe: Recipe) -> Plan:
+    return recipe.evaluation.plan(recipe.sampling, recipe.seed)
+
+
+RECORDS: dict[int, Record] = {
+    step: {"step": step, "eval/heldout/pass@1": value}
+    for step, value in ((0, 0.1), (4, 0.5), (8, 0.5), (12, 0.2))
+}
+
+
+def test_the_best_checkpoint_stays_and_those_that_may_yet_be(tmp_path: Path) -> None:
+    keep = ["evaluation.every=4", "trainer.keep_best=heldout/pass@1"]
+    recipe = load_recipe(write_recipe(tmp_path), keep)
+    worth = worth_keeping(recipe, lambda: RECORDS)
+    assert worth([12, 8, 4, 2, 0]) == {4}
+    assert worth([12, 8, 6, 0]) == {8}
+    assert worth([20, 18, 16, 12, 8]) == {8, 16, 20}
+    assert worth_keeping(load_recipe(write_recipe(tmp_path)), lambda: RECORDS)([12, 8]) == ()
+
+
+def test_the_best_of_what_is_not_measured_is_refused(tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path), ["trainer.keep_best=heldout/pas@1", "evaluation.every=2"])
+    measured = [Measured("heldout", [], recipe.workflow, plan_of(recipe))]
+    with pytest.raises(UserError, match=r"`heldout/pas@1`; did you mean `heldout/pass@1`\? *; there are"):
+        check_best(recipe, measured)
+    with pytest.raises(UserError, match=r"keep_best.*multiple of `trainer.checkpoint_every`"):
+        load_recipe(write_recipe(tmp_path), ["trainer.keep_best=heldout/pass@1"])
 
 
 def test_a_stage_that_is_done_is_left_and_the_next_goes_on(
@@ -31,7 +89,18 @@ def test_a_stage_that_is_done_is_left_and_the_next_goes_on(
     started, ended = second / "checkpoints" / "step-0" / model, first / "checkpoints" / "step-1" / model
     assert started.read_bytes() == ended.read_bytes()
     before = (first / "metrics.jsonl").read_bytes()
-    capsys.readouterr()
+    said = capsys.readouterr().out
+    assert f"{second}: step 0 on train is taken from {first}: the same weights, asked alike" in said
+    last, border = evaluations(first)[-1], evaluations(second)[0]
+    assert (last["step"], border["step"]) == (1, 0)
+    assert figures(last) == figures(border)
+    replies = [
+        run / "evaluations" / f"step-{step}-train" / "samples.jsonl"
+        for run, step in ((first, 1), (second, 0))
+    ]
+    assert replies[0].read_bytes() == replies[1].read_bytes()
+    # A model this small solves nothing, so the first of equals is the best.
+    assert f"best by train/pass@1: 0.000 at step 0, kept in {started.parent}" in said
 
     assert train(STAGES + "{name: long, trainer: {steps: 2}}]") == 0
     said = capsys.readouterr().out

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from whetstone.algorithm.named import algorithm_named
 from whetstone.errors import UserError
-from whetstone.trainer.checkpoint import checkpoint_fault, latest_checkpoint, load_checkpoint, save_checkpoint
+from whetstone.trainer.checkpoint import checkpoint_fault, latest_checkpoint, load_checkpoint
+from whetstone.trainer.ranks import Ranks
+from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
@@ -39,16 +42,20 @@ def make_trainer(dtype=torch.bfloat16, **changes):
     )
 
 
-def save(run_dir, trainer, step=None, keep=2, state=None, ranks=None):
-    return save_checkpoint(
-        run_dir,
-        trainer.version if step is None else step,
+def save(run_dir, trainer, step=None, keep=2, state=None, beside=False, worth=None):
+    step = trainer.version if step is None else step
+    with CheckpointSaver(run_dir, keep=keep, beside=beside, worth=worth) as saver:
+        begin(saver, trainer, step, state)
+    return run_dir / "checkpoints" / f"step-{step}"
+
+
+def begin(saver, trainer, step, state=None):
+    saver.save(
+        step,
         model=trainer.model,
         tokenizer=tokenizer(),
         trainer_state=trainer.state_dict(),
         state=state or {},
-        keep=keep,
-        ranks=ranks,
     )
 
 
@@ -90,6 +97,62 @@ def test_only_the_newest_are_kept(tmp_path):
         save(tmp_path, trainer, step)
     assert names(tmp_path) == ["step-10", "step-11"]
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-11"
+
+
+def test_a_step_that_is_worth_keeping_stays_beside_the_newest(tmp_path):
+    trainer = make_trainer()
+    asked = []
+
+    def worth(steps):
+        asked.append(steps)
+        return {2}
+
+    for step in (1, 2, 3, 4):
+        save(tmp_path, trainer, step, keep=1, worth=worth)
+    assert names(tmp_path) == ["step-2", "step-4"]
+    assert asked[-1] == [4, 3, 2]
+
+
+class Held(Ranks):
+    """One rank that begins to write when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.go = threading.Event()
+
+    def agree(self, call, what):
+        assert self.go.wait(600)
+        return super().agree(call, what)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_written_beside_later_steps_is_the_step_that_it_was_taken_at(tmp_path, dtype):
+    trainer, ranks = make_trainer(dtype), Held()
+    trainer.step(random_batch(0))
+    at_once = save(tmp_path / "at once", trainer)
+    with CheckpointSaver(tmp_path / "beside", keep=2, beside=True, ranks=ranks) as saver:
+        begin(saver, trainer, 1)
+        trainer.step(random_batch(1))
+        ranks.go.set()
+    beside = tmp_path / "beside" / "checkpoints" / "step-1"
+    weights = [(path / "model.safetensors").read_bytes() for path in (at_once, beside)]
+    assert weights[0] == weights[1]
+    states = [make_trainer(dtype).state_dict() for _ in range(2)]
+    for path, state in zip((at_once, beside), states, strict=True):
+        load_checkpoint(path).read_into(state)
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+    assert int(states[0]["version"]) == 1
+
+
+def test_the_next_one_waits_for_the_one_under_way(tmp_path):
+    trainer, ranks = make_trainer(), Held()
+    with CheckpointSaver(tmp_path, keep=2, beside=True, ranks=ranks) as saver:
+        begin(saver, trainer, 1)
+        saver.look()
+        threading.Timer(0.2, ranks.go.set).start()
+        begin(saver, trainer, 2)
+        assert "step-1" in names(tmp_path)
+    assert names(tmp_path) == ["step-1", "step-2"]
 
 
 def truncate(path):
@@ -188,7 +251,7 @@ def test_a_process_killed_while_saving_leaves_the_last_checkpoint_it_told_of(tmp
 
         def work(tell, first=first):
             for step in range(first, first + 1000):
-                save(tmp_path, trainer, step)
+                save(tmp_path, trainer, step, beside=step % 2 == 0)
                 tell(step)
 
         child, reading = start_child(work)
@@ -252,9 +315,12 @@ def test_a_kill_at_every_change_of_the_folder_leaves_a_valid_checkpoint(tmp_path
     assert names(run_dir) == ["step-2"]
 
 
-@pytest.mark.parametrize("share", [0.5, 0.01])
-def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share):
-    """A limit on the size of files stands in for a full disk: writing stops inside one of them."""
+@pytest.mark.parametrize(("share", "beside"), [(0.5, False), (0.01, False), (0.5, True)])
+def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share, beside):
+    """A limit on the size of files stands in for a full disk: writing stops inside one of them.
+
+    What is written beside the steps is told of when a step has been made, or the next one is to be saved.
+    """
     trainer = make_trainer()
     older = save(tmp_path, trainer, 1)
     limit = int(share * max(file.stat().st_size for file in older.rglob("*")))
@@ -262,7 +328,10 @@ def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share
     def work(tell):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         try:
-            save(tmp_path, trainer, 2)
+            saver = CheckpointSaver(tmp_path, keep=2, beside=beside)
+            begin(saver, trainer, 2)
+            while beside:
+                saver.look()
         except UserError as error:
             tell(error)
 

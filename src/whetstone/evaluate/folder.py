@@ -153,10 +153,15 @@ def check_files(folder: Path, inputs: Iterable[str]) -> None:
 
 def holds(folder: Path, manifest: dict[str, Any]) -> bool:
     """Whether the folder holds an evaluation, finished or not, with just this manifest."""
+    return (folder / MANIFEST_FILE).exists() and read_manifest(folder) == manifest
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest in a folder; empty where there is none that can be read."""
     try:
-        return msgspec.json.decode((folder / MANIFEST_FILE).read_bytes()) == manifest
+        return msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError):
-        return False
+        return {}
 
 
 _ELSEWHERE = "name another folder with --out"

@@ -26,6 +26,8 @@ class EvaluationSection(Section):
     sets: what else is measured, each as an entry of `whetstone eval --plan` says: a benchmark or a file, its
         own n, temperature, lengths, stops and prompt. What it leaves unsaid is as above.
 
+    seed: of the replies that are drawn, and of which training problems are taken; the run's unless given. The
+        stages of a run have that of the whole.
     process: ``inline`` evaluates between two steps; ``separate`` in a process of its own, from the
         checkpoints, while training goes on (``every`` is then a multiple of ``trainer.checkpoint_every``).
         threads: of that process's torch, 0 for one each core; it also gives way to training (niceness 10).
@@ -44,6 +46,7 @@ class EvaluationSection(Section):
     stop: tuple[NonEmpty, ...] | None = None
     train_problems: Natural | None = 0
     sets: tuple[PlannedBenchmark, ...] = ()
+    seed: int | None = None
 
     @model_validator(mode="after")
     def _enough(self) -> EvaluationSection:
@@ -60,8 +63,13 @@ class EvaluationSection(Section):
         """Whether the model is evaluated after this step; step 0 is before the first."""
         return last or step == 0 or (self.every > 0 and step % self.every == 0)
 
+    def seed_of(self, run: int) -> int:
+        """The seed of evaluations, where ``run`` is that of the run."""
+        return run if self.seed is None else self.seed
+
     def plan(self, training: Sampling, seed: int) -> Plan:
-        """The sampling plan of both problem sets; what it does not say is as in training."""
+        """The sampling plan of both problem sets; what it does not say is as in training, whose ``seed`` is
+        given."""
         return Plan(
             n=self.n,
             k=self.k,
@@ -69,7 +77,7 @@ class EvaluationSection(Section):
             top_p=self.top_p,
             max_tokens=training.max_tokens if self.max_tokens is None else self.max_tokens,
             stop=training.stop if self.stop is None else self.stop,
-            seed=seed,
+            seed=self.seed_of(seed),
         )
 
     def planned(self, training: Sampling, workflow: WorkflowSection, seed: int) -> Iterator[Planned]:

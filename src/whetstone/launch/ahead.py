@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from whetstone.engine.preview import Preview, preview
 from whetstone.errors import UserError
+from whetstone.launch.best import check_best
 from whetstone.launch.evaluation import Measured, own_sets
 from whetstone.launch.problem_sets import ProblemSets, problem_sets
 from whetstone.launch.recipe import Recipe
@@ -30,7 +31,9 @@ def look_ahead(recipe: Recipe, say: Callable[[str], None]) -> Ahead:
     seen = look_at_model(recipe)
     sets = problem_sets(recipe, None if seen is None else seen.tokenizer, say)
     recipe = with_steps(recipe, len(sets.train))
-    return Ahead(recipe, sets, own_sets(recipe, sets))
+    measured = own_sets(recipe, sets)
+    check_best(recipe, measured)
+    return Ahead(recipe, sets, measured)
 
 
 def look_at_model(recipe: Recipe) -> Preview | None:

@@ -15,7 +15,7 @@ from whetstone.engine.loading import load_model
 from whetstone.engine.settings import EngineSection, ModelSection
 from whetstone.evaluate.benchmarks import load_benchmark, problems_hash
 from whetstone.evaluate.evaluate import evaluate
-from whetstone.evaluate.folder import EvaluationFolder, holds
+from whetstone.evaluate.folder import EvaluationFolder, holds, read_manifest
 from whetstone.evaluate.grading import Grading, check_grading, workflow_by
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.replies.engine import EngineWriter
@@ -68,6 +68,25 @@ def own_sets(recipe: Recipe, sets: ProblemSets) -> list[Measured]:
     return measured
 
 
+def evaluation_manifest(measured: Measured, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """How ``measured`` was evaluated with the weights of ``checkpoint``, in plain JSON values."""
+    return {
+        "checkpoint": checkpoint,
+        "problems_sha256": problems_hash(measured.problems),
+        "sampling": measured.plan.model_dump(mode="json"),
+        "workflow": measured.settings.model_dump(mode="json"),
+        **({} if measured.grading == "ours" else {"grading": measured.grading}),
+    }
+
+
+def _taken_over(folder: Path, measured: Measured) -> dict[str, Any] | None:
+    """The manifest of replies that were taken over from the stage before, if these are such."""
+    found = read_manifest(folder)
+    checkpoint = found.get("checkpoint", {})
+    taken = "taken_from" in checkpoint and found == evaluation_manifest(measured, checkpoint)
+    return found if taken else None
+
+
 @dataclass(frozen=True)
 class Evaluator:
     """Evaluates a run's weights, step by step; the files go to ``evaluations`` in the run's folder.
@@ -108,17 +127,16 @@ class Evaluator:
             await serving.close()
 
     def _folder(self, measured: Measured, step: int, digest: str | None) -> EvaluationFolder:
-        """The step's folder. Replies of other weights, of an earlier life of the run, are dropped."""
+        """The step's folder. Replies of other weights, of an earlier life of the run, are dropped.
+
+        Those that a stage took over from the one before (``borders.py``) are of the same weights.
+        """
         folder = self.run / "evaluations" / f"step-{step}-{measured.name}"
+        if step == 0 and (taken := _taken_over(folder, measured)):
+            return EvaluationFolder(folder, taken)
         if digest is None:
             return EvaluationFolder(folder, {}, restart=True)
-        content: dict[str, Any] = {
-            "checkpoint": {"step": step, "digest": digest},
-            "problems_sha256": problems_hash(measured.problems),
-            "sampling": measured.plan.model_dump(mode="json"),
-            "workflow": measured.settings.model_dump(mode="json"),
-            **({} if measured.grading == "ours" else {"grading": measured.grading}),
-        }
+        content = evaluation_manifest(measured, {"step": step, "digest": digest})
         return EvaluationFolder(folder, content, restart=not holds(folder, content))
 
     def _workflow(self, measured: Measured) -> AbstractContextManager[Workflow]:

@@ -23,6 +23,8 @@ from whetstone.engine.memory import keep_freed_memory
 from whetstone.errors import UserError
 from whetstone.flow.flow import FlowBatch
 from whetstone.launch.ahead import Ahead, look_ahead
+from whetstone.launch.best import best_step, worth_keeping
+from whetstone.launch.borders import StageBefore, take_over
 from whetstone.launch.checks import check_episodes, check_references
 from whetstone.launch.display import Display
 from whetstone.launch.evaluation import Evaluator
@@ -38,9 +40,10 @@ from whetstone.launch.start import keep_start, start_model
 from whetstone.report.metrics import MetricsWriter, Record
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
 from whetstone.report.sinks.shown import ShownMetrics, check_views
-from whetstone.trainer.checkpoint import load_checkpoint, save_checkpoint
+from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.loop import train_sync
 from whetstone.trainer.ranks import Ranks, joined_ranks
+from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.sharding import whole_model
 
 
@@ -53,8 +56,10 @@ class RunSummary:
     after: Record
 
 
-def train(recipe: Recipe, display: Display) -> RunSummary:
+def train(recipe: Recipe, display: Display, before: StageBefore | None = None) -> RunSummary:
     """Run a recipe without stages to its last step, from the newest checkpoint in its folder if there is one.
+
+    before: the stage whose last weights are the first of this run.
 
     Raises UserError for bad input before anything is written, and SandboxUnavailable when this
     machine cannot isolate as strictly as ``judge.minimum_tier`` asks. Under torchrun, every rank calls this;
@@ -74,7 +79,7 @@ def train(recipe: Recipe, display: Display) -> RunSummary:
             checkpoint = ranks.from_first(found, "rank 0 to look into the run's folder")
             _configure_torch(recipe, ranks)
             from_where = None if checkpoint is None else Path(checkpoint)
-            return asyncio.run(_run(ahead, folder, from_where, display, ranks))
+            return asyncio.run(_run(ahead, folder, from_where, before, display, ranks))
 
 
 def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
@@ -96,7 +101,12 @@ def _configure_torch(recipe: Recipe, ranks: Ranks) -> None:
 
 
 async def _run(
-    ahead: Ahead, folder: Path, checkpoint: Path | None, display: Display, ranks: Ranks
+    ahead: Ahead,
+    folder: Path,
+    checkpoint: Path | None,
+    before: StageBefore | None,
+    display: Display,
+    ranks: Ranks,
 ) -> RunSummary:
     """Join the parts, check the episodes, open the files, and go.
 
@@ -120,10 +130,16 @@ async def _run(
                     keep_start(folder, replace(policy, model=start))
             ranks.wait("every rank to find the recipe good")
             if not ranks.first:
-                return await _Run(recipe, folder, display, parts, None).go(fresh=checkpoint is None)
+                with _saver(recipe, folder, ranks, None) as saver:
+                    run = _Run(recipe, folder, display, parts, saver, None)
+                    return await run.go(fresh=checkpoint is None)
             write_recipe(folder, recipe)
-            with _written(ahead, folder, parts, display, resumed=checkpoint is not None) as written:
-                return await _Run(recipe, folder, display, parts, written).go(fresh=checkpoint is None)
+            with (
+                _written(ahead, folder, parts, display, before, resumed=checkpoint is not None) as written,
+                _saver(recipe, folder, ranks, written.separate) as saver,
+            ):
+                run = _Run(recipe, folder, display, parts, saver, written)
+                return await run.go(fresh=checkpoint is None)
 
 
 @dataclass(frozen=True)
@@ -138,7 +154,7 @@ class _Written:
 
 @contextmanager
 def _written(
-    ahead: Ahead, folder: Path, parts: Parts, display: Display, *, resumed: bool
+    ahead: Ahead, folder: Path, parts: Parts, display: Display, before: StageBefore | None, *, resumed: bool
 ) -> Generator[_Written]:
     """Open the files of a run, and cut off what is later than its checkpoint: it is made again."""
     recipe = ahead.recipe
@@ -147,6 +163,8 @@ def _written(
     with ShownMetrics(folder, recipe.report, recipe.name, display.say) as metrics:
         done = parts.trainer.version if resumed else -1
         drop_evaluations_after(folder, done, display.say)
+        if before is not None and not resumed:
+            take_over(before, folder, ahead.measured, recipe.judge, display.say)
         dropped = metrics.truncate_after(done)
         rollouts.truncate_after(done)
         metrics.show()
@@ -157,6 +175,21 @@ def _written(
         process = SeparateEvaluation(folder, recipe.evaluation, display) if beside else nullcontext()
         with process as separate:
             yield _Written(metrics, rollouts, evaluator, separate)
+
+
+def _saver(
+    recipe: Recipe, folder: Path, ranks: Ranks, separate: SeparateEvaluation | None
+) -> CheckpointSaver:
+    """What saves a run's checkpoints. One that another process is to evaluate is linked for it at once."""
+    settings = recipe.trainer
+    return CheckpointSaver(
+        folder,
+        keep=settings.keep_checkpoints,
+        beside=settings.async_checkpoints,
+        ranks=ranks,
+        worth=worth_keeping(recipe, lambda: recorded(folder)),
+        placed=lambda: None if separate is None else separate.hold(settings.steps),
+    )
 
 
 def _needs_start(recipe: Recipe) -> bool:
@@ -180,6 +213,7 @@ class _Run:
     folder: Path
     display: Display
     parts: Parts
+    saver: CheckpointSaver
     written: _Written | None
 
     async def go(self, *, fresh: bool) -> RunSummary:
@@ -192,6 +226,7 @@ class _Run:
         if parts.trainer.version < steps:
             self.display.begin("training", steps, done=parts.trainer.version)
             await train_sync(parts.trainer, parts.flow, parts.engine, self, steps=steps)
+        self.saver.finish()
         last = parts.trainer.version
         if written is None:
             parts.ranks.wait("the evaluation of the last step")
@@ -202,12 +237,20 @@ class _Run:
             await self._evaluate(written)
         parts.ranks.wait("the evaluation of the last step")
         evaluated = recorded(self.folder)
+        self._tell_best(evaluated)
         if 0 not in evaluated:
             self.display.say(
                 f"{self.folder}: there is no evaluation of step 0 to compare with: none is recorded, and its "
                 "weights are not kept; `whetstone eval` measures the model that the run began with"
             )
         return RunSummary(self.folder, evaluated.get(0, {}), evaluated.get(last, {}))
+
+    def _tell_best(self, evaluated: dict[int, Record]) -> None:
+        name = self.recipe.trainer.keep_best
+        step = None if name is None else best_step(evaluated, name)
+        if step is not None:
+            value, place = evaluated[step][f"eval/{name}"], self.folder / "checkpoints" / f"step-{step}"
+            self.display.say(f"best by {name}: {value:.3f} at step {step}, kept in {place}")
 
     def phase(self, name: str) -> None:
         """Hook of the loop: show what it is busy with."""
@@ -229,24 +272,20 @@ class _Run:
                 await self._evaluate(written)
                 if not last:
                     self.display.begin("training", settings.steps, done=step)
+        self.saver.look()
         if last or step % settings.checkpoint_every == 0:
             self._checkpoint(step)
 
     def _checkpoint(self, step: int) -> None:
         self.display.phase("checkpoint")
-        save_checkpoint(
-            self.folder,
+        self.saver.save(
             step,
             model=self.parts.policy.model,
             tokenizer=self.parts.policy.tokenizer,
             trainer_state=self.parts.trainer.state_dict(),
             state={"flow": self.parts.flow.state()},
-            keep=self.recipe.trainer.keep_checkpoints,
             dtype=self.parts.trainer.dtype,
-            ranks=self.parts.ranks,
         )
-        if self.written is not None and self.written.separate is not None:
-            self.written.separate.hold(self.recipe.trainer.steps)
 
     async def _evaluate_start(self, written: _Written) -> None:
         """Have an evaluation of step 0: a recorded one, or one of the weights of step 0, and no others.

@@ -27,7 +27,7 @@ class ProblemSets:
         """What every evaluation during the run is on, by name: the same problems at every step."""
         sets: dict[str, list[Problem]] = {}
         if (few := recipe.evaluation.train_problems) is not None:
-            sets["train"] = subset(self.train, few, recipe.seed)
+            sets["train"] = subset(self.train, few, recipe.evaluation.seed_of(recipe.seed))
         if self.heldout:
             sets["heldout"] = self.heldout
         return sets

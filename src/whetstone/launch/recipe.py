@@ -70,9 +70,10 @@ class Recipe(Section):
         if obstacle is not None:
             raise ValueError(obstacle)
         separate = self.evaluation.process == "separate"
-        if separate and self.evaluation.every % self.trainer.checkpoint_every:
+        needs = "`evaluation.process: separate` evaluates" if separate else "`trainer.keep_best` compares"
+        if (separate or self.trainer.keep_best) and self.evaluation.every % self.trainer.checkpoint_every:
             raise ValueError(
-                "`evaluation.process: separate` evaluates checkpoints, so `evaluation.every` "
+                f"{needs} checkpoints, so `evaluation.every` "
                 f"({self.evaluation.every}) must be a multiple of `trainer.checkpoint_every` "
                 f"({self.trainer.checkpoint_every})"
             )
@@ -114,6 +115,8 @@ def stage_recipes(recipe: Recipe) -> list[Recipe]:
         }
         if number > 0:
             values.pop("warmup", None)
+            # Figures of two stages can be compared reply by reply, and that of their border holds for both.
+            values["evaluation"] = {"seed": recipe.seed, **values.get("evaluation", {})}
         made.append(read_settings(Recipe, values, name=lambda key, number=number: f"`stages.{number}.{key}`"))
     return made
 

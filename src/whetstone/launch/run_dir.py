@@ -19,6 +19,8 @@ _MAY_CHANGE = {
     "trainer.steps",
     "trainer.checkpoint_every",
     "trainer.keep_checkpoints",
+    "trainer.async_checkpoints",
+    "trainer.keep_best",
     "trainer.wait_s",
     "evaluation.process",
     "evaluation.threads",

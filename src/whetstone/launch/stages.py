@@ -2,7 +2,8 @@
 
 Stage k has the folder ``OUT/K-NAME`` with recipe, metrics, checkpoints and page. It starts from the model in
 the last checkpoint of the stage before, with a fresh optimizer and, for a KL penalty, with these weights as
-its reference. A killed run goes on in the stage where it was, exactly as a run without stages does.
+its reference. What the last evaluation of one and the first of the next have in common is made once
+(``borders.py``). A killed run goes on in the stage where it was, exactly as a run without stages does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from whetstone.engine.settings import ModelSection
 from whetstone.errors import UserError
 from whetstone.launch.ahead import look_ahead, look_at_model
+from whetstone.launch.borders import StageBefore
 from whetstone.launch.display import Display
 from whetstone.launch.evaluations import recorded
 from whetstone.launch.local import RunSummary, train
@@ -42,18 +44,19 @@ def train_stages(recipe: Recipe, display: Display) -> Iterator[RunSummary]:
     if (recipe.run_dir() / "recipe.yaml").exists():
         raise UserError(f"{recipe.run_dir()} holds a run without stages; name another folder with out=FOLDER")
     check_models(recipe)
-    stages = [look_ahead(stage, display.say).recipe for stage in stage_recipes(recipe)]
-    model = recipe.model
-    for number, stage in enumerate(stages, 1):
-        stage = stage.model_copy(update={"model": model})
-        title = f"stage {number} of {len(stages)}, {recipe.stages[number - 1].name}"
+    seen = [look_ahead(stage, display.say) for stage in stage_recipes(recipe)]
+    model, before = recipe.model, None
+    for number, ahead in enumerate(seen, 1):
+        stage = ahead.recipe.model_copy(update={"model": model})
+        title = f"stage {number} of {len(seen)}, {recipe.stages[number - 1].name}"
         if is_finished(stage):
             check_recipe(stage.run_dir(), stage)
             display.say(f"{title}: is done")
         else:
             display.say(f"{title}: in {stage.run_dir()}")
-            yield train(stage, display)
+            yield train(stage, display, before)
         model = _next_model(model, last_checkpoint(stage))
+        before = StageBefore(stage.run_dir(), stage.trainer.steps, ahead.measured, stage.judge)
 
 
 def is_finished(recipe: Recipe) -> bool:

@@ -15,13 +15,11 @@ import logging
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
@@ -32,7 +30,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from whetstone.errors import UserError
 from whetstone.outputs import no_room, sync
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.sharding import whole_model
 
 log = logging.getLogger(__name__)
 
@@ -67,48 +64,49 @@ class Checkpoint:
                     f"{self.path}: the saved optimizer state does not fit the model: `{name}` is {found}, "
                     f"not {list(tensor.shape)}; resume with the model the run was started with"
                 )
-        with _alone(ranks) as alone:
-            state_dict_loader.load(trainer_state, storage_reader=reader, no_dist=alone)
+        state_dict_loader.load(trainer_state, storage_reader=reader, no_dist=_alone(ranks))
 
 
-def save_checkpoint(
-    run_dir: Path,
-    step: int,
-    *,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    trainer_state: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    keep: int,
-    dtype: torch.dtype | None = None,
-    ranks: Ranks | None = None,
-) -> Path:
-    """Write ``checkpoints/step-<step>`` under ``run_dir``, then remove all but the newest ``keep``.
+@dataclass(frozen=True)
+class Contents:
+    """What is saved of one step. ``model`` can be saved by transformers, and is None on all ranks but the
+    first; ``trainer_state`` is a rank's part of it; ``state`` must be plain JSON data."""
 
-    ``state`` must be plain JSON data; ``dtype`` is that of the model folder's weights, the model's own unless
-    given. Until the last rename the older checkpoints are untouched, so whenever this process dies a valid
-    one remains. Raises UserError when the disk is full: then nothing is left of the new checkpoint. All
-    ``ranks`` save together, and return when it is in place.
+    step: int
+    model: PreTrainedModel | None
+    tokenizer: PreTrainedTokenizerBase
+    trainer_state: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+def write_checkpoint(run_dir: Path, contents: Contents, ranks: Ranks) -> Path:
+    """Write ``checkpoints/step-<step>`` under ``run_dir``.
+
+    Until the last rename the older checkpoints are untouched, so whenever this process dies a valid one
+    remains. Raises UserError when the disk is full: then nothing is left of the new checkpoint. All ``ranks``
+    write together, and return when it is in place.
     """
-    ranks = ranks or Ranks()
     folder = run_dir / "checkpoints"
-    target = folder / f"step-{step}"
-    unfinished = folder / f"{_UNFINISHED}step-{step}"
-    plain = whole_model(model, dtype or model.dtype, keep=ranks.first)
+    target = folder / f"step-{contents.step}"
+    unfinished = folder / f"{_UNFINISHED}step-{contents.step}"
 
     def begin() -> None:
-        if plain is None:
+        if contents.model is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         unfinished.mkdir()
-        _write_model(unfinished, step, plain, tokenizer, state)
+        _write_model(unfinished, contents, contents.model)
 
     try:
         ranks.agree(begin, "the model of a checkpoint")
         writer = FileSystemWriter(unfinished / _TRAINER)
-        with _alone(ranks) as alone:
-            state_dict_saver.save(dict(trainer_state), storage_writer=writer, no_dist=alone)
+        state_dict_saver.save(
+            dict(contents.trainer_state),
+            storage_writer=writer,
+            process_group=ranks.group,
+            no_dist=_alone(ranks),
+        )
         hashed = ranks.agree(lambda: _hashes(unfinished, ranks), "the files of a checkpoint")
         parts = ranks.gather_data(hashed, "the hashes of a checkpoint")
         ranks.agree(lambda: _seal(unfinished, parts) if ranks.first else None, "the manifest of a checkpoint")
@@ -120,9 +118,24 @@ def save_checkpoint(
         raise
     if ranks.first:
         _put_in_place(unfinished, target)
-        _prune(folder, step, keep)
     ranks.wait("a checkpoint to be in place")
     return target
+
+
+def prune_checkpoints(
+    run_dir: Path, step: int, keep: int, worth: Callable[[list[int]], Collection[int]] | None = None
+) -> None:
+    """Keep the newest ``keep`` checkpoints up to ``step``, and of all these the steps that ``worth`` names.
+
+    Later ones are left by a resume that skipped broken ones: these go.
+    """
+    folder = run_dir / "checkpoints"
+    upto = [path for path in _newest_first(folder) if _step(path) <= step]
+    later = [path for path in _newest_first(folder) if _step(path) > step]
+    also = worth([_step(path) for path in upto]) if worth else ()
+    old = [path for path in upto[keep:] if _step(path) not in also]
+    for path in [*old, *(path for path in later if checkpoint_fault(path) is not None)]:
+        _remove(path)
 
 
 def latest_checkpoint(run_dir: Path, on_skip: Callable[[str], None] = log.warning) -> Path | None:
@@ -177,16 +190,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, data["step"], data["state"])
 
 
-def _write_model(
-    folder: Path,
-    step: int,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    state: Mapping[str, Any],
-) -> None:
+def _write_model(folder: Path, contents: Contents, model: PreTrainedModel) -> None:
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    text = json.dumps({"step": step, "state": state}, allow_nan=False)
+    contents.tokenizer.save_pretrained(folder)
+    text = json.dumps({"step": contents.step, "state": contents.state}, allow_nan=False)
     (folder / _STATE).write_text(text, encoding="utf-8")
 
 
@@ -208,14 +215,12 @@ def _seal(folder: Path, hashes: list[dict[str, Any]]) -> None:
         sync(path)
 
 
-@contextmanager
-def _alone(ranks: Ranks | None) -> Generator[bool]:
+def _alone(ranks: Ranks | None) -> bool:
     """Whether there is no process group to save or load with, which is meant and not to be warned of."""
     alone = ranks is None or ranks.size == 1
-    with warnings.catch_warnings():
-        if alone:
-            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        yield alone
+    if alone:  # for good: a context of filters is of all threads, and checkpoints are written in another
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+    return alone
 
 
 def _no_room(error: BaseException) -> bool:
@@ -234,14 +239,6 @@ def _put_in_place(unfinished: Path, target: Path) -> None:
     unfinished.rename(target)
     sync(target.parent)
     _remove(replaced)
-
-
-def _prune(folder: Path, step: int, keep: int) -> None:
-    """Keep ``keep`` checkpoints up to ``step``. Later ones are left by a resume that skipped broken ones."""
-    upto = [path for path in _newest_first(folder) if _step(path) <= step]
-    later = [path for path in _newest_first(folder) if _step(path) > step]
-    for path in [*upto[keep:], *(path for path in later if checkpoint_fault(path) is not None)]:
-        _remove(path)
 
 
 def _remove(path: Path) -> None:

@@ -8,18 +8,19 @@ of them waits for has a name and a deadline, and the first that fails says why f
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from whetstone.engine.device import accelerator
@@ -43,19 +44,37 @@ class EndedElsewhere(SystemExit):
 class Ranks:
     """One of ``size`` processes, the ``rank``-th; ``local_size`` of them are on this machine.
 
-    mesh: over all ranks, for sharding; None for one process alone.
+    mesh: over all ranks, for sharding; None for one process alone. group: through which they talk, that of
+    all talk unless given. wait: the longest that one waits for the others.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, local_size: int = 1, mesh: DeviceMesh | None = None):
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        local_size: int = 1,
+        mesh: DeviceMesh | None = None,
+        group: dist.ProcessGroup | None = None,
+        wait: timedelta | None = None,
+    ):
         self.rank = rank
         self.size = size
         self.local_size = local_size
         self.mesh = mesh
+        self.group = group
+        self._wait = wait
 
     @property
     def first(self) -> bool:
         """Whether this is the one that writes files and speaks."""
         return self.rank == 0
+
+    def apart(self) -> Ranks:
+        """The same ranks, talking by themselves: what one thread asks is not answered by another's word."""
+        if self.size == 1:
+            return self
+        group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=self._wait))
+        return Ranks(self.rank, self.size, self.local_size, self.mesh, group, self._wait)
 
     def gather(self, mine: bytes, what: str) -> list[bytes]:
         """The bytes of every rank, in the order of ranks. ``what`` names the wait."""
@@ -63,12 +82,12 @@ class Ranks:
             return [mine]
         with _named(what):
             counts = [torch.zeros(1, dtype=torch.long) for _ in range(self.size)]
-            dist.all_gather(counts, torch.tensor([len(mine)]))
+            dist.all_gather(counts, torch.tensor([len(mine)]), self.group)
             longest = max(int(count) for count in counts)
             sent = torch.zeros(longest, dtype=torch.uint8)
             sent[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8) if mine else sent[:0]
             got = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-            dist.all_gather(got, sent)
+            dist.all_gather(got, sent, self.group)
         return [part[: int(count)].numpy().tobytes() for part, count in zip(got, counts, strict=True)]
 
     def gather_data(self, mine: Any, what: str) -> list[Any]:
@@ -79,7 +98,7 @@ class Ranks:
         """The sum over ranks of a tensor, which is overwritten by it."""
         if self.size > 1:
             with _named(what):
-                dist.all_reduce(values, dist.ReduceOp.SUM)
+                dist.all_reduce(values, dist.ReduceOp.SUM, self.group)
         return values
 
     def most(self, number: int, what: str) -> int:
@@ -130,16 +149,35 @@ def joined_ranks(device: str, wait_s: float) -> Generator[Ranks]:
     local_size = int(environment.get("LOCAL_WORLD_SIZE", size))
     kind = _own_device(device, environment, local_size)
     backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{dist.get_default_backend_for_device(kind)}"
-    store, rank, _ = next(rendezvous("env://", timeout=timedelta(seconds=wait_s)))
+    store, rank = _meeting_place(timedelta(seconds=wait_s))
     dist.init_process_group(
         backend, timeout=timedelta(seconds=wait_s), store=store, rank=rank, world_size=size
     )
     mesh = init_device_mesh(kind, (size,), mesh_dim_names=("ranks",))
-    ranks = Ranks(rank, size, local_size, mesh)
+    ranks = Ranks(rank, size, local_size, mesh, wait=timedelta(seconds=wait_s))
     with _ending_together(rank, store):
         yield ranks
     # Not after a failure: taking leave of ranks that are gone may wait for them.
     dist.destroy_process_group()
+
+
+_met: list[tuple[Store, int]] = []
+_joins = itertools.count()
+
+
+def _meeting_place(wait: timedelta) -> tuple[Store, int]:
+    """The store that this process shares with its siblings, and its rank; they are looked for once.
+
+    Each time that the ranks join, as for the stages of a run, gets a part of the store for itself: the
+    addresses that an earlier time has left would be taken for its own. All ranks join equally often.
+    """
+    if not _met:
+        store, rank, _ = next(rendezvous("env://", timeout=wait))
+        _met.append((store, rank))
+    store, rank = _met[0]
+    part = PrefixStore(f"whetstone/{next(_joins)}", store)
+    part.set_timeout(wait)
+    return part, rank
 
 
 def _own_device(device: str, environment: Mapping[str, str], local_size: int) -> str:

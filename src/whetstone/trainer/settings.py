@@ -47,6 +47,10 @@ class TrainerSection(Section):
         and counted; 0 leaves out none. One that is not finite is always left out.
     activation_checkpointing: each layer's activations are computed again in the backward pass: about a third
         more time, memory for one layer in place of all.
+    checkpoint_every: in steps; besides those after the last step and before the first. async_checkpoints:
+        write them while the next steps are made, from a copy in the host's memory; the next waits for it.
+    keep_checkpoints: how many of the newest stay. keep_best: besides, the one with the highest value of an
+        evaluation, such as `heldout/pass@1`.
     wait_s: of several ranks, how long one waits for the others at most, such as for the longest reply of
         theirs, or for the evaluation, which rank 0 makes.
     """
@@ -73,7 +77,9 @@ class TrainerSection(Section):
     lora: LoraSection | None = None
     wait_s: Positive = 3600.0
     checkpoint_every: Count = 50
+    async_checkpoints: bool = False
     keep_checkpoints: Count = 2
+    keep_best: NonEmpty | None = None
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainerSection:

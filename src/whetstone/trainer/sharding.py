@@ -98,18 +98,22 @@ def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, object]]:
     yield from ((name, value) for name, value in model.state_dict().items() if name not in parameters)
 
 
-def whole_model(model: PreTrainedModel, dtype: torch.dtype, *, keep: bool) -> PreTrainedModel | None:
+def whole_model(
+    model: PreTrainedModel, dtype: torch.dtype, *, keep: bool, copied: bool = False
+) -> PreTrainedModel | None:
     """The model as transformers can save it: itself, or a copy on the CPU in ``dtype`` if sharded or adapted.
+
+    ``copied``: a copy in any case, which later steps do not change.
 
     All ranks call this together; those that do not ``keep`` the copy get None.
     """
-    if not isinstance(model, FSDPModule) and not is_adapted(model):
+    if not isinstance(model, FSDPModule) and not is_adapted(model) and not copied:
         return model if keep else None
     weights: dict[str, Tensor] = {}
     for name, weight in named_weights(model):
         tensor = weight.make(dtype) if isinstance(weight, Deferred) else cast(Tensor, weight)
         if keep:
-            weights[name] = tensor.cpu()
+            weights[name] = tensor.to("cpu", copy=True)
     if not keep:
         return None
     with no_init_weights(), torch.device("meta"):
