@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from whetstone.algorithm.named import algorithm_named, preset_names
 from whetstone.engine.weights import Deferred, second_model
 from whetstone.errors import UserError
+from whetstone.trainer.optimizer import MasterAdamW
 from whetstone.trainer.packing import Prompted
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import TrainerSection
@@ -135,6 +136,26 @@ def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all() -> None:
         return metrics["skipped"], distance(before, weights(trainer)) == 0
 
     assert on_ranks(2, work) == [(1.0, True)] * 2
+
+
+def test_an_optimizer_in_the_hosts_memory_makes_the_same_update_and_state() -> None:
+    batch = random_batch(3)
+
+    def work(ranks: Ranks) -> list[dict[str, Tensor]]:
+        states: list[dict[str, Tensor]] = []
+        for offload in (False, True):
+            trainer = make(ranks)
+            trainer.optimizer.close()
+            named = trainer.model.named_parameters()
+            trainer.optimizer = MasterAdamW(named, grad_clip=0.5, offload=offload, ranks=ranks)
+            trainer.step(batch)
+            states += [weights(trainer), {name: whole(t) for name, t in trainer.state_dict().items()}]
+        return states
+
+    for on, state, off, offloaded in on_ranks(2, work):
+        assert distance(on, off) == 0
+        assert state.keys() == offloaded.keys()
+        assert all(torch.equal(tensor, offloaded[name]) for name, tensor in state.items())
 
 
 def test_replies_are_shared_out_whole_once_and_evenly() -> None:

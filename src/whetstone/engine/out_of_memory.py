@@ -15,12 +15,15 @@ _WORDS = ("can't allocate memory", "out of memory", "bad_alloc", "CUBLAS_STATUS_
 
 TRAINING_KEYS = (
     "`trainer.activation_checkpointing: true`, a smaller `trainer.micro_batch_tokens` (of a single reply a "
-    "smaller `sampling.max_tokens`), more ranks (torchrun), `trainer.lora`"
+    "smaller `sampling.max_tokens`), more ranks (torchrun), `trainer.offload: true`, "
+    "`trainer.lora`"
 )
 SAMPLING_KEYS = (
     "a smaller `engine.options.max_batch` or `engine.options.cache_mb`, a smaller `sampling.max_tokens`"
 )
-WEIGHTS_KEYS = "more ranks (torchrun), `trainer.lora`, a smaller model, `model.dtype: bfloat16`"
+WEIGHTS_KEYS = (
+    "more ranks (torchrun), `trainer.offload: true`, `trainer.lora`, a smaller model, `model.dtype: bfloat16`"
+)
 
 
 class OutOfMemory(UserError):

@@ -1,6 +1,6 @@
 """The embedded engine: a transformers model in this process, on the device where it is.
 
-Tested on the CPU. Nothing in it is bound to the CPU, but it has not been run on a GPU.
+Tested on the CPU, and on a stand-in device that takes no tensors of the CPU. It has not been run on a GPU.
 
 The event loop hands requests in and replies out; every touch of the model happens on one worker
 thread, one call after another, so a weight update always falls between two steps.

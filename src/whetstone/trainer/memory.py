@@ -1,11 +1,34 @@
-"""What the trainer does to need less memory."""
+"""What the trainer does to need less memory of its device."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
 from transformers import PreTrainedModel
 
 from whetstone.errors import UserError
 from whetstone.trainer.sharding import blocks
+
+
+def check_offload(device: torch.device) -> None:
+    """Raise UserError where there is no device whose memory the optimizer could leave."""
+    if device.type == "cpu":
+        raise UserError(
+            "trainer.offload: the model is on the CPU, whose memory is the only one; set it to false"
+        )
+
+
+@contextmanager
+def visiting(model: PreTrainedModel, device: torch.device) -> Generator[None]:
+    """Have a frozen model on ``device`` inside, and where it was again afterwards."""
+    home = model.device
+    model.to(device)  # pyright: ignore[reportArgumentType]
+    try:
+        yield
+    finally:
+        model.to(home)  # pyright: ignore[reportArgumentType]
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:

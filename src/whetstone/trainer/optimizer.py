@@ -3,7 +3,8 @@
 A bf16 weight swallows an update smaller than its last bit, and RL's updates are that small. So the
 optimizer owns fp32 masters, gradients are summed in fp32, and the model's weights are the masters
 rounded. An fp32 model's own parameters are the masters, and so are the parts of a sharded model: each rank
-moves its own part, and only the norm of the gradients is of all.
+moves its own part, and only the norm of the gradients is of all. What the optimizer owns can lie in the
+host's memory, where the update is then computed; the device keeps the weights to compute with.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class MasterAdamW:
     Between construction and :meth:`close` every backward pass adds to the fp32 gradients, which are
     allocated once. Matrices decay, vectors (norms, biases) do not. ``skipped`` counts the updates left
     out because a gradient was not finite, ``spikes`` those that were a spike (``spike_factor``).
+    ``offload``: masters, summed gradients and moments are on the CPU, also those of fp32 parameters.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class MasterAdamW:
         weight_decay: float = 0.0,
         grad_clip: float = 1.0,
         spike_factor: float = 0.0,
+        offload: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
         self.skipped = 0
@@ -45,8 +48,9 @@ class MasterAdamW:
         self._guard = SpikeGuard(spike_factor)
         self._ranks = ranks or Ranks()
         self._grad_clip = grad_clip
+        self._offload = offload
         self._parameters = {name: p for name, p in parameters if p.requires_grad}
-        self._masters = {name: _master(name, p) for name, p in self._parameters.items()}
+        self._masters = {name: _master(name, p, offload) for name, p in self._parameters.items()}
         self._gradients = [torch.zeros_like(m) for m in self._masters.values()]
         for master, gradient in zip(self._masters.values(), self._gradients, strict=True):
             master.grad = gradient
@@ -101,9 +105,9 @@ class MasterAdamW:
         result: dict[str, Tensor] = {}
         for name, master in self._masters.items():
             whole, state = self._parameters[name], self._adam.state[master]
-            result[f"master/{name}"] = like(master, whole)
+            result[f"master/{name}"] = like(master, whole, self._ranks)
             for part in _STATE:
-                result[f"{part}/{name}"] = like(state[part], whole)
+                result[f"{part}/{name}"] = like(state[part], whole, self._ranks)
             result[f"updates/{name}"] = state["step"]
         result["skipped"] = torch.tensor(self.skipped)
         result["spikes"] = torch.tensor(self.spikes)
@@ -150,8 +154,8 @@ class MasterAdamW:
     @torch.no_grad()
     def _round(self) -> None:
         for name, parameter in self._parameters.items():
-            if parameter.dtype != torch.float32:
-                parameter.copy_(self._masters[name])
+            if self._offload or parameter.dtype != torch.float32:
+                local(parameter).copy_(self._masters[name])
 
 
 class _Accumulate:
@@ -162,13 +166,13 @@ class _Accumulate:
 
     def __call__(self, parameter: Tensor) -> None:
         if parameter.grad is not None:
-            self._total.add_(local(parameter.grad))
+            self._total.add_(local(parameter.grad).to(self._total.device))
             parameter.grad = None
 
 
-def _master(name: str, parameter: nn.Parameter) -> Tensor:
-    if parameter.dtype == torch.float32:
-        return local(parameter.detach())
-    if parameter.dtype == torch.bfloat16:
-        return parameter.detach().float()
+def _master(name: str, parameter: nn.Parameter, offload: bool) -> Tensor:
+    """This rank's part in fp32: the parameter itself if it is that, unless it is to lie on the CPU."""
+    if parameter.dtype in (torch.float32, torch.bfloat16):
+        part = local(parameter.detach())
+        return part.to("cpu", torch.float32, copy=True) if offload else part.float()
     raise UserError(f"parameter `{name}` is {parameter.dtype}; train in bfloat16 or float32 (`model.dtype`)")

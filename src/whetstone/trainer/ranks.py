@@ -45,7 +45,8 @@ class Ranks:
     """One of ``size`` processes, the ``rank``-th; ``local_size`` of them are on this machine.
 
     mesh: over all ranks, for sharding; None for one process alone. group: through which they talk, that of
-    all talk unless given. wait: the longest that one waits for the others.
+    all talk unless given. wait: the longest that one waits for the others. host_mesh: as mesh, for what lies
+    in the hosts' memory.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Ranks:
         mesh: DeviceMesh | None = None,
         group: dist.ProcessGroup | None = None,
         wait: timedelta | None = None,
+        host_mesh: DeviceMesh | None = None,
     ):
         self.rank = rank
         self.size = size
@@ -63,6 +65,7 @@ class Ranks:
         self.mesh = mesh
         self.group = group
         self._wait = wait
+        self.host_mesh = host_mesh
 
     @property
     def first(self) -> bool:
@@ -74,7 +77,7 @@ class Ranks:
         if self.size == 1:
             return self
         group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=self._wait))
-        return Ranks(self.rank, self.size, self.local_size, self.mesh, group, self._wait)
+        return Ranks(self.rank, self.size, self.local_size, self.mesh, group, self._wait, self.host_mesh)
 
     def gather(self, mine: bytes, what: str) -> list[bytes]:
         """The bytes of every rank, in the order of ranks. ``what`` names the wait."""
@@ -154,7 +157,8 @@ def joined_ranks(device: str, wait_s: float) -> Generator[Ranks]:
         backend, timeout=timedelta(seconds=wait_s), store=store, rank=rank, world_size=size
     )
     mesh = init_device_mesh(kind, (size,), mesh_dim_names=("ranks",))
-    ranks = Ranks(rank, size, local_size, mesh, wait=timedelta(seconds=wait_s))
+    host = mesh if kind == "cpu" else init_device_mesh("cpu", (size,), mesh_dim_names=("ranks",))
+    ranks = Ranks(rank, size, local_size, mesh, wait=timedelta(seconds=wait_s), host_mesh=host)
     with _ending_together(rank, store):
         yield ranks
     # Not after a failure: taking leave of ranks that are gone may wait for them.

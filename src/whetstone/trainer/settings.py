@@ -47,6 +47,8 @@ class TrainerSection(Section):
         and counted; 0 leaves out none. One that is not finite is always left out.
     activation_checkpointing: each layer's activations are computed again in the backward pass: about a third
         more time, memory for one layer in place of all.
+    offload: masters, summed gradients and moments lie in the host's memory, where the update is computed, and
+        of one process the reference, while it is not asked. For a model on an accelerator.
     checkpoint_every: in steps; besides those after the last step and before the first. async_checkpoints:
         write them while the next steps are made, from a copy in the host's memory; the next waits for it.
     keep_checkpoints: how many of the newest stay. keep_best: besides, the one with the highest value of an
@@ -74,6 +76,7 @@ class TrainerSection(Section):
     grad_clip: Positive = 1.0
     spike_factor: NonNegative = 0.0
     activation_checkpointing: bool = False
+    offload: bool = False
     lora: LoraSection | None = None
     wait_s: Positive = 3600.0
     checkpoint_every: Count = 50

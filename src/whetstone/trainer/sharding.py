@@ -27,6 +27,7 @@ from transformers.initialization import no_init_weights
 
 from whetstone.engine.weights import Deferred
 from whetstone.trainer.lora import is_adapted, merges
+from whetstone.trainer.ranks import Ranks
 
 
 def shard(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> None:
@@ -72,12 +73,15 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def like(part: Tensor, whole: Tensor) -> Tensor:
-    """A rank's ``part`` as what it is a part of: sharded as ``whole`` is."""
+def like(part: Tensor, whole: Tensor, ranks: Ranks | None = None) -> Tensor:
+    """A rank's ``part`` as what it is a part of: sharded as ``whole`` is, on the device where the part is."""
     if not isinstance(whole, DTensor):
         return part
+    mesh = whole.device_mesh
+    if ranks is not None and ranks.host_mesh is not None and part.device.type == "cpu":
+        mesh = ranks.host_mesh
     return DTensor.from_local(
-        part, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
+        part, mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
     )
 
 

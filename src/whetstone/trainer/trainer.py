@@ -26,7 +26,7 @@ from whetstone.engine.weights import second_model
 from whetstone.errors import UserError
 from whetstone.sample import Batch
 from whetstone.trainer.forward import Forward, Scores
-from whetstone.trainer.memory import checkpoint_activations
+from whetstone.trainer.memory import check_offload, checkpoint_activations, visiting
 from whetstone.trainer.meter import Meter
 from whetstone.trainer.minibatch import MiniBatch, make_minibatches, step_advantages
 from whetstone.trainer.optimizer import MasterAdamW
@@ -112,10 +112,14 @@ class Trainer:
         obstacle = self.forward.split_obstacle if spec.sees_whole_replies else None
         if obstacle is not None:
             raise UserError(f"algorithm `{spec.preset}` needs whole replies, but {obstacle}")
+        if settings.offload:
+            check_offload(model.device)
         reference = self.plain_copy() if spec.needs_reference else None
         self._reference = reference and Forward(reference, temperature=temperature, attention=attention)
         if self._reference is not None:
             self._reference.spread(self._ranks, trained=False)
+            if settings.offload and self._ranks.size == 1:
+                self._reference.model.to("cpu")  # pyright: ignore[reportArgumentType]
         if settings.activation_checkpointing:
             checkpoint_activations(model)
         self.forward.spread(self._ranks, trained=True)
@@ -127,6 +131,7 @@ class Trainer:
                 weight_decay=settings.weight_decay,
                 grad_clip=settings.grad_clip,
                 spike_factor=settings.spike_factor,
+                offload=settings.offload,
                 ranks=self._ranks,
             )
 
@@ -198,7 +203,10 @@ class Trainer:
         penalised = self._spec.penalises_reward
         nothing: list[Tensor | None] = [None] * len(minibatches)
         old = self._log_probs(self.forward, minibatches, packed) if several or penalised else nothing
-        start = nothing if self._reference is None else self._log_probs(self._reference, minibatches, packed)
+        start = nothing
+        if self._reference is not None:
+            with visiting(self._reference.model, self.model.device):
+                start = self._log_probs(self._reference, minibatches, packed)
         penalties = [self._penalty(*pair) for pair in zip(old, start, strict=True)] if penalised else None
         advantages = step_advantages(minibatches, self._spec, penalties)
         # With one update p_old is the current policy itself, and the ratio exactly 1.

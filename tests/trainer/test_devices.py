@@ -1,0 +1,121 @@
+"""What trainer and engine make on a device is made there: on a stand-in, which takes no other's tensors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+import torch
+from rank_processes import on_ranks
+from stand_in_device import Elsewhere, moved, stand_in_device
+from test_checkpoints import tokenizer
+from tiny_models import random_batch, tiny_llama
+
+from whetstone.algorithm.named import algorithm_named
+from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.torch_engine import TorchEngine
+from whetstone.errors import UserError
+from whetstone.settings import Sampling
+from whetstone.trainer.settings import TrainerSection
+from whetstone.trainer.trainer import Trainer
+
+
+def apart(test: Callable[..., None]) -> Callable[..., None]:
+    """The test in a process of its own: the device is registered for good, and has threads of its own."""
+
+    @wraps(test)
+    def forked(**given: Any) -> None:
+        on_ranks(1, lambda _: test(**given))
+
+    return forked
+
+
+def untied(**changes: Any) -> Any:
+    return tiny_llama(tie_word_embeddings=False, max_position_embeddings=64, **changes)
+
+
+def trainer(model: Any, preset: str, **settings: Any) -> Trainer:
+    own = {"kl_coef": 0.1} if preset == "grpo" else {}
+    return Trainer(
+        model,
+        algorithm_named(preset, {"overlong_buffer": 0, **own}),
+        TrainerSection(lr=1e-3, minibatches=2, epochs=2, **settings),
+        temperature=0.8,
+        max_tokens=12,
+    )
+
+
+def plain(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: t.here if isinstance(t, Elsewhere) else t for name, t in state.items()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings"),
+    [("grpo", {"offload": True}), ("m2po", {}), ("reinforce_pp", {"attention": "model"})],
+    ids=["grpo, offloaded", "m2po", "reinforce_pp, padded"],
+)
+@apart
+def test_a_step_on_a_device_is_that_on_the_cpu(preset: str, settings: dict[str, Any]) -> None:
+    start = masters(trainer(untied(), preset))
+    here = trainer(untied(), preset, **(settings | {"offload": False}))
+    there = trainer(moved(untied()), preset, **settings)
+    expected, found = (one.step(random_batch(0)) for one in (here, there))
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    assert all(isinstance(parameter, Elsewhere) for parameter in there.model.parameters())
+    moved_by = (masters(here) - start).norm()
+    assert (masters(there) - masters(here)).norm() < 1e-3 * moved_by
+
+
+def masters(one: Trainer) -> torch.Tensor:
+    state = plain(one.state_dict())
+    return torch.cat([state[name].flatten() for name in sorted(state) if name.startswith("master/")])
+
+
+@apart
+def test_what_is_offloaded_lies_on_the_cpu_and_is_what_it_would_be_elsewhere() -> None:
+    off, on = (trainer(moved(untied()), "grpo", offload=offload) for offload in (True, False))
+    for one in (off, on):
+        one.step(random_batch(0))
+    state, whole = off.state_dict(), on.state_dict()
+    assert not any(isinstance(tensor, Elsewhere) for tensor in state.values())
+    assert all(isinstance(whole[name], Elsewhere) for name in whole if name.startswith("master/"))
+    assert all(torch.equal(tensor, plain(whole)[name]) for name, tensor in state.items())
+    assert off._reference is not None
+    assert not any(isinstance(parameter, Elsewhere) for parameter in off._reference.model.parameters())
+
+
+def test_offload_from_the_cpu_is_refused() -> None:
+    with pytest.raises(UserError, match=r"trainer.offload: the model is on the CPU.*set it to false"):
+        trainer(untied(), "grpo", offload=True)
+
+
+def replies(model: Any) -> list[Completion]:
+    engine = TorchEngine(model, tokenizer(), cache_mb=8)
+
+    async def ask() -> list[Completion]:
+        found: list[Completion] = []
+        for prompt in ([3, 4, 5], [6]):
+            request = GenerationRequest(prompt, Sampling(max_tokens=8, top_p=0.9, temperature=0.7), n=4)
+            found += [completion async for completion in engine.generate(request)]
+        await engine.update_weights(model.named_parameters(), 1)
+        await engine.close()
+        return sorted(found, key=lambda each: each.token_ids)
+
+    return asyncio.run(ask())
+
+
+@apart
+def test_replies_on_a_device_are_those_on_the_cpu() -> None:
+    here, there = replies(untied()), replies(moved(untied()))
+    assert [each.token_ids for each in here] == [each.token_ids for each in there]
+    for one, other in zip(here, there, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+@apart
+def test_the_stand_in_refuses_operands_on_two_devices() -> None:
+    with pytest.raises(RuntimeError, match="operands on two devices"):
+        torch.ones(3, device=stand_in_device()) + torch.ones(3)
