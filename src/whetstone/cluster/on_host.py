@@ -27,7 +27,10 @@ from whetstone.judge_service.cluster.ray_token import token_file, token_variable
 _CLUSTER, _HOST = "WHETSTONE_CLUSTER", "WHETSTONE_CLUSTER_HOST"
 _STORE = "gcs_server"
 """The head's own process, which the others ask until they end."""
-_START_S = 180.0
+_START_S = 120.0
+_TRIES = 3
+"""Ray gives a node's processes half a minute to start, which a busy machine may need twice."""
+_TELLING = "Error", "mismatch", "timed out"
 _GRACE_S = 15.0
 _KILL_S = 10.0
 
@@ -59,11 +62,17 @@ def start(ask: Ask) -> Answer:
         words += ["--num-cpus", str(ask.cpus)]
     if ask.object_store_mb is not None:
         words += ["--object-store-memory", str(ask.object_store_mb << 20)]
-    _keep_token(ask)
+    wrong = ""
     marks = {_CLUSTER: ask.cluster, _HOST: ask.host}
-    wrong = _run(words, {**os.environ, **token_variables(ask.port), **marks})
-    if wrong:
+    for _ in range(_TRIES):
+        _keep_token(ask)
+        wrong = _run(words, {**os.environ, **token_variables(ask.port), **marks})
+        if not wrong:
+            break
         stop(ask)  # of what had begun
+        if "timed out" not in wrong:
+            break
+    if wrong:
         return msgspec.structs.replace(_answer([]), wrong=wrong)
     return _answer(node_pids(ask))
 
@@ -149,7 +158,7 @@ def _run(words: list[str], environment: dict[str, str]) -> str:
         ]
     if status == 0:
         return ""
-    telling = [line for line in lines if "Error" in line or "mismatch" in line] or lines
+    telling = [line for line in lines if any(word in line for word in _TELLING)] or lines
     return f"`ray start` ended with status {status}: {' '.join(telling[-3:])[:500]}"
 
 
