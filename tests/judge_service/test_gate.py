@@ -56,3 +56,25 @@ def test_what_would_come_too_late_is_refused_with_the_time_of_another_try() -> N
         assert (gate.taken, gate.waiting) == (0, 0)
 
     asyncio.run(check())
+
+
+def test_places_that_are_added_are_taken_and_those_taken_away_are_not_handed_on() -> None:
+    async def check() -> None:
+        gate, leave = Gate(1, 100), asyncio.Event()
+
+        async def hold(client: str) -> None:
+            async with gate.place(client, asyncio.get_running_loop().time() + 60):
+                await leave.wait()
+
+        holding = [asyncio.create_task(hold(client)) for client in "aabb"]
+        await asyncio.sleep(0)
+        assert (gate.taken, gate.waiting) == (1, 3)
+        gate.resize(3)
+        assert (gate.taken, gate.waiting) == (3, 1)
+        gate.resize(1)
+        await asyncio.sleep(0)
+        leave.set()
+        await asyncio.gather(*holding)
+        assert (gate.taken, gate.waiting) == (0, 0)
+
+    asyncio.run(check())
