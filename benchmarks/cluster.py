@@ -21,6 +21,7 @@ from contextlib import contextmanager
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  (as `whetstone cluster` has it)
 
 from ray.cluster_utils import Cluster
 
