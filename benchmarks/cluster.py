@@ -1,6 +1,7 @@
 """The judge over Ray nodes that are emulated on this machine: what routing costs, scaling, a loss, a join.
 
     .venv/bin/python benchmarks/cluster.py overhead    the same programs by the local judge and over one node
+    .venv/bin/python benchmarks/cluster.py router      nodes that answer at once: what the router can do
     .venv/bin/python benchmarks/cluster.py scale       programs that sleep, on 1, 2 and 4 nodes
     .venv/bin/python benchmarks/cluster.py lose        a node killed in the middle of 2,000 programs
     .venv/bin/python benchmarks/cluster.py join        how soon a node that joins has judged
@@ -25,11 +26,16 @@ os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  (as `whetstone cluster`
 
 from ray.cluster_utils import Cluster
 
+from whetstone import __version__
 from whetstone.judge import Judge, Judgement, Program, Verdict
+from whetstone.judge.workers.wire import pack, unpack
 from whetstone.judge_service.cluster.judge import ClusterJudge
+from whetstone.judge_service.cluster.messages import Fit, Given, Judged, JudgeJob
+from whetstone.judge_service.cluster.node import NodeJudge
 from whetstone.judge_service.cluster.ray_fleet import RayFleet
 from whetstone.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.stress.footprint import family, usage
+from whetstone.verdict import CaseJudgement
 
 ADDS = Program("python", "print(sum(map(int, input().split())))\n")
 SLEEP_S = 0.5
@@ -42,8 +48,24 @@ def sums(cases: int) -> Problem:
     return Problem(f"sums/{cases}", "", tests, limits=Limits(cpu_s=10.0, memory_mb=256))
 
 
+class AtOnce(NodeJudge):
+    """A node that judges nothing, so that what remains is the way there and back."""
+
+    async def hello(self) -> bytes:
+        return pack(Fit(__version__, "root", "none", ["python"], []))
+
+    def _begin(self, given: Given) -> None:
+        job = unpack(given.job, JudgeJob)
+        problem = self._known.named(job.problem_sha256)
+        cases = [CaseJudgement(Verdict.ACCEPTED, 0.001, 0.001, 1 << 20, "", n) for n in range(10)]
+        assert len(problem.tests.cases) == len(cases)
+        self._answer(
+            given.number, Judged(Judgement(Verdict.ACCEPTED, cases, 1.0, "root", environment="none"))
+        )
+
+
 @contextmanager
-def nodes(*cores: int) -> Iterator[tuple[Cluster, ClusterJudge]]:
+def nodes(*cores: int, node: type[NodeJudge] = NodeJudge) -> Iterator[tuple[Cluster, ClusterJudge]]:
     """A cluster of so many nodes, and the judge over it once all of them judge."""
     small = {"object_store_memory": 100 << 20}
     head = {**small, "num_cpus": cores[0], "include_dashboard": False}
@@ -51,7 +73,7 @@ def nodes(*cores: int) -> Iterator[tuple[Cluster, ClusterJudge]]:
     try:
         for each in cores[1:]:
             cluster.add_node(num_cpus=each, **small)
-        with ClusterJudge(RayFleet(cluster.address)) as judge:
+        with ClusterJudge(RayFleet(cluster.address, node)) as judge:
             wait_until(lambda: ready(judge) == len(cores))
             yield cluster, judge
     finally:
@@ -109,6 +131,19 @@ def overhead(count: int) -> None:
                     found = measured(judge, sums(cases), under_way, count // cases)
                     cells = " | ".join(f"{value:.2f}" for value in found)
                     print(f"| {cases} | {under_way} | {name} | {cells} |", flush=True)
+
+
+def router(count: int) -> None:
+    """Ray is told of 64 cores for each node, though none of them judges anything."""
+    print("| nodes of 64 workers | under way | the router's CPU ms | wall ms | programs/s |")
+    print("| --- | --- | --- | --- | --- |")
+    for number in (1, 2):
+        with nodes(*[64] * number, node=AtOnce) as (_, judge):
+            for under_way in (1, 64, 256 * number):
+                _, own, wall, _, _ = measured(
+                    judge, sums(10), under_way, count if under_way > 1 else count // 10
+                )
+                print(f"| {number} | {under_way} | {own:.2f} | {wall:.2f} | {1000 / wall:.0f} |", flush=True)
 
 
 def scale(count: int) -> None:
@@ -174,7 +209,13 @@ def join(count: int) -> None:
 
 def main() -> None:
     """Run one of them."""
-    runs = {"overhead": (overhead, 1000), "scale": (scale, 80), "lose": (lose, 2000), "join": (join, 3)}
+    runs = {
+        "overhead": (overhead, 1000),
+        "router": (router, 5000),
+        "scale": (scale, 80),
+        "lose": (lose, 2000),
+        "join": (join, 3),
+    }
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=runs)
     parser.add_argument("--count", type=int, help="programs, or runs of a join")

@@ -27,7 +27,7 @@ from whetstone.judge_service.cluster.ray_token import token_file, token_variable
 _CLUSTER, _HOST = "WHETSTONE_CLUSTER", "WHETSTONE_CLUSTER_HOST"
 _STORE = "gcs_server"
 """The head's own process, which the others ask until they end."""
-_START_S = 120.0
+_START_S = 300.0
 _TRIES = 3
 """Ray gives a node's processes half a minute to start, which a busy machine may need twice."""
 _TELLING = "Error", "mismatch", "timed out"

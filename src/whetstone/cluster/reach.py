@@ -15,7 +15,7 @@ from whetstone.errors import UserError
 
 _MODULE = "whetstone.cluster.on_host"
 _CONNECT_S = 10
-_ANSWER_S = 600.0
+_ANSWER_S = 1200.0
 _SSH_FAILED = 255
 _NO_COMMAND = (126, 127)
 

@@ -18,7 +18,7 @@ from service_process import service, wait_until
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(SSHD is None, reason="needs sshd (Debian: openssh-server)"),
 ]
 _SIZES = ("--cpus", "1", "--object-store-mb", "100")
@@ -41,7 +41,7 @@ class Hosts:
         words = [sys.executable, "-m", "whetstone", "cluster", action, hosts, "--port", str(self.port)]
         config = ["--ssh-config", str(self.folder / "ssh_config")]
         return subprocess.run(
-            [*words, *config, *more], capture_output=True, text=True, timeout=600, check=False
+            [*words, *config, *more], capture_output=True, text=True, timeout=1500, check=False
         )
 
     def refused(self, action: str, hosts: str, *more: str) -> str:

@@ -18,7 +18,7 @@ from whetstone.judge import Problem, Program, Verdict
 from whetstone.judge_service.client import JudgeClient
 from whetstone.problem import Limits, StdinCase, StdinTests
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 SMALL = {"num_cpus": 1, "object_store_memory": 100 << 20}
 PROGRAMS = 2000

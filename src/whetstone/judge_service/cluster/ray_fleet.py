@@ -27,10 +27,11 @@ _KNOCK_S = 10.0
 class RayFleet:
     """The cluster at ``address``, of which this machine must be part."""
 
-    def __init__(self, address: str = AUTO) -> None:
-        """Join as a driver. Raises UserError where there is no such cluster, or one of another version.
+    def __init__(self, address: str = AUTO, node: type[NodeJudge] = NodeJudge) -> None:
+        """Join as a driver; the actors are of the class ``node``.
 
-        Raises ModuleNotFoundError where Ray is not installed.
+        Raises UserError where there is no such cluster, or one of another version, and ModuleNotFoundError
+        where Ray is not installed.
         """
         if "://" in address:
             raise UserError(
@@ -57,7 +58,7 @@ class RayFleet:
                 "`whetstone cluster start HOSTS`, or give --ray HOST:PORT of its head (with "
                 "RAY_AUTH_MODE=token in the environment, where one that was started otherwise has tokens)"
             ) from None
-        self._actor: Any = self._ray.remote(NodeJudge)
+        self._actor: Any = self._ray.remote(node)
 
     def machines(self) -> list[Machine]:
         """Those that Ray believes to be alive, with the CPUs that it was told of."""
