@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/service.py cost        1 to 1,000 programs under way, 1 and 10 cases
     .venv/bin/python benchmarks/service.py overload    requests at ten times what the server can judge
+    .venv/bin/python benchmarks/service.py spread      a program of 50 cases with one worker and with two
 
 Each prints a Markdown table. ``--count`` and ``--seconds`` make smaller runs. CPU time is that of all
 processes: workers, sandboxes, server and client.
@@ -44,9 +45,9 @@ def problem(cases: int) -> Problem:
 
 
 @contextmanager
-def server() -> Generator[str]:
-    """A server with a worker for each core; its address."""
-    command = [sys.executable, "-m", "whetstone", "judge", "serve", "--port", "0"]
+def server(workers: int = 0) -> Generator[str]:
+    """A server with so many workers, 0: one for each core; its address."""
+    command = [sys.executable, "-m", "whetstone", "judge", "serve", "--port", "0", "--workers", str(workers)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -112,6 +113,18 @@ async def cost(count: int, rounds: int) -> None:
                         f"| {here[2]:.1f}, {here[3]:.1f} | {there[2]:.1f}, {there[3]:.1f} |",
                         flush=True,
                     )
+
+
+async def spread(count: int) -> None:
+    """Asked in turns, so that what else runs on the machine meets both."""
+    with server(1) as one, server(2) as two:
+        async with AsyncJudgeClient(one) as first, AsyncJudgeClient(two) as second:
+            took: list[list[float]] = [[], []]
+            for _ in range(count):
+                for judge, seconds in zip((first, second), took, strict=True):
+                    seconds += await judged(judge, 50, 1, 1)
+    alone, both = (1000 * statistics.median(seconds) for seconds in took)
+    print(f"a program of 50 cases, p50 of {count}: one worker {alone:.1f} ms, two {both:.1f} ms")
 
 
 async def ask(port: int, body: bytes) -> tuple[int, float]:
@@ -182,12 +195,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("cost", "overload"))
+    parser.add_argument("part", choices=("cost", "overload", "spread"))
     parser.add_argument("--count", type=int, default=1000, help="programs of one case for each figure")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=300.0)
     args = parser.parse_args()
-    asyncio.run(cost(args.count, args.rounds) if args.part == "cost" else overload(args.seconds))
+    parts = {
+        "cost": lambda: cost(args.count, args.rounds),
+        "overload": lambda: overload(args.seconds),
+        "spread": lambda: spread(args.count),
+    }
+    asyncio.run(parts[args.part]())
     return 0
 
 

@@ -71,6 +71,17 @@ class Gate:
         finally:
             self._leave()
 
+    def take_more(self, most: int, cores: int) -> int:
+        """Take up to ``most`` more places for one who has a place, as far as there are idle ``cores``."""
+        more = 0 if self._lines else max(min(most, min(cores, self.places) - self.taken), 0)
+        self.taken += more
+        return more
+
+    def give_back(self, places: int) -> None:
+        """Hand on what was taken by ``take_more``."""
+        for _ in range(places):
+            self._leave()
+
     async def _wait(self, client: str, deadline: float) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._lines.setdefault(client, deque()).append(turn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from whetstone.judge_service.messages import Info
 from whetstone.judge_service.refusal import Refused, bad_request, too_late
 from whetstone.judge_service.runner.pool import Runners
 from whetstone.judge_service.settings import Limits
+from whetstone.judge_service.spread import goes_on, joined, most_parts, parts_of
 from whetstone.judge_service.telemetry import Telemetry
 from whetstone.problem import case_count
 
@@ -118,22 +120,54 @@ class Service:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 raise too_late(self.gate.expected_s(client))
+            idle = self.gate.take_more(most_parts(problem, program, options) - 1, self.workers)
             try:
-                future = self.judge.submit(problem, program, **{**options, "deadline_s": left})
-            except (UserError, TypeError, UnicodeEncodeError) as error:
-                raise bad_request(str(error)) from None  # the last: an option that is a lone surrogate
-            except RuntimeError as error:
-                raise Refused(503, "draining", str(error), 1.0) from None
-            try:
-                judgement = await asyncio.wrap_future(future)
-            except asyncio.CancelledError:
-                future.cancel()
-                self.telemetry.cancelled.inc()
-                raise
-            except UserError as error:  # what only a node of a cluster could tell
-                raise bad_request(str(error)) from None
+                parts = parts_of(problem, 1 + idle)
+                judgement = await self._judged(problem, parts, program, {**options, "deadline_s": left})
+            finally:
+                self.gate.give_back(idle)
         late = asyncio.get_running_loop().time() >= deadline
         if judgement.verdict is Verdict.JUDGE_ERROR and late:
             raise too_late(self.gate.expected_s(client))
         self.telemetry.judged(judgement)
         return judgement
+
+    async def _judged(
+        self, problem: Problem, parts: list[Problem], program: Program | None, options: dict[str, Any]
+    ) -> Judgement:
+        """The judgement on ``problem``, whose ``parts`` are judged at the same time.
+
+        Raises Refused; cancelled, it stops the program.
+        """
+        futures = list[Future[Judgement]]()
+        found = list[Judgement]()
+        stops = bool(options.get("stop_at_first_failure"))
+        try:
+            for part in parts:
+                futures.append(self._submitted(part, program, options))
+            for part, future in zip(parts, futures, strict=True):
+                found.append(await asyncio.wrap_future(future))
+                if not goes_on(part, found[-1], stop_at_first_failure=stops):
+                    break
+        except asyncio.CancelledError:
+            self.telemetry.cancelled.inc()
+            raise
+        except UserError as error:  # what only a node of a cluster could tell
+            raise bad_request(str(error)) from None
+        finally:
+            for future in futures:
+                future.cancel()  # those that are not needed any more
+        if len(parts) == 1:
+            return found[0]
+        self.telemetry.spread.inc()
+        return joined(problem, parts, found, options)
+
+    def _submitted(
+        self, problem: Problem, program: Program | None, options: dict[str, Any]
+    ) -> Future[Judgement]:
+        try:
+            return self.judge.submit(problem, program, **options)
+        except (UserError, TypeError, UnicodeEncodeError) as error:
+            raise bad_request(str(error)) from None  # the last: an option that is a lone surrogate
+        except RuntimeError as error:
+            raise Refused(503, "draining", str(error), 1.0) from None

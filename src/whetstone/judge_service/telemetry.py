@@ -27,6 +27,7 @@ class Telemetry:
         self._cpu = self._made(Counter, "program_cpu_seconds", "CPU time of the programs judged")
         self._cases = self._made(Counter, "cases", "Cases judged")
         self.cancelled = self._made(Counter, "cancelled_programs", "Programs whose client hung up")
+        self.spread = self._made(Counter, "spread_programs", "Programs judged on several workers at once")
         self.open_requests = self._made(Gauge, "open_requests", "Requests that are being answered")
         self.waiting = self._made(Gauge, "waiting_programs", "Programs that wait for a place")
         self.running = self._made(Gauge, "running_programs", "Programs that have a place")

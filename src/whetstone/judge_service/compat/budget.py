@@ -11,7 +11,8 @@ import msgspec
 
 from whetstone.judge_service.calls import Call
 from whetstone.judge_service.refusal import Refused
-from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, Program, Scoring, StdinTests
+from whetstone.judge_service.spread import piece
+from whetstone.problem import AssertTests, Problem, Program
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 _FIRST_PIECE = 2
@@ -53,9 +54,9 @@ async def judged_within(
         start, left_s = len(found.cases), budget_s - (loop.time() - began)
         if left_s <= 0 and start:
             break
-        piece = _piece(problem, start, start + size)
+        part = piece(problem, start, start + size)
         options = {"stop_at_first_failure": careful or not run_all}
-        judgement = await call.service.judged(call.visit.client, deadline, piece, program, options)
+        judgement = await call.service.judged(call.visit.client, deadline, part, program, options)
         if budget.failing_checker_refuses:
             judgement = _refused_by_failing(judgement)
         _settled(judgement, problem)
@@ -108,11 +109,3 @@ def _settled(judgement: Judgement, problem: Problem) -> None:
 
 def _count(problem: Problem) -> int:
     return 1 if isinstance(problem.tests, AssertTests) else len(problem.tests.cases)
-
-
-def _piece(problem: Problem, start: int, end: int) -> Problem:
-    tests = problem.tests
-    if isinstance(tests, AssertTests | InteractiveTests) or (start == 0 and end >= _count(problem)):
-        return problem
-    part: StdinTests | CallTests = msgspec.structs.replace(tests, cases=tests.cases[start:end])  # type: ignore
-    return msgspec.structs.replace(problem, tests=part, scoring=Scoring())
