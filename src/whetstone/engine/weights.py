@@ -25,23 +25,40 @@ class Deferred:
     make: Callable[[torch.dtype], Tensor]
 
 
+@dataclass(frozen=True)
+class Patch:
+    """A weight of which only some elements are new: ``write`` puts those into the model's own tensor."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    write: Callable[[Tensor], None]
+
+
+Given = Tensor | Deferred | Patch
+"""What a weight may be given as."""
+
+
 def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
     """Copy named tensors over the model's own, in place, casting to its dtype and device.
 
-    Each may be :class:`Deferred`; of those one exists at a
-    time. Every parameter must be given; names of tied parameters are one, any of which will do. Persistent
-    buffers may be given. Raises ValueError, with nothing changed, when a name is missing, unknown or
-    given twice, when a shape differs, or when tied names come with different values.
+    Each may be :class:`Deferred`; of those one exists at a time. Or a :class:`Patch`, which leaves the rest
+    of a tensor as it is. Every parameter must be given; names of tied parameters are one, any of which will
+    do. Persistent buffers may be given. Raises ValueError, with nothing changed, when a name is missing,
+    unknown or given twice, when a shape (or a patch's dtype) differs, or when tied names come with different
+    values.
     """
     targets: dict[str, Tensor] = model.state_dict(keep_vars=True)
-    given: dict[str, Tensor | Deferred] = {}
+    given: dict[str, Given] = {}
     for name, tensor in tensors:
         given[name] = _checked(name, tensor, targets, given)
     _check_complete(model, targets, given)
     pairs = _unique_pairs(targets, given)
     with torch.no_grad():
         for target, tensor in pairs:
-            target.copy_(tensor.make(target.dtype) if isinstance(tensor, Deferred) else tensor)
+            if isinstance(tensor, Patch):
+                tensor.write(target)
+            else:
+                target.copy_(tensor.make(target.dtype) if isinstance(tensor, Deferred) else tensor)
 
 
 def second_model(
@@ -79,23 +96,25 @@ def folder_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, tensors.get_tensor(name)
 
 
-def _checked(
-    name: str, tensor: object, targets: dict[str, Tensor], given: dict[str, Tensor | Deferred]
-) -> Tensor | Deferred:
+def _checked(name: str, tensor: object, targets: dict[str, Tensor], given: dict[str, Given]) -> Given:
     if name not in targets:
         raise ValueError(f"weights: the model has no tensor `{name}`")
     if name in given:
         raise ValueError(f"weights: `{name}` is given twice")
-    if not isinstance(tensor, Tensor | Deferred):
+    if not isinstance(tensor, Given):
         raise ValueError(f"weights: `{name}` is a {type(tensor).__name__}, not a tensor")
     if tensor.shape != targets[name].shape:
         raise ValueError(
             f"weights: `{name}` has shape {tuple(tensor.shape)}, the model's is {tuple(targets[name].shape)}"
         )
+    if isinstance(tensor, Patch) and tensor.dtype != targets[name].dtype:
+        raise ValueError(
+            f"weights: `{name}` has changes of {tensor.dtype}, the model's {targets[name].dtype}"
+        )
     return tensor
 
 
-def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, Tensor | Deferred]) -> None:
+def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, Given]) -> None:
     present = {id(targets[name]) for name in given}
     missing = [name for name, parameter in model.named_parameters() if id(parameter) not in present]
     if missing:
@@ -103,11 +122,9 @@ def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, Ten
         raise ValueError(f"weights: missing {', '.join(missing[:3])}{more}")
 
 
-def _unique_pairs(
-    targets: dict[str, Tensor], given: dict[str, Tensor | Deferred]
-) -> list[tuple[Tensor, Tensor | Deferred]]:
+def _unique_pairs(targets: dict[str, Tensor], given: dict[str, Given]) -> list[tuple[Tensor, Given]]:
     """(target, new value), one for each tensor of the model, however many names it has."""
-    pairs: dict[int, tuple[Tensor, Tensor | Deferred, str]] = {}
+    pairs: dict[int, tuple[Tensor, Given, str]] = {}
     for name, tensor in given.items():
         key = id(targets[name])
         if key not in pairs:
@@ -119,7 +136,7 @@ def _unique_pairs(
     return [(target, tensor) for target, tensor, _ in pairs.values()]
 
 
-def _same(first: Tensor | Deferred, second: Tensor | Deferred) -> bool:
-    if isinstance(first, Deferred) or isinstance(second, Deferred):
+def _same(first: Given, second: Given) -> bool:
+    if not (isinstance(first, Tensor) and isinstance(second, Tensor)):
         return first is second
     return first.data_ptr() == second.data_ptr() or torch.equal(first, second)

@@ -1,0 +1,151 @@
+"""A shelf behind a TCP port: one thread for each connection, each reading one version at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+from whetstone.errors import UserError
+from whetstone.weights.codec import Damaged
+from whetstone.weights.manifest import dump
+from whetstone.weights.shelf import Reading, Shelf
+from whetstone.weights.source import Gone
+from whetstone.weights.wire import Asked, AskPart, AskPlan, Failed, Link, Manifests, Part, is_loopback
+
+_GREETING_S = 10.0
+_MOST_WAIT_S = 30.0
+_MOST_CHAIN = 64
+
+
+class TcpServer:
+    """Serves ``shelf`` until it is closed. ``port`` 0 takes a free one, which :attr:`port` then is.
+
+    token: what replicas must know; required unless only this machine can reach ``host``. silence_s: after
+    which a connection that asks for nothing, or takes nothing, is ended. connections: at most; one too many
+    is ended at once. Raises UserError for an address that cannot be had.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        silence_s: float = 60.0,
+        connections: int = 256,
+    ) -> None:
+        if not token and not is_loopback(host):
+            raise UserError(
+                f"weights would be given to all who can reach {host}: give a token, or listen on 127.0.0.1"
+            )
+        self._shelf, self._token, self._silence_s = shelf, token, silence_s
+        self._room = threading.BoundedSemaphore(connections)
+        self._links: set[Link] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listening = socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            raise UserError(
+                f"{host}:{port}: cannot listen for replicas: {error}; name another port"
+            ) from None
+        self.host, self.port = host, int(self._listening.getsockname()[1])
+        self._thread = threading.Thread(target=self._accept, name="weights-tcp", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as a replica on this machine would give it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def close(self) -> None:
+        """End every connection, and listen no more."""
+        with self._lock:
+            self._closed = True
+            links = list(self._links)
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for link in links:
+            link.close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                # Out of descriptors, say: those who are there may end.
+                if not self._closed:
+                    threading.Event().wait(0.1)
+                continue
+            link = Link(connection, self._silence_s)
+            if not self._room.acquire(blocking=False):
+                link.close()
+                continue
+            with self._lock:
+                self._links.add(link)
+            threading.Thread(target=self._serve, args=(link,), name="weights-link", daemon=True).start()
+
+    def _serve(self, link: Link) -> None:
+        """One connection, whatever it sends: the worst that it can cause is its own end."""
+        try:
+            with contextlib.suppress(OSError, Damaged):
+                if link.admit(self._token, _GREETING_S):
+                    _Conversation(link, self._shelf, self._silence_s).hold()
+        finally:
+            with self._lock:
+                self._links.discard(link)
+            self._room.release()
+            link.close()
+
+
+class _Conversation:
+    def __init__(self, link: Link, shelf: Shelf, silence_s: float) -> None:
+        self._link, self._shelf, self._silence_s = link, shelf, silence_s
+        self._reading: Reading | None = None
+        self._read: tuple[int, int | None] | None = None
+
+    def hold(self) -> None:
+        """Answer until the other side ends it."""
+        try:
+            while True:
+                asked = self._link.hear(Asked, self._silence_s)  # pyright: ignore[reportArgumentType]
+                if isinstance(asked, AskPlan):
+                    self._plan(asked)
+                else:
+                    self._part(asked)
+        finally:
+            if self._reading is not None:
+                self._reading.close()
+
+    def _plan(self, asked: AskPlan) -> None:
+        wait_s = min(max(asked.wait_s, 0.0), _MOST_WAIT_S)
+        manifests = [dump(manifest) for manifest in self._shelf.plan(asked.have, wait_s)[:_MOST_CHAIN]]
+        self._link.say(Manifests([len(manifest) for manifest in manifests]))
+        for manifest in manifests:
+            self._link.send(manifest)
+
+    def _part(self, asked: AskPart) -> None:
+        try:
+            if self._reading is None or self._read != (asked.number, asked.base):
+                opened = self._shelf.open(asked.number, asked.base)
+                if self._reading is not None:
+                    self._reading.close()
+                self._reading, self._read = opened, (asked.number, asked.base)
+            data = self._reading.part(asked.index)
+        except Gone as gone:
+            self._link.say(Failed(str(gone), gone=True))
+            return
+        self._link.say(Part(len(data)))
+        self._link.send(data)

@@ -1,0 +1,131 @@
+"""Versions in a shared folder: whole or not at all, kept while they are read, and no more than agreed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import Side, Trained, follow, same_bits
+
+from whetstone.errors import UserError
+from whetstone.weights.folder import FolderPublisher, versions
+from whetstone.weights.folder_source import FolderSource
+from whetstone.weights.pieces import whole
+from whetstone.weights.replica import Refused, Replica
+from whetstone.weights.source import Gone
+
+
+def replica_of() -> tuple[Replica, dict[str, Any]]:
+    held = Trained().published(0)
+    held["layers.0.weight"].zero_()
+    return Replica(held, "tiny"), held
+
+
+def put(side: Side, folder: FolderPublisher, number: int) -> None:
+    pieces = whole(side.trained.tensors(number).items())
+    folder.put(side.publisher.publish(number, pieces).result())
+
+
+def test_replicas_of_different_speed_follow_a_folder_that_does_not_grow(side: Side, tmp_path: Path) -> None:
+    folder = FolderPublisher(tmp_path, side.shelf, full_every=3)
+    (fast, held_fast), (slow, held_slow) = replica_of(), replica_of()
+    source, late = FolderSource(tmp_path), FolderSource(tmp_path)
+    assert source.plan(None) == []
+    for number in range(12):
+        put(side, folder, number)
+        steps = follow(fast, source)
+        assert [(s.manifest.number, s.manifest.base is None) for s in steps] == [(number, number == 0)]
+        if number == 4:
+            follow(slow, late)
+        assert len(versions(tmp_path)) <= 4 * 4
+    assert source.plan(fast.mark) == []
+    # Its note kept what leads on from where it stands.
+    assert [step.manifest.number for step in follow(slow, late)] == list(range(5, 12))
+    trained = side.trained.published(11)
+    assert same_bits(held_fast, trained)
+    assert same_bits(held_slow, trained)
+    source.close()
+    late.close()
+    assert not list(tmp_path.glob("readers/*.note"))
+
+
+def test_what_a_replica_reads_stays_until_it_is_done_or_its_note_is_old(side: Side, tmp_path: Path) -> None:
+    folder = FolderPublisher(tmp_path, side.shelf, full_every=1, keep=1, notes_s=1e9)
+    replica, held = replica_of()
+    source = FolderSource(tmp_path)
+    put(side, folder, 0)
+    [manifest] = source.plan(None)
+    put(side, folder, 1)
+    assert ("full", 0) in versions(tmp_path)
+    prepared = replica.prepare(manifest, source.fetch)
+    prepared.write()
+    assert same_bits(held, side.trained.published(0))
+    # Read or not, twice as many full copies as agreed are the most that stay.
+    put(side, folder, 2)
+    assert ("full", 0) not in versions(tmp_path)
+    with pytest.raises(Gone):
+        source.fetch(manifest, [(0, 0)], lambda key, data: None)
+    # A note of one who is no longer there keeps nothing.
+    impatient = FolderPublisher(tmp_path, side.shelf, full_every=1, keep=1, notes_s=-1.0)
+    for number in (3, 4):
+        put(side, impatient, number)
+    assert ("full", 3) not in versions(tmp_path)
+
+
+def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Side, tmp_path: Path) -> None:
+    folder = FolderPublisher(tmp_path, side.shelf)
+    put(side, folder, 0)
+    [full] = FolderSource(tmp_path).plan(None)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        # Version 1, torn: its shard is there, and the process dies before it is announced.
+        other = Side(Trained())
+        other.publisher.publish(1, whole(other.trained.tensors(1).items())).result()
+        FolderPublisher(tmp_path, other.shelf).stage(1, None, len(full.shards[0].parts))
+        os.write(writing, b"!")
+        threading.Event().wait()
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        assert told.read(1) == b"!"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    replica, held = replica_of()
+    source = FolderSource(tmp_path)
+    assert [step.manifest.number for step in follow(replica, source)] == [0]
+    assert same_bits(held, side.trained.published(0))
+    # One who goes on from an earlier version than the folder has is followed, too.
+    put(side, folder, 5)
+    follow(replica, source)
+    again = Side(Trained())
+    successor = FolderPublisher(tmp_path, again.shelf)
+    put(again, successor, 2)
+    assert versions(tmp_path) == [("full", 2)]
+    assert not list(tmp_path.glob(".*.tmp"))
+    assert [step.manifest.number for step in follow(replica, source)] == [2]
+    assert same_bits(held, side.trained.published(2))
+    put(again, successor, 3)
+    assert [step.manifest.base is None for step in follow(replica, source)] == [False]
+    again.publisher.close()
+
+
+def test_torn_files_and_wrong_folders_are_errors_with_a_way_out(side: Side, tmp_path: Path) -> None:
+    put(side, FolderPublisher(tmp_path, side.shelf), 0)
+    file = tmp_path / "full-000000000000" / "shard-0"
+    data = file.read_bytes()
+    replica, held = replica_of()
+    for bad in (data[:50], data[:9] + b"\xff" * 200 + data[209:], b"\xff" * 8 + data[8:], b""):
+        file.write_bytes(bad)
+        with pytest.raises(Refused, match="arrived damaged"):
+            follow(replica, FolderSource(tmp_path))
+        assert torch.count_nonzero(held["layers.0.weight"]) == 0
+    with pytest.raises(UserError, match="give the folder that weights are published in"):
+        FolderSource(tmp_path / "nowhere").plan(None)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        FolderPublisher(tmp_path / "file", side.shelf)

@@ -1,0 +1,377 @@
+"""Versions over real sockets: cut, torn, killed, hostile or slow, it is a named error, or the same bits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from published import Side, Trained, follow, same_bits
+
+from whetstone.errors import UserError
+from whetstone.weights.codec import Damaged
+from whetstone.weights.manifest import dump
+from whetstone.weights.replica import Replica
+from whetstone.weights.shelf import Shelf
+from whetstone.weights.source import Gone, Unreachable
+from whetstone.weights.tcp_client import TcpSource
+from whetstone.weights.tcp_server import TcpServer
+from whetstone.weights.wire import AskPart, Link, Manifests, Part
+
+
+@pytest.fixture
+def server(side: Side) -> Iterator[TcpServer]:
+    with TcpServer(side.shelf, token="secret") as found:
+        yield found
+
+
+def replica_of(number: int) -> tuple[Replica, dict[str, Any]]:
+    """A replica whose matrices are other than any version's."""
+    held = Trained().published(number)
+    held["layers.0.weight"].zero_()
+    return Replica(held, "tiny"), held
+
+
+def test_two_replicas_of_different_speed_follow_over_tcp(side: Side, server: TcpServer) -> None:
+    fast, slow = (TcpSource(server.address, token="secret", streams=n) for n in (3, 1))
+    (one, held_one), (two, held_two) = replica_of(0), replica_of(0)
+    side.publish(0)
+    [slow_full] = slow.plan(None)
+    for number in range(1, 5):
+        side.publish(number)
+        follow(one, fast)
+        assert same_bits(held_one, side.trained.published(number))
+    # The slow one planned long ago; what it planned with is gone, and it asks again.
+    with pytest.raises(Gone):
+        two.prepare(slow_full, slow.fetch)
+    follow(two, slow)
+    assert same_bits(held_two, held_one)
+    for source in (fast, slow):
+        source.close()
+
+
+def test_a_waiting_replica_hears_of_a_version_when_it_is_there(side: Side, server: TcpServer) -> None:
+    source = TcpSource(server.address, token="secret")
+    assert source.plan(None, 0.01) == []
+    publishing = threading.Timer(0.2, side.publish, [0])
+    publishing.start()
+    assert [m.number for m in source.plan(None, 30.0)] == [0]
+    publishing.join()
+    source.close()
+
+
+def test_one_without_the_token_is_told_so_and_so_is_one_of_another_service(
+    side: Side, server: TcpServer
+) -> None:
+    with pytest.raises(Unreachable, match="has another token; give both the same"):
+        TcpSource(server.address, token="other").plan(None)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        answering(listening, b"HTTP/1.1 400 Bad Request\r\n" * 9),
+        pytest.raises(Unreachable, match="publishes no weights"),
+    ):
+        TcpSource(f"127.0.0.1:{listening.getsockname()[1]}").plan(None)
+    with pytest.raises(Unreachable, match=r"does not answer.*is this its address"):
+        TcpSource("127.0.0.1:1").plan(None)
+    with pytest.raises(Unreachable, match="give HOST:PORT"):
+        TcpSource("localhost")
+    with pytest.raises(UserError, match=r"all who can reach 0\.0\.0\.0: give a token"):
+        TcpServer(side.shelf, host="0.0.0.0")
+    with pytest.raises(UserError, match="name another port"):
+        TcpServer(side.shelf, port=server.port)
+
+
+def test_a_silent_publisher_is_left_and_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        source = TcpSource(f"127.0.0.1:{listening.getsockname()[1]}", silence_s=0.2)
+        with pytest.raises(
+            Unreachable, match=r"asked for a plan, does not answer: .*timed? ?out|no whole message"
+        ):
+            source.plan(None)
+
+
+@contextlib.contextmanager
+def answering(listening: socket.socket, *answers: bytes) -> Iterator[None]:
+    """Whoever connects gets the next of the answers, and is left."""
+
+    def answer() -> None:
+        for data in answers:
+            with contextlib.suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.sendall(data)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(65536):
+                        pass
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    yield
+    listening.close()
+    thread.join(10)
+
+
+def test_after_a_cut_only_what_is_missing_is_fetched(side: Side, server: TcpServer) -> None:
+    side.publish(0)
+    with Cutter(server.port, after=30_000) as cutter:
+        source = TcpSource(f"127.0.0.1:{cutter.port}", token="secret", streams=1)
+        replica, held = replica_of(0)
+        held["count"].zero_()
+        held["mask"].zero_()
+        [step] = follow(replica, source)
+        source.close()
+    assert cutter.cuts == 1
+    assert same_bits(held, side.trained.published(0))
+    assert len(list(step.manifest.part_keys())) == 3
+
+
+class Cutter:
+    """A wire to a port of this machine, which is cut once, when so many bytes came from there."""
+
+    def __init__(self, port: int, after: int) -> None:
+        self._target, self._left, self.cuts = port, after, 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+
+    def __enter__(self) -> Cutter:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                for one, other, counted in ((near, far, False), (far, near, True)):
+                    threading.Thread(target=self._pass, args=(one, other, counted), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket, counted: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(4096):
+                self._left -= len(data) if counted else 0
+                if self._left < 0 and not self.cuts:
+                    self.cuts += 1
+                    break
+                other.sendall(data)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def forked(work: Callable[[int], None]) -> tuple[int, int]:
+    """``work`` in a process of its own, which gets a pipe to write to; its id, and the pipe's reading end."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, reading
+    os.close(reading)
+    try:
+        work(writing)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def publishing(writing: int, port: int, number: int) -> None:
+    side = Side(Trained())
+    side.publish(number)
+    server = TcpServer(side.shelf, port=port)
+    os.write(writing, struct.pack("<H", server.port))
+    threading.Event().wait()
+
+
+def started(port: int, number: int) -> tuple[int, int]:
+    """A publisher in a process of its own: its id and port."""
+    child, reading = forked(lambda writing: publishing(writing, port, number))
+    with os.fdopen(reading, "rb") as told:
+        return child, struct.unpack("<H", told.read(2))[0]
+
+
+def test_a_publisher_killed_in_the_middle_changes_nothing_and_its_successor_goes_on() -> None:
+    child, port = started(0, 1)
+    replica, held = replica_of(0)
+    before = {name: tensor.clone() for name, tensor in held.items()}
+    source = TcpSource(f"127.0.0.1:{port}", streams=1)
+    [manifest] = source.plan(None)
+
+    def fetch(of: Any, parts: Any, take: Any) -> None:
+        def killing(key: Any, data: Any) -> None:
+            take(key, data)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+        source.fetch(of, parts, killing)
+
+    with pytest.raises(Unreachable, match="a part of version 1, does not answer"):
+        replica.prepare(manifest, fetch)
+    os.waitpid(child, 0)
+    assert same_bits(held, before)
+    assert replica.mark is None
+    successor, _ = started(port, 2)
+    [step] = follow(replica, source)
+    assert step.manifest.number == 2
+    assert same_bits(held, Trained().published(2))
+    os.kill(successor, signal.SIGKILL)
+    os.waitpid(successor, 0)
+
+
+def test_a_replica_killed_in_the_middle_holds_nothing_back(side: Side, server: TcpServer) -> None:
+    side.publish(0)
+
+    def replicating(writing: int) -> None:
+        replica, _ = replica_of(0)
+        source = TcpSource(server.address, token="secret", streams=1)
+
+        def stop(key: Any, data: Any) -> None:
+            os.write(writing, b"!")
+            threading.Event().wait()
+
+        replica.prepare(source.plan(None)[0], lambda m, parts, take: source.fetch(m, parts, stop))
+
+    child, reading = forked(replicating)
+    with os.fdopen(reading, "rb") as told:
+        assert told.read(1) == b"!"
+    for number in (1, 2, 3):
+        side.publish(number)
+    assert side.shelf.memory[0] == 3
+    assert side.shelf.plan(None)[0].number == 0
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    until(lambda: side.shelf.plan(None)[0].number == 3)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that happens as soon as other threads run."""
+    for _ in range(3000):
+        if true():
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("it did not happen within a minute")
+
+
+def test_whatever_is_sent_to_the_server_it_serves_on(side: Side) -> None:
+    side.publish(0)
+    rng = random.Random(0)
+    with TcpServer(side.shelf, silence_s=1.0, connections=8) as server:
+        for n in range(150):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
+                link = Link(peer, 20.0)
+                with contextlib.suppress(OSError):
+                    if n % 3:
+                        link.greet("", 20.0, "here")
+                    link.send(strange(rng))
+        # Places of those who are being let go are free again soon.
+        source = TcpSource(server.address)
+        replica, held = replica_of(0)
+        until(lambda: tried(lambda: follow(replica, source)))
+        assert same_bits(held, side.trained.published(0))
+        source.close()
+
+
+def tried(work: Callable[[], object]) -> bool:
+    with contextlib.suppress(Unreachable):
+        work()
+        return True
+    return False
+
+
+def strange(rng: random.Random) -> bytes:
+    """A message that is none, of every kind: noise, huge, torn, of other types, out of range."""
+    asked = rng.choice(
+        [
+            AskPart(0, rng.choice([None, -1, 1 << 62]), rng.choice([-1, 0, 1 << 62])),
+            AskPart(rng.choice([-1, 7]), None, 0),
+            {"type": "plan", "have": {"number": "x"}, "wait_s": float("nan")},
+            {"type": "part"},
+            {"type": "none"},
+            [[[]]] * 9,
+        ]
+    )
+    body = msgspec.msgpack.encode(asked)
+    return rng.choice(
+        [
+            rng.randbytes(rng.randrange(200)),
+            b"\xff\xff\xff\xff" + body,
+            struct.pack("<I", len(body)) + body,
+            struct.pack("<I", len(body)) + body[: rng.randrange(len(body))],
+            struct.pack("<I", 2000) + b"\x91" * 2000,
+        ]
+    )
+
+
+def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_claims(side: Side) -> None:
+    side.publish(0)
+    [manifest] = side.shelf.plan(None)
+    good, rng = dump(manifest), random.Random(0)
+
+    def said(message: Any, *data: bytes) -> bytes:
+        body = msgspec.msgpack.encode(message)
+        return struct.pack("<I", len(body)) + body + b"".join(data)
+
+    def torn(data: bytes) -> bytes:
+        bad = bytearray(data)
+        for _ in range(3):
+            bad[rng.randrange(len(bad))] = rng.randrange(256)
+        return bytes(bad)
+
+    answers = [
+        said(Manifests([1 << 40])),
+        said(Manifests([-5])),
+        said(Manifests([8 << 20] * 60)),
+        said(Part(5), b"12345"),
+        said({"type": "manifests", "sizes": "many"}),
+        b"\xff\xff\xff\x7f",
+        *(said(Manifests([len(good)]), torn(good)) for _ in range(20)),
+        *(rng.randbytes(60) for _ in range(5)),
+    ]
+    for answer in answers:
+        with greeting(answer) as port:
+            source = TcpSource(f"127.0.0.1:{port}", silence_s=5.0)
+            with contextlib.suppress(Damaged):
+                assert source.plan(None)[0].mark == manifest.mark
+            source.close()
+    with greeting(said(Part(1 << 40))) as port:
+        source = TcpSource(f"127.0.0.1:{port}", silence_s=5.0)
+        with pytest.raises(Damaged, match="another answer than a part"):
+            source.fetch(manifest, [(0, 0)], lambda key, data: None)
+
+
+@contextlib.contextmanager
+def greeting(answer: bytes) -> Iterator[int]:
+    """A publisher that greets well, and gives one answer to all that it is asked."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                link = Link(connection, 20.0)
+                with contextlib.suppress(OSError):
+                    link.admit("", 20.0)
+                    connection.recv(4096)
+                    link.send(answer)
+                link.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listening.getsockname()[1]
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+
+
+def test_a_shelf_with_nothing_on_it_has_no_plan() -> None:
+    assert Shelf().plan(None) == []
