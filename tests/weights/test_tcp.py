@@ -256,17 +256,17 @@ def test_a_replica_killed_in_the_middle_holds_nothing_back(side: Side, server: T
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for something that happens as soon as other threads run."""
-    for _ in range(3000):
+    for _ in range(30_000):
         if true():
             return
         threading.Event().wait(0.02)
-    raise AssertionError("it did not happen within a minute")
+    raise AssertionError("it did not happen within ten minutes")
 
 
 def test_whatever_is_sent_to_the_server_it_serves_on(side: Side) -> None:
     side.publish(0)
     rng = random.Random(0)
-    with TcpServer(side.shelf, silence_s=1.0, connections=8) as server:
+    with TcpServer(side.shelf, connections=8) as server:
         for n in range(150):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
                 link = Link(peer, 20.0)
@@ -340,12 +340,12 @@ def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_cla
     ]
     for answer in answers:
         with greeting(answer) as port:
-            source = TcpSource(f"127.0.0.1:{port}", silence_s=5.0)
+            source = TcpSource(f"127.0.0.1:{port}")
             with contextlib.suppress(Damaged):
                 assert source.plan(None)[0].mark == manifest.mark
             source.close()
     with greeting(said(Part(1 << 40))) as port:
-        source = TcpSource(f"127.0.0.1:{port}", silence_s=5.0)
+        source = TcpSource(f"127.0.0.1:{port}")
         with pytest.raises(Damaged, match="another answer than a part"):
             source.fetch(manifest, [(0, 0)], lambda key, data: None)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whetstone.engine.weights import Patch
 from whetstone.errors import UserError
@@ -84,6 +84,13 @@ class Prepared:
                     news.runs.append((block.offset, signed(new)))
                 elif len(new[0]):
                     news.spots.append((torch.from_numpy(new[0] + block.offset), signed(new[1])))
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """What of a model is published, by name: its parameters, tied ones once, and its persistent buffers."""
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    kept = {name: p.detach() for name, p in model.named_parameters()}
+    return kept | {name: value for name, value in model.state_dict().items() if name not in every}
 
 
 class Replica:

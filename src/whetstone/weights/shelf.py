@@ -153,6 +153,8 @@ class Shelf:
         """The deltas from ``have`` to the newest version, if they are all here."""
         chain: list[Manifest] = []
         wanted = self._announced
+        if wanted == have.number and self._plans[wanted][0].mark != have:
+            return None
         while wanted != have.number:
             delta = self._plans[wanted][1] if wanted in self._plans else None
             if delta is None or delta.base is None or wanted not in self._deltas:

@@ -14,7 +14,6 @@ from whetstone.weights.shelf import Reading, Shelf
 from whetstone.weights.source import Gone
 from whetstone.weights.wire import Asked, AskPart, AskPlan, Failed, Link, Manifests, Part, is_loopback
 
-_GREETING_S = 10.0
 _MOST_WAIT_S = 30.0
 _MOST_CHAIN = 64
 
@@ -101,7 +100,7 @@ class TcpServer:
         """One connection, whatever it sends: the worst that it can cause is its own end."""
         try:
             with contextlib.suppress(OSError, Damaged):
-                if link.admit(self._token, _GREETING_S):
+                if link.admit(self._token, self._silence_s):
                     _Conversation(link, self._shelf, self._silence_s).hold()
         finally:
             with self._lock:

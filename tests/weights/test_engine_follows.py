@@ -1,0 +1,153 @@
+"""An engine that follows a trainer: the same weights in place, replies in flight marked, or none of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import ShelfSource
+from tokenizers import Tokenizer, models
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
+from whetstone.engine.torch_engine import TorchEngine
+from whetstone.settings import Sampling
+from whetstone.weights.follow import Follower
+from whetstone.weights.pieces import whole
+from whetstone.weights.publish import Publisher
+from whetstone.weights.replica import Refused, Replica, tensors_of
+from whetstone.weights.shelf import Shelf
+
+
+def model(seed: int, dtype: torch.dtype = torch.bfloat16) -> Any:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        tie_word_embeddings=True,
+        eos_token_id=None,
+        max_position_embeddings=2048,
+    )
+    return LlamaForCausalLM(config).to(dtype)
+
+
+class Run:
+    """A trainer of fp32 weights that publishes in bf16, and an engine."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self.publisher = Publisher("llama", self.shelf)
+        self.trained = model(0, torch.float32)
+        self.served = model(1)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
+        self.engine = TorchEngine(self.served, tokenizer)
+
+    def step(self, number: int) -> None:
+        with torch.no_grad():
+            for parameter in self.trained.parameters():
+                parameter += 1e-3 * torch.randn_like(parameter)
+        self.publisher.publish(number, whole(tensors_of(self.trained).items())).result()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return tensors_of(self.served)
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    found = Run()
+    yield found
+    found.publisher.close()
+
+
+def test_replies_in_flight_go_on_under_the_new_version_marked_token_by_token(run: Run) -> None:
+    follower = Follower(run.engine, Replica(run.tensors(), "llama"), ShelfSource(run.shelf))
+    places = {name: tensor.data_ptr() for name, tensor in run.tensors().items()}
+
+    async def work() -> Completion:
+        run.step(1)
+        [first] = await follower.catch_up()
+        assert (first.kind, run.engine.version) == ("full", 1)
+        run.step(2)
+        replies = run.engine.generate(GenerationRequest([1, 2, 3], Sampling(max_tokens=400)))
+        reply = asyncio.ensure_future(anext(replies))
+        # The engine generates while the version is prepared, and long after.
+        [second] = await follower.catch_up()
+        assert (second.kind, second.number) == ("delta", 2)
+        return await reply
+
+    reply = asyncio.run(work())
+    assert sorted(set(reply.versions)) == [1, 2]
+    assert reply.versions == sorted(reply.versions)
+    for name, parameter in run.trained.named_parameters():
+        assert torch.equal(run.tensors()[name], parameter.bfloat16())
+        assert run.tensors()[name].data_ptr() == places[name]
+
+
+def test_copies_are_followed_for_an_engine_elsewhere(run: Run) -> None:
+    copies = {name: torch.zeros_like(tensor) for name, tensor in run.tensors().items()}
+    follower = Follower(run.engine, Replica(copies, "llama"), ShelfSource(run.shelf), copies=True)
+    for number in (1, 2):
+        run.step(number)
+        asyncio.run(follower.catch_up())
+        for name, parameter in run.trained.named_parameters():
+            assert torch.equal(run.tensors()[name], parameter.bfloat16())
+
+
+def test_a_replica_that_cannot_apply_stays_on_its_version_and_a_full_copy_mends_it(run: Run) -> None:
+    source = ShelfSource(run.shelf)
+    follower = Follower(run.engine, Replica(run.tensors(), "llama"), source)
+    run.step(1)
+    asyncio.run(follower.catch_up())
+    run.step(2)
+    source.damage = lambda data: data[:-1]
+    with pytest.raises(Refused, match="version 2 of the weights arrived damaged"):
+        asyncio.run(follower.catch_up())
+    assert run.engine.version == 1
+    source.damage = bytes
+    # Somebody wrote where nobody may: changes do not fit any more, a full copy does.
+    with torch.no_grad():
+        run.served.model.norm.weight += 1
+    [applied] = asyncio.run(follower.catch_up())
+    assert (applied.kind, run.engine.version) == ("full", 2)
+    for name, parameter in run.trained.named_parameters():
+        assert torch.equal(run.tensors()[name], parameter.bfloat16())
+
+
+class Obstinate:
+    """An engine that takes nothing."""
+
+    capabilities = Capabilities(repeatable_streams=False, weights=frozenset({"tensors"}))
+    version = 0
+
+    async def update_weights(self, weights: Any, version: int) -> None:
+        raise ValueError("no")
+
+
+def test_an_engine_that_takes_nothing_is_said_to_and_a_folder_engine_is_refused(run: Run) -> None:
+    engine: Any = Obstinate()
+    run.step(1)
+    replica = Replica(run.tensors(), "llama")
+    with pytest.raises(Refused, match="the engine does not take version 1: no"):
+        asyncio.run(Follower(engine, replica, ShelfSource(run.shelf)).catch_up())
+    assert replica.mark is None
+    engine.capabilities = Capabilities(repeatable_streams=False, weights=frozenset({"folder"}))
+    with pytest.raises(Exception, match="as a folder only"):
+        Follower(engine, replica, ShelfSource(run.shelf))
+
+
+def test_changes_of_another_type_than_the_models_change_nothing(run: Run, tmp_path: Path) -> None:
+    run.step(1)
+    copies = {name: tensor.bfloat16() for name, tensor in run.tensors().items()}
+    engine = TorchEngine(other := model(3, torch.float32), None)
+    before = other.model.norm.weight.clone()
+    follower = Follower(engine, Replica(copies, "llama"), ShelfSource(run.shelf), copies=False)
+    with pytest.raises(Refused, match=r"changes of torch.bfloat16, the model's torch.float32"):
+        asyncio.run(follower.catch_up())
+    assert torch.equal(other.model.norm.weight, before)
