@@ -6,16 +6,15 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whetstone.trainer.checkpoint import Contents, prune_checkpoints, write_checkpoint
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.sharding import whole_model
+from whetstone.trainer.sharding import like, local, whole_model
 
 
 class CheckpointSaver:
@@ -79,8 +78,10 @@ class CheckpointSaver:
         self.finish()
         plain = whole_model(model, dtype or model.dtype, keep=self._ranks.first, copied=self._beside)
         if self._beside:
-            copied = BlockingAsyncStager().stage(dict(trainer_state))
-            trainer_state = cast("dict[str, Tensor]", copied)
+            trainer_state = {
+                name: like(local(tensor).to("cpu", copy=True), tensor, self._ranks)
+                for name, tensor in trainer_state.items()
+            }
         contents = Contents(step, plain, tokenizer, trainer_state, state)
         if not self._beside:
             return self._write(contents)
