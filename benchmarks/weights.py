@@ -1,0 +1,251 @@
+"""Versions of weights after real optimizer steps: bytes, CPU time, memory, seconds over links, as tables.
+
+    .venv/bin/python benchmarks/weights.py --model models/SmolLM2-135M-Instruct --steps 4
+
+Each step is our AdamW on fp32 masters over a policy-gradient loss of ``--rows`` reference programs, with
+advantages drawn at random, and the bf16 weights are the masters rounded. Masters begin at a random place
+within half a unit in the last place of their weight, as in the middle of a training: begun on the grid,
+fewer weights would change. Rivals: each change as a position of 32 bits and a value of 16 (as AstraFlow sends
+it), the XOR of old and new words through zstd, tensor by tensor, and all words. CPU time is of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import zstandard
+
+from whetstone.data.builtin import shipped_problems
+from whetstone.engine.engine import GenerationRequest
+from whetstone.engine.loading import load_model
+from whetstone.engine.torch_engine import TorchEngine
+from whetstone.settings import Sampling
+from whetstone.trainer.optimizer import MasterAdamW
+from whetstone.weights.follow import Follower
+from whetstone.weights.pieces import whole, words_of
+from whetstone.weights.publish import Publisher
+from whetstone.weights.replica import Replica
+from whetstone.weights.shelf import Shelf
+from whetstone.weights.tcp_client import TcpSource
+from whetstone.weights.tcp_server import TcpServer
+
+LINKS = {"loopback": 0.0, "1 Gbit/s": 125e6, "100 Mbit/s": 12.5e6}
+
+
+class Training:
+    """A model, and steps of its weights."""
+
+    def __init__(self, model: Any, tokenizer: Any, lr: float, rows: int) -> None:
+        self.model, self.lr, self._rows = model, lr, rows
+        self._draw = torch.Generator().manual_seed(0)
+        self.optimizer = MasterAdamW(model.named_parameters())
+        for master in (v for k, v in self.optimizer.state_dict().items() if k.startswith("master/")):
+            unit = torch.exp2(torch.floor(torch.log2(master.detach().abs().clamp_min(1e-30))) - 7)
+            master.data += (torch.rand(master.shape, generator=self._draw) - 0.5) * 0.98 * unit
+        problems = [p for p in shipped_problems("builtin:train") if p.references]
+        random.Random(0).shuffle(problems)
+        texts = [f"{p.statement}\n{p.references[0].source}" for p in problems]
+        self._ids = [tokenizer(text)["input_ids"][:128] for text in texts]
+
+    def step(self) -> None:
+        rows = [self._ids.pop() for _ in range(self._rows)]
+        tokens = sum(map(len, rows))
+        for row in rows:
+            ids = torch.tensor([row])
+            logits = self.model(ids).logits[0, :-1].float()
+            chosen = torch.log_softmax(logits, -1).gather(-1, ids[0, 1:, None])
+            advantage = float(torch.randn((), generator=self._draw))
+            (-advantage * chosen.sum() / tokens).backward()
+        self.optimizer.update(self.lr)
+
+
+def rivals(old: dict[str, Any], new: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Words, changed words, bytes of positions and values, bytes of XOR through zstd."""
+    words = changed = xored = 0
+    for name, before in old.items():
+        after = new[name]
+        words += len(before)
+        changed += int(np.count_nonzero(before != after))
+        xored += len(zstandard.ZstdCompressor(level=1).compress((before ^ after).data))
+    return words, changed, changed * 6, xored
+
+
+class Watch:
+    """CPU and wall seconds of a block on this thread, and what numpy and Python allocated in it at most."""
+
+    def __enter__(self) -> Watch:
+        tracemalloc.start()
+        self._cpu, self._wall = time.thread_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cpu, self.wall = time.thread_time() - self._cpu, time.perf_counter() - self._wall
+        self.peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+
+def encoded(publisher: Publisher, number: int, model: Any) -> tuple[float, Watch, Any]:
+    """Seconds of the snapshot; the encoding, run on this thread alone; and the manifest."""
+    here: Any = Here()
+    publisher._first = publisher._workers = here
+    rank = publisher.begin(number, whole(model.named_parameters())).result()
+    return rank.snapshot_s, here.watch, publisher.announce(rank)
+
+
+class Here:
+    """An executor that does it at once, so that CPU time is counted."""
+
+    def submit(self, work: Any, *args: Any) -> Any:
+        with Watch() as self.watch:
+            found = work(*args)
+        return type("Done", (), {"result": lambda self: found})()
+
+    def map(self, work: Any, items: Any) -> Any:
+        return map(work, items)
+
+    def shutdown(self, wait: bool = True) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def limited(port: int, rate: float) -> Iterator[int]:
+    """A port that passes bytes on from ``port``, all connections together ``rate`` bytes a second at most."""
+    if not rate:
+        yield port
+        return
+    listening = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if not child:
+        bucket, free = threading.Lock(), [time.monotonic()]
+
+        def passing(one: socket.socket, other: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := one.recv(65536):
+                    with bucket:
+                        free[0] = max(free[0], time.monotonic() - 0.005) + len(data) / rate
+                        due = free[0]
+                    time.sleep(max(due - time.monotonic(), 0))
+                    other.sendall(data)
+            for end in (one, other):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+        while True:
+            near, _ = listening.accept()
+            far = socket.create_connection(("127.0.0.1", port))
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=passing, args=pair, daemon=True).start()
+    yield listening.getsockname()[1]
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    listening.close()
+
+
+def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Publisher, Shelf]:
+    loaded = load_model(args.model)
+    model = loaded.model
+    training = Training(model, loaded.tokenizer, lr, args.rows)
+    shelf = Shelf()
+    publisher = Publisher("smol", shelf)
+    with torch.no_grad():
+        training.optimizer._round()
+    encoded(publisher, 0, model)
+    held = {name: p.detach().clone() for name, p in model.named_parameters()}
+    replica = Replica(held, "smol")
+    replica.mark = shelf.plan(None)[0].mark
+    for number in range(1, args.steps + 1):
+        old = {name: words_of(tensor).copy() for name, tensor in held.items()}
+        training.step()
+        snapshot_s, encoding, manifest = encoded(publisher, number, model)
+        new = {name: words_of(p) for name, p in model.named_parameters()}
+        words, changed, listed, xored = rivals(old, new)
+        ours = manifest.shards[0].size
+        reading = shelf.open(number, number - 1)
+
+        def fetch(of: Any, keys: Any, take: Any, reading: Any = reading) -> None:
+            for key in keys:
+                take(key, reading.part(key[1]))
+
+        with Watch() as applying:
+            prepared = replica.prepare(manifest, fetch)
+        with Watch() as writing:
+            prepared.write()
+        replica.commit(prepared)
+        equal = all(np.array_equal(words_of(held[name]), new[name]) for name in new)
+        size = words * 2
+        print(
+            f"| {lr:g} | {number} | {changed / words:.2%} | {ours:,} | {listed:,} | {xored:,} | {size:,} "
+            f"| {ours / listed:.3f} | {ours * 8 / changed:.2f} | {size / encoding.cpu / 1e9:.2f} "
+            f"| {snapshot_s * 1e3:.0f} | {size / applying.cpu / 1e9:.2f} | {writing.wall * 1e3:.0f} "
+            f"| {encoding.peak >> 20} | {applying.peak >> 20} | {'yes' if equal else 'NO'} |",
+            flush=True,
+        )
+    return training, publisher, shelf
+
+
+async def pauses(args: argparse.Namespace, training: Training, publisher: Publisher, shelf: Shelf) -> None:
+    """An engine that generates while it follows two versions by a socket, over each link."""
+    number = args.steps
+    for name, rate in LINKS.items():
+        loaded = load_model(args.model)
+        served = loaded.model
+        with TcpServer(shelf) as server, limited(server.port, rate) as port:
+            source = TcpSource(f"127.0.0.1:{port}")
+            with torch.no_grad():
+                for parameter in served.parameters():
+                    parameter.zero_()
+            engine = TorchEngine(served, loaded.tokenizer)
+            follower = Follower(engine, Replica(dict(served.named_parameters()), "smol"), source)
+            reply = asyncio.ensure_future(
+                anext(engine.generate(GenerationRequest([1, 2, 3], Sampling(max_tokens=4000), n=8)))
+            )
+            [full] = await follower.catch_up()
+            training.step()
+            number += 1
+            publisher.begin(number, whole(training.model.named_parameters()))
+            publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
+            [delta] = await follower.catch_up()
+            reply.cancel()
+            await engine.close()
+            source.close()
+        for step in (full, delta):
+            print(
+                f"| {name} | {step.kind} | {step.fetched:,} | {step.prepare_s:.2f} "
+                f"| {step.pause_s * 1e3:.0f} |",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--lrs", type=float, nargs="+", default=[1e-6, 3e-6, 1e-5])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print(
+        "| lr | step | changed | ours | 32 + 16 bits | XOR, zstd-1 | full | of 32 + 16 | bits a change "
+        "| encode, GB/s | snapshot, ms | verify, GB/s | write, ms | encode, MiB | verify, MiB | same bits |"
+    )
+    print("| --- " * 16 + "|", flush=True)
+    for lr in args.lrs:
+        last = measure_steps(args, lr)
+    print("\n| link | version | bytes | fetch and verify, s | pause, ms |\n| --- | --- | --- | --- | --- |")
+    asyncio.run(pauses(args, *last))
+
+
+if __name__ == "__main__":
+    main()
