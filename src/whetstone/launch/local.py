@@ -19,7 +19,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from whetstone.engine.loading import LoadedModel, load_model
-from whetstone.engine.memory import keep_freed_memory
+from whetstone.engine.memory import keep_freed_memory, return_freed_memory
 from whetstone.errors import UserError
 from whetstone.flow.flow import FlowBatch
 from whetstone.launch.ahead import Ahead, look_ahead
@@ -253,7 +253,8 @@ class _Run:
             self.display.say(f"best by {name}: {value:.3f} at step {step}, kept in {place}")
 
     def phase(self, name: str) -> None:
-        """Hook of the loop: show what it is busy with."""
+        """Hook of the loop: show what it is busy with, and leave the last phase's memory to it."""
+        return_freed_memory()
         self.display.phase(name)
 
     async def stepped(
