@@ -35,7 +35,8 @@ smoke: $(VENV)/.train
 	set -e; for recipe in recipes/*.yaml; do $(BIN)/whetstone train $$recipe --smoke; done
 
 # Every folder of tests/integrations with requirements is a trainer (or another library) that is not in ours.
-# What its `without_dependencies.txt` names does not install whole on a machine without a GPU.
+# What its `without_dependencies.txt` names does not install whole on a machine without a GPU; what its
+# `not_wanted.txt` names comes along and does not load there.
 FRAMEWORKS := $(patsubst tests/integrations/%/requirements.txt,%,$(wildcard tests/integrations/*/requirements.txt))
 
 test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
@@ -47,6 +48,8 @@ test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q install -e . pytest pytest-timeout hypothesis -r $<
 	set -e; bare=$(<D)/without_dependencies.txt; if [ -e $$bare ]; then \
 		$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $$bare; fi
+	set -e; unwanted=$(<D)/not_wanted.txt; if [ -e $$unwanted ]; then \
+		$(@D)/bin/python -m pip --disable-pip-version-check -q uninstall -y -r $$unwanted; fi
 	touch $@
 
 lint: $(VENV)/.dev

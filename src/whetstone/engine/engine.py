@@ -44,10 +44,15 @@ class Capabilities(Struct, frozen=True):
 
     repeatable_streams: the same requests with the same seeds under the same weights give the same tokens.
     weights: the forms in which it takes new ones.
+    full_logprobs: log-probs are taken before top-p and top-k, as ``Completion`` has it; else after them,
+        which are others unless both are off.
+    every_rank: each of several ranks may have one, of its own.
     """
 
     repeatable_streams: bool
     weights: frozenset[Literal["tensors", "folder"]]
+    full_logprobs: bool = True
+    every_rank: bool = True
 
 
 class Engine(Protocol):

@@ -11,7 +11,11 @@ from whetstone.engine.engine import Engine
 from whetstone.engine.settings import EngineSection
 from whetstone.errors import UserError, did_you_mean
 
-ENGINES = {"torch": "whetstone.engine.torch_engine:embedded_engine"}
+ENGINES = {
+    "torch": "whetstone.engine.torch_engine:embedded_engine",
+    "vllm": "whetstone.engine.served.start:vllm_engine",
+    "sglang": "whetstone.engine.served.start:sglang_engine",
+}
 """Name → ``module:callable``, imported when it is first asked for and called as ``build_engine`` says."""
 
 
@@ -29,7 +33,15 @@ def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: A
     return construct(model, tokenizer, **settings.options)
 
 
-def require(engine: Engine, settings: EngineSection, *, repeatable: bool, tensors: bool) -> None:
+def require(
+    engine: Engine,
+    settings: EngineSection,
+    *,
+    repeatable: bool,
+    tensors: bool,
+    full_logprobs: bool = False,
+    ranks: int = 1,
+) -> None:
     """Raise UserError, naming the way out, when ``engine`` cannot do what a run needs of it."""
     can = engine.capabilities
     if repeatable and not can.repeatable_streams:
@@ -41,6 +53,17 @@ def require(engine: Engine, settings: EngineSection, *, repeatable: bool, tensor
         raise UserError(
             f"engine `{settings.kind}` takes no tensors as new weights, and training in one process hands "
             "over nothing else; take `engine.kind: torch`"
+        )
+    if full_logprobs and not can.full_logprobs:
+        raise UserError(
+            f"engine `{settings.kind}` gives the log-probs of what top-p and top-k leave, and the trainer's "
+            "are of all tokens; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take `engine.kind: "
+            "torch`"
+        )
+    if ranks > 1 and not can.every_rank:
+        raise UserError(
+            f"engine `{settings.kind}` serves one rank, and these are {ranks}; train in one process, or take "
+            "`engine.kind: torch`"
         )
 
 

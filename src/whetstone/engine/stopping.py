@@ -26,6 +26,11 @@ class StopRule:
         # whose bytes began before it, and for a token that carries no text.
         self._tail = max((len(s.encode()) for s in params.stop), default=0) + 4
 
+    @property
+    def reach(self) -> int:
+        """A stop string that has begun ends within so many tokens; 0 where there is none."""
+        return self._tail if self._params.stop else 0
+
     def check(self, token_ids: list[int]) -> FinishReason | None:
         """The reason why a reply of these tokens has ended, or None. Call it for every token."""
         if token_ids[-1] in self._ends or self._ends_in_stop_string(token_ids):

@@ -81,8 +81,15 @@ async def joined(
 
     # The engine serves a copy: the trainer's weights change while replies may be in flight.
     engine = build_engine(recipe.engine, trainer.plain_copy, policy.tokenizer)
-    require(engine, recipe.engine, repeatable=recipe.deterministic, tensors=True)
     try:
+        require(
+            engine,
+            recipe.engine,
+            repeatable=recipe.deterministic,
+            tensors=True,
+            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
+            ranks=ranks.size,
+        )
         workflow = build_workflow(recipe.workflow, judge)
         limit = recipe.workflow.max_prompt_tokens
         replies = EngineReplies(engine, policy.tokenizer, recipe.sampling, max_prompt_tokens=limit)

@@ -42,7 +42,8 @@ class Manners(Struct, frozen=True):
 
     concurrency: requests at once. timeout_s: for one request from its start to the last byte.
     silence_s: without a byte (see ``Hearing``); of a server that does not stream, on top of what
-    ``max_tokens`` take at ``SLOWEST_TOKENS_PER_S``. patience_s, first_wait_s: see Patience.
+    ``max_tokens`` take at ``SLOWEST_TOKENS_PER_S``. patience_s, first_wait_s: see Patience. timeout_key,
+    silence_key: what a person sets them by, for messages.
     """
 
     concurrency: int = 32
@@ -50,6 +51,8 @@ class Manners(Struct, frozen=True):
     silence_s: float = 300.0
     patience_s: float = 300.0
     first_wait_s: float = 1.0
+    timeout_key: str = "--request-timeout"
+    silence_key: str = "--silence"
 
 
 class _Answer(Struct, frozen=True):
@@ -61,8 +64,10 @@ class _Answer(Struct, frozen=True):
     retry_after_s: float | None
 
     def value(self) -> Any:
-        """The body as JSON. Raises ValueError where it is none."""
-        return self.streamed if self.streamed is not None else json.loads(self.data)
+        """The body as JSON, None where there is no body. Raises ValueError where it is something else."""
+        if self.streamed is not None:
+            return self.streamed
+        return json.loads(self.data) if self.data.strip() else None
 
     def refusal(self) -> str:
         """Status and what the endpoint says, in one line."""
@@ -76,13 +81,18 @@ class Connection:
     def __init__(self, client: httpx2.AsyncClient, server: Server, manners: Manners) -> None:
         self._client = client
         self._server = server
+        self._manners = manners
         self._timeout_s = manners.timeout_s
         self._patience = Patience(manners.patience_s, manners.first_wait_s)
-        self._hearing = Hearing(manners.silence_s)
+        self._hearing = Hearing(manners.silence_s, manners.silence_key)
         self._streams: bool | None = None
         """Whether the server streams what it is asked to; None before its first answer."""
 
-    async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+    async def get(self, path: str, read: Callable[[Any], T]) -> T:
+        """As ``post``, of what is there without asking for anything."""
+        return await self.post(path, None, read)
+
+    async def post(self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T:
         """``read`` of the answer's JSON, tried again while there is hope.
 
         With ``stream`` in the body, ``read`` gets what the stream amounts to. An answer over which ``read``
@@ -122,10 +132,10 @@ class Connection:
         said = self._hearing.described()
         return said and f"{self._server.url}: {said}"
 
-    async def _ask(self, path: str, body: dict[str, Any]) -> _Answer:
+    async def _ask(self, path: str, body: dict[str, Any] | None) -> _Answer:
         """One try; without a stream where the server was seen to have none."""
-        if not body.get("stream") or self._streams is False:
-            return await self._try(path, _in_one_piece(body))
+        if body is None or not body.get("stream") or self._streams is False:
+            return await self._try(path, body and _in_one_piece(body))
         answer = await self._try(path, body)
         if self._streams is None and answer.status >= 400 and "stream" in answer.refusal():
             answer = await self._try(path, _in_one_piece(body))
@@ -133,9 +143,10 @@ class Connection:
             self._streams = answer.streamed is not None
         return answer
 
-    async def _try(self, path: str, body: dict[str, Any]) -> _Answer:
+    async def _try(self, path: str, body: dict[str, Any] | None) -> _Answer:
         """Raises RequestFailed where an answer that comes takes too long, and Silent where none comes."""
-        wordless = 0.0 if body.get("stream") and self._streams else _tokens(body) / SLOWEST_TOKENS_PER_S
+        asked = body or {}
+        wordless = 0.0 if asked.get("stream") and self._streams else _tokens(asked) / SLOWEST_TOKENS_PER_S
         whole = asyncio.timeout(self._timeout_s)
         try:
             async with whole, self._hearing.limited(wordless) as heard:
@@ -143,11 +154,14 @@ class Connection:
         except TimeoutError:
             if whole.expired():
                 # The next try would be as long: the seed is the same.
-                raise RequestFailed(f"no reply within {self._timeout_s:.0f} s (--request-timeout)") from None
+                raise RequestFailed(
+                    f"no reply within {self._timeout_s:.0f} s ({self._manners.timeout_key})"
+                ) from None
             raise
 
-    async def _read(self, path: str, body: dict[str, Any], heard: Callable[[], None]) -> _Answer:
-        async with self._client.stream("POST", f"{self._server.url}/{path}", json=body) as answer:
+    async def _read(self, path: str, body: dict[str, Any] | None, heard: Callable[[], None]) -> _Answer:
+        method = "GET" if body is None else "POST"
+        async with self._client.stream(method, f"{self._server.url}/{path}", json=body) as answer:
             heard()
             kind = answer.headers.get("content-type", "")
             completion = Completion() if answer.is_success and kind.startswith("text/event-stream") else None

@@ -19,8 +19,10 @@ class Silent(Exception):
 class Hearing:
     """What is heard of one server, on the clock of the event loop in which it is made."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, key: str = "--silence") -> None:
+        """``key``: what a person sets the limit by, for messages."""
         self._limit_s = limit_s
+        self._key = key
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
         self._open: dict[object, float] = {}
@@ -65,7 +67,7 @@ class Hearing:
                 raise
             self.given_up += 1
             allowed = self._limit_s + (more_s if own is None else 0.0)
-            raise Silent(f"no byte for {allowed:.0f} s (--silence)") from None
+            raise Silent(f"no byte for {allowed:.0f} s ({self._key})") from None
         finally:
             del self._open[token]
             if timer is not None:

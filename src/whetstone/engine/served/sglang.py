@@ -1,0 +1,69 @@
+"""SGLang's HTTP server, by its documentation of 0.5: token ids in and out, pause, weights from a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from whetstone.engine.remote.connection import Connection
+from whetstone.engine.served.dialect import Drawn, Facts
+from whetstone.sample import FinishReason
+from whetstone.settings import Sampling
+
+_ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+class SGLang:
+    """See Dialect. Its log-probs follow the temperature, and come before top-p and top-k."""
+
+    name = "sglang"
+    path = "generate"
+    full_logprobs = True
+
+    async def look(self, server: Connection) -> Facts:
+        """See Dialect."""
+        said = await server.get("get_server_info", dict[str, Any])
+        context = said.get("context_length") or said.get("max_req_input_len")
+        return Facts(context if isinstance(context, int) else None)
+
+    def request(
+        self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
+    ) -> dict[str, Any]:
+        """See Dialect."""
+        sampling: dict[str, Any] = {
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k or -1,
+            "max_new_tokens": max_tokens,
+            "stop": list(params.stop),
+            "no_stop_trim": True,
+            "skip_special_tokens": False,
+        }
+        if seed is not None:
+            sampling["sampling_seed"] = seed
+        return {"input_ids": prompt_ids, "sampling_params": sampling, "return_logprob": True}
+
+    def drawn(self, answer: Any) -> Drawn:
+        """See Dialect. Each of ``output_token_logprobs`` is [log-prob, token id, text or null]."""
+        meta = answer["meta_info"]
+        tokens = meta["output_token_logprobs"]
+        ends = _ENDS.get(meta["finish_reason"]["type"], "abort")
+        return Drawn([int(one[1]) for one in tokens], [float(one[0]) for one in tokens], ends)
+
+    async def pause(self, server: Connection) -> None:
+        """See Dialect."""
+        await server.post("pause_generation", {"mode": "abort"}, lambda body: body)
+
+    async def load(self, server: Connection, folder: Path, version: int) -> None:
+        """See Dialect."""
+        body = {"model_path": str(folder), "flush_cache": True, "weight_version": str(version)}
+
+        def succeeded(answer: Any) -> None:
+            if not answer["success"]:
+                raise ValueError(answer["message"])
+
+        await server.post("update_weights_from_disk", body, succeeded)
+
+    async def resume(self, server: Connection) -> None:
+        """See Dialect."""
+        await server.post("continue_generation", {}, lambda body: body)

@@ -1,0 +1,119 @@
+"""The engines ``vllm`` and ``sglang`` of a recipe: a server that we start, or one at an address."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from whetstone.engine.served.dialect import Dialect
+from whetstone.engine.served.engine import ServedEngine
+from whetstone.engine.served.handover import Handover
+from whetstone.engine.served.process import ServerProcess, free_port
+from whetstone.engine.served.settings import ServedOptions
+from whetstone.engine.served.sglang import SGLang
+from whetstone.engine.served.vllm import SWITCH, Vllm
+from whetstone.errors import UserError
+from whetstone.settings import read_settings
+
+_KEEPS_OFFLINE = {"HF_HUB_OFFLINE": "1"}
+"""The model is a folder here; a server that asked the hub about it would wait for a network."""
+
+
+class _Launch(Struct, frozen=True):
+    """How a kind of server is started: with its package, what comes before the arguments of a recipe."""
+
+    package: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    model: str
+    context: str
+
+
+def vllm_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> ServedEngine:
+    """The engine ``vllm`` of the table in ``factory.py``; ``options`` are those of ``ServedOptions``.
+
+    Raises UserError for wrong ones, and for a server that does not start or cannot serve a run.
+    """
+    asked = read_settings(ServedOptions, options, where="engine.options")
+    arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
+    arguments += ["--logprobs-mode", "processed_logprobs"]
+    launch = _Launch("vllm", arguments, SWITCH, "--model", "--max-model-len")
+    return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer)
+
+
+def sglang_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> ServedEngine:
+    """The engine ``sglang``, as ``vllm_engine``."""
+    asked = read_settings(ServedOptions, options, where="engine.options")
+    launch = _Launch("sglang", ["-m", "sglang.launch_server"], {}, "--model-path", "--context-length")
+    return _engine(SGLang(), launch, asked, model, tokenizer)
+
+
+def _engine(
+    dialect: Dialect, launch: _Launch, asked: ServedOptions, model: Callable[[], Any], tokenizer: Any
+) -> ServedEngine:
+    given = None if asked.url is None else _root(asked.url)
+    interpreter = _interpreter(launch.package, asked) if given is None else ""
+    with ExitStack() as undone:
+        handover = Handover(model(), tokenizer, asked.folder)
+        undone.callback(handover.close)
+        process = None
+        root = given
+        if root is None:
+            root = f"http://127.0.0.1:{free_port()}"
+            process = undone.enter_context(_started(interpreter, root, launch, asked, handover))
+        engine = ServedEngine(
+            dialect,
+            root,
+            tokenizer,
+            handover,
+            loaded=process is not None,
+            process=process,
+            seeds=asked.seeds,
+            manners=asked.manners(),
+        )
+        undone.pop_all()
+    return engine
+
+
+def _root(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UserError(f"engine.options.url: {url}: expected an address such as http://127.0.0.1:8000")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _interpreter(package: str, asked: ServedOptions) -> str:
+    if asked.python is None:
+        raise UserError(
+            f"engine `{package}` needs `engine.options.python`, the interpreter of an environment with "
+            f"{package} in it, or `engine.options.url`, the address of a server"
+        )
+    found = shutil.which(str(Path(asked.python).expanduser()))
+    if found is None:
+        raise UserError(f"engine.options.python: {asked.python}: no such interpreter")
+    return found
+
+
+def _started(
+    interpreter: str, root: str, launch: _Launch, asked: ServedOptions, handover: Handover
+) -> ServerProcess:
+    """A server that answers at ``root``, with the run's first weights."""
+    at = urlsplit(root)
+    environment = {**_KEEPS_OFFLINE, **launch.environment, **asked.environment}
+    with handover.now() as first:
+        command = [interpreter, *launch.arguments, launch.model, str(first)]
+        command += ["--host", str(at.hostname), "--port", str(at.port)]
+        command += [] if asked.max_context is None else [launch.context, str(asked.max_context)]
+        process = ServerProcess([*command, *asked.arguments], environment, handover.folder / "log")
+        try:
+            process.wait_until_ready(f"{root}/health", asked.start_s)
+        except BaseException:
+            process.close()
+            raise
+    return process

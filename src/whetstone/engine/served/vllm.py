@@ -1,0 +1,115 @@
+"""vLLM's HTTP server, as 0.32 speaks: token ids in and out, pause and resume, weights from a folder.
+
+The paths beyond ``/v1`` exist only with ``VLLM_SERVER_DEV_MODE=1``, so such a server belongs on loopback or
+in a network of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from whetstone.engine.remote.connection import Connection, RequestFailed
+from whetstone.engine.served.dialect import Drawn, Facts
+from whetstone.errors import UserError
+from whetstone.sample import FinishReason
+from whetstone.settings import Sampling
+
+SWITCH = {"VLLM_SERVER_DEV_MODE": "1"}
+"""Of the environment: without it there are no new weights."""
+
+_SERVER = (
+    "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER "
+    "--logprobs-mode processed_logprobs"
+)
+_ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+"""Every other reason is an end that the server made: pausing, or shutting down."""
+
+
+class Vllm:
+    """See Dialect. ``model``: the name under which the server knows it."""
+
+    name = "vllm"
+    path = "v1/completions"
+    full_logprobs = False
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    async def look(self, server: Connection) -> Facts:
+        """The context, and a proof that log-probs follow the temperature.
+
+        vLLM gives those of temperature 1 unless told otherwise, and a trainer would take the difference for a
+        policy that has moved.
+        """
+        listed = await server.get("v1/models", lambda body: cast("list[dict[str, Any]]", body["data"]))
+        entry = next((one for one in listed if one.get("id") == self._model), None)
+        if entry is None:
+            known = ", ".join(str(one.get("id")) for one in listed)
+            raise UserError(f"the server does not serve `{self._model}`; it serves {known}")
+        try:
+            await server.get("is_paused", lambda body: body)
+        except (RequestFailed, UserError):
+            raise UserError(
+                f"the server has no `/is_paused`, so it takes no new weights; start it as {_SERVER}"
+            ) from None
+        if await self._best(server, 0.5) == await self._best(server, 1.0):
+            raise UserError(f"the server's log-probs do not follow the temperature; start it as {_SERVER}")
+        context = entry.get("max_model_len")
+        return Facts(context if isinstance(context, int) else None)
+
+    def request(
+        self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
+    ) -> dict[str, Any]:
+        """See Dialect."""
+        return {
+            "model": self._model,
+            "prompt": prompt_ids,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k or -1,
+            "max_tokens": max_tokens,
+            "stop": list(params.stop),
+            "include_stop_str_in_output": True,
+            "seed": seed,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "add_special_tokens": False,
+            "skip_special_tokens": False,
+        }
+
+    def drawn(self, answer: Any) -> Drawn:
+        """See Dialect."""
+        choice = answer["choices"][0]
+        token_ids = [int(i) for i in choice["token_ids"] or ()]
+        logprobs = [float(p) for p in choice["logprobs"]["token_logprobs"]] if token_ids else []
+        if len(logprobs) != len(token_ids):
+            raise ValueError(f"{len(token_ids)} tokens with {len(logprobs)} log-probs")
+        return Drawn(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"))
+
+    async def pause(self, server: Connection) -> None:
+        """See Dialect."""
+        await server.post("pause?mode=abort&clear_cache=true", {}, lambda body: body)
+
+    async def load(self, server: Connection, folder: Path, version: int) -> None:
+        """See Dialect."""
+        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        await server.post("collective_rpc", body, lambda body: body)
+        await server.post("reset_prefix_cache", {}, lambda body: body)
+
+    async def resume(self, server: Connection) -> None:
+        """See Dialect."""
+        await server.post("resume", {}, lambda body: body)
+
+    async def _best(self, server: Connection, temperature: float) -> float:
+        """The log-prob of the likeliest token after an arbitrary one."""
+        body = {
+            "model": self._model,
+            "prompt": [1],
+            "temperature": temperature,
+            "max_tokens": 1,
+            "logprobs": 1,
+            "seed": 0,
+        }
+        tops = await server.post(self.path, body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0])
+        return max(float(value) for value in cast("dict[str, float]", tops).values())

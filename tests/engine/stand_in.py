@@ -1,0 +1,228 @@
+"""A server that speaks as vLLM 0.32 and SGLang 0.5 do, and checks every field that it is asked with.
+
+Its model is one number, ``step``, read from the first weight of a model folder: after token t comes
+(t + step) % VOCABULARY. It writes nothing beyond ``hold`` tokens of a request until it is paused, so that a
+test decides where an update falls.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from safetensors import safe_open
+
+VOCABULARY = 256
+MODEL = "whetstone"
+
+VLLM_BODY = {
+    "model": str, "prompt": list, "temperature": float, "top_p": float, "top_k": int, "max_tokens": int,
+    "stop": list, "include_stop_str_in_output": bool, "seed": (int, type(None)), "logprobs": int,
+    "return_token_ids": bool, "add_special_tokens": bool, "skip_special_tokens": bool,
+}  # fmt: skip
+SGLANG_SAMPLING = {
+    "temperature": float, "top_p": float, "top_k": int, "max_new_tokens": int, "stop": list,
+    "no_stop_trim": bool, "skip_special_tokens": bool, "sampling_seed": int,
+}  # fmt: skip
+
+
+def step_of(folder: str | Path) -> int:
+    """The number that a model folder holds."""
+    with safe_open(Path(folder) / "model.safetensors", framework="pt") as tensors:
+        return round(float(tensors.get_tensor("model.embed_tokens.weight").flatten()[0]))
+
+
+def text_of(token_ids: list[int]) -> str:
+    """Visible ASCII in the order of the tests' tokenizer: token 0 is ``!``."""
+    return "".join(chr(33 + i) if i < 94 else "?" for i in token_ids)
+
+
+class StandIn:
+    """What the server knows and what a test sees of it."""
+
+    def __init__(self, kind: str, step: int = 1) -> None:
+        self.kind = kind
+        self.step = step
+        self.hold: int | None = None
+        self.tempered = True
+        self.dev_mode = True
+        self.refuses_weights = False
+        self.down = False
+        self.url = ""
+        self.faults: list[str] = []
+        self.log: list[str] = []
+        self.writing = 0
+        self.changed = threading.Condition()
+        self._paused = False
+        self._pauses = 0
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Answer a question."""
+        if path == "/health":
+            return 200, None
+        if self.kind == "sglang" and path == "/get_server_info":
+            return 200, {"context_length": 200}
+        if path == "/v1/models":
+            return 200, {"data": [{"id": MODEL, "max_model_len": 200}]}
+        if path == "/is_paused" and self.dev_mode:
+            return 200, {"is_paused": self._paused}
+        return 404, {"error": "no such path"}
+
+    def post(self, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> tuple[int, Any]:
+        """Do what is asked."""
+        if self.down:
+            return 503, {"error": "down"}
+        if path in {"/pause", "/pause_generation"}:
+            mode = body.get("mode") if self.kind == "sglang" else query.get("mode", [""])[0]
+            self._expect(mode == "abort", f"mode {mode}")
+            with self.changed:
+                self.log.append("pause")
+                self._paused = True
+                self._pauses += 1
+                self.changed.notify_all()
+            return 200, {}
+        if path in {"/resume", "/continue_generation"}:
+            with self.changed:
+                self.log.append("resume")
+                self._paused = False
+                self.changed.notify_all()
+            return 200, {}
+        if path == "/collective_rpc":
+            self._expect(body.get("method") == "reload_weights", f"method {body.get('method')}")
+            return self._load(body["kwargs"]["weights_path"])
+        if path == "/update_weights_from_disk":
+            self._expect(set(body) == {"model_path", "flush_cache", "weight_version"}, f"fields {set(body)}")
+            return self._load(body["model_path"])
+        if path == "/reset_prefix_cache":
+            self.log.append("forget")
+            return 200, None
+        return self._complete(path, body)
+
+    def _load(self, folder: str) -> tuple[int, Any]:
+        self._expect(self._paused, "weights came while replies were written")
+        self._expect(self.writing == 0, "weights came before the last reply had ended")
+        if self.refuses_weights:
+            return 400, {"error": "weights of another model"}
+        self.step = step_of(folder)
+        self.log.append(f"load {self.step}")
+        return 200, {"success": True, "message": "", "results": [None]}
+
+    def _complete(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/v1/completions" and self.kind == "vllm":
+            if body["prompt"] == [1] and body["logprobs"] == 1:
+                value = -2.0 * (body["temperature"] if self.tempered else 1.0)
+                return 200, {"choices": [{"logprobs": {"top_logprobs": [{"a": value, "b": -9.0}]}}]}
+            self._check(body, VLLM_BODY)
+            ids, most, stop = body["prompt"], body["max_tokens"], body["stop"]
+            tokens, logprobs, ended = self._write(ids, most, stop, body["temperature"])
+            return 200, {
+                "choices": [
+                    {"index": 0, "text": "", "token_ids": tokens, "finish_reason": ended,
+                     "logprobs": {"token_logprobs": logprobs, "tokens": [str(t) for t in tokens]}}
+                ],
+                "usage": {},
+            }  # fmt: skip
+        if path == "/generate" and self.kind == "sglang":
+            self._expect(
+                set(body) == {"input_ids", "sampling_params", "return_logprob"}, f"fields {set(body)}"
+            )
+            sampling = body["sampling_params"]
+            self._check(sampling, SGLANG_SAMPLING)
+            tokens, logprobs, ended = self._write(
+                body["input_ids"], sampling["max_new_tokens"], sampling["stop"], sampling["temperature"]
+            )
+            rows = [[p, t, None] for p, t in zip(logprobs, tokens, strict=True)]
+            meta = {"output_token_logprobs": rows, "finish_reason": {"type": ended}}
+            return 200, {"text": "", "output_ids": tokens, "meta_info": meta}
+        return 404, {"error": f"no such path {path}"}
+
+    def _write(
+        self, prompt: list[int], most: int, stop: list[str], temperature: float
+    ) -> tuple[list[int], list[float], str]:
+        tokens: list[int] = []
+        with self.changed:
+            self.changed.wait_for(lambda: not self._paused)
+            pauses, last = self._pauses, prompt[-1]
+            self.writing += 1
+            self.log.append(f"prompt {len(prompt)}")
+            try:
+                while len(tokens) < most:
+                    if self.hold is not None and len(tokens) >= self.hold:
+                        self.changed.notify_all()
+                        self.changed.wait_for(lambda: self._pauses > pauses or self.down)
+                        break
+                    last = (last + self.step) % VOCABULARY
+                    tokens.append(last)
+                    if any(word in text_of(tokens) for word in stop):
+                        return tokens, [-temperature] * len(tokens), "stop"
+                else:
+                    return tokens, [-temperature] * len(tokens), "length"
+            finally:
+                self.writing -= 1
+        return tokens, [-temperature] * len(tokens), "abort"
+
+    def _check(self, body: dict[str, Any], fields: dict[str, Any]) -> None:
+        self._expect(set(body) == set(fields), f"fields {sorted(set(body) ^ set(fields))}")
+        for name, kind in fields.items():
+            self._expect(isinstance(body.get(name), kind), f"{name} is {body.get(name)!r}")
+        self._expect(math.isfinite(body["temperature"]), "temperature")
+
+    def _expect(self, holds: bool, fault: str) -> None:
+        if not holds:
+            self.faults.append(fault)
+
+
+@contextmanager
+def listening(stand_in: StandIn, port: int = 0) -> Iterator[StandIn]:
+    """The stand-in on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._reply(*stand_in.get(urlsplit(self.path).path))
+
+        def do_POST(self) -> None:
+            parts = urlsplit(self.path)
+            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._reply(*stand_in.post(parts.path, parse_qs(parts.query), json.loads(data or b"{}")))
+
+        def _reply(self, status: int, body: Any) -> None:
+            data = b"" if body is None else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    stand_in.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield stand_in
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def main(arguments: list[str]) -> None:
+    """Be a server of its own, started as vLLM's is."""
+    said = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    with listening(StandIn("vllm", step_of(said["--model"])), int(said["--port"])):
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

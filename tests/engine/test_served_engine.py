@@ -1,0 +1,338 @@
+"""Engines that are servers: what is asked and read, updates in the middle of replies, ends, and refusals.
+
+The servers are stand-ins that check every field; ``make test-integrations`` runs vLLM itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stand_in import VOCABULARY, StandIn, listening, text_of
+
+from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.factory import build_engine, require
+from whetstone.engine.served.engine import ServedEngine
+from whetstone.engine.settings import EngineSection
+from whetstone.errors import UserError
+from whetstone.settings import Sampling
+
+Build = Callable[..., Any]
+
+BEFORE_A = [ord("a") - 33 - 3]
+"""A prompt after which the run's weights (step 3) write ``adgj``."""
+
+
+def model_of(build_model: Build, step: int) -> Any:
+    """A model that the stand-in reads as ``step``."""
+    model = build_model("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[0, 0] = float(step)
+    return model
+
+
+def weights_of(build_model: Build, step: int) -> list[tuple[str, object]]:
+    return list(model_of(build_model, step).named_parameters())
+
+
+@pytest.fixture(params=["vllm", "sglang"])
+def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    with listening(StandIn(request.param)) as stand_in:
+        yield stand_in
+        assert stand_in.faults == []
+
+
+def attached(server: StandIn, build_model: Build, tokenizer: Any, **options: Any) -> ServedEngine:
+    section = EngineSection(kind=server.kind, options={"url": server.url, **options})
+    engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer)
+    assert isinstance(engine, ServedEngine)
+    return engine
+
+
+async def replies(engine: ServedEngine, prompt: list[int], n: int = 1, **params: Any) -> list[Completion]:
+    asked = GenerationRequest(prompt_ids=prompt, params=Sampling(**params), n=n, seed=7)
+    return sorted([one async for one in engine.generate(asked)], key=lambda one: one.index)
+
+
+def run(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(call(), 60))
+
+
+def counted(start: int, step: int, length: int) -> list[int]:
+    return [(start + step * (i + 1)) % VOCABULARY for i in range(length)]
+
+
+def test_replies_come_with_log_probs_and_versions_and_under_the_weights_of_the_run(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        got = await replies(engine, [5, 10], n=3, max_tokens=4, temperature=0.5)
+        # The server held other weights (step 1): it got the run's (step 3) before the first reply.
+        assert [(c.index, c.token_ids) for c in got] == [(i, counted(10, 3, 4)) for i in range(3)]
+        assert got[0].logprobs == [-0.5] * 4
+        assert got[0].versions == [0] * 4
+        assert got[0].finish_reason == "length"
+        (stopped,) = await replies(engine, BEFORE_A, max_tokens=9, stop=("dg",))
+        assert (text_of(stopped.token_ids), stopped.finish_reason) == ("adg", "stop")
+        await engine.close()
+
+    run(story)
+
+
+def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        server.hold = 2
+        task = asyncio.create_task(replies(engine, [5, 10], n=2, max_tokens=6))
+        await asyncio.to_thread(_until_writing, server, 2)
+        server.hold = None
+        await engine.update_weights(weights_of(build_model, 5), 1)
+        for got in await task:
+            assert got.token_ids == [13, 16, *counted(16, 5, 4)]
+            assert got.versions == [0, 0, 1, 1, 1, 1]
+            assert len(got.logprobs) == 6
+            assert got.finish_reason == "length"
+        assert engine.version == 1
+        # What was cached of the two tokens is not read: they are a part of the prompt again.
+        assert server.log.count("prompt 4") == 2
+        await engine.close()
+
+    run(story)
+
+
+def test_a_stop_string_that_an_update_cuts_in_two_is_found(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        server.hold = 2
+        task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",)))
+        await asyncio.to_thread(_until_writing, server, 1)
+        server.hold = None
+        await engine.update_weights(weights_of(build_model, 3), 1)
+        (got,) = await task
+        assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
+        assert len(got.logprobs) == 3
+        await engine.close()
+
+    run(story)
+
+
+def test_a_server_that_took_half_of_the_weights_is_not_used_again(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        await replies(engine, [5], max_tokens=1)
+        server.refuses_weights = True
+        with pytest.raises(UserError, match=r"did not take new weights: 400.*another model"):
+            await engine.update_weights(weights_of(build_model, 4), 1)
+        with pytest.raises(UserError, match="did not take new weights"):
+            engine.generate(GenerationRequest(prompt_ids=[1], params=Sampling()))
+        await engine.close()
+
+    run(story)
+
+
+def test_weights_that_do_not_fit_change_nothing(server: StandIn, build_model: Build, tokenizer: Any) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        with pytest.raises(ValueError, match="missing"):
+            await engine.update_weights(weights_of(build_model, 4)[1:], 1)
+        (got,) = await replies(engine, [5], max_tokens=2)
+        assert (got.token_ids, engine.version) == (counted(5, 3, 2), 0)
+        await engine.close()
+
+    run(story)
+
+
+def test_what_the_engine_cannot_serve_is_refused(server: StandIn, build_model: Build, tokenizer: Any) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        with pytest.raises(UserError, match="context of 200; lower max_tokens"):
+            engine.check(GenerationRequest(prompt_ids=[1] * 150, params=Sampling(max_tokens=60)))
+        with pytest.raises(UserError, match="the prompt is empty"):
+            engine.check(GenerationRequest(prompt_ids=[], params=Sampling()))
+        section = EngineSection(kind=server.kind)
+        with pytest.raises(UserError, match=f"`{server.kind}` serves one rank"):
+            require(engine, section, repeatable=False, tensors=True, ranks=2)
+        if server.kind == "vllm":
+            with pytest.raises(UserError, match=r"set `sampling\.top_p` to 1"):
+                require(engine, section, repeatable=False, tensors=True, full_logprobs=True)
+        await engine.close()
+
+    run(story)
+
+
+def test_replies_that_are_left_and_a_closed_engine_leave_nothing_behind(
+    server: StandIn, build_model: Build, tokenizer: Any, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer, folder=str(tmp_path))
+        server.hold = 1
+        asked = GenerationRequest(prompt_ids=[1], params=Sampling(max_tokens=4), n=2)
+        task = asyncio.ensure_future(anext(engine.generate(asked)))
+        await asyncio.to_thread(_until_writing, server, 2)
+        await engine.close()
+        assert (await task).finish_reason == "abort"
+
+    run(story)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tempered": False}, r"do not follow the temperature.*processed_logprobs"),
+        ({"dev_mode": False}, r"takes no new weights; start it as VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_a_vllm_that_would_train_nonsense_is_refused(
+    change: dict[str, Any], said: str, build_model: Build, tokenizer: Any
+) -> None:
+    with listening(StandIn("vllm")) as server:
+        for name, value in change.items():
+            setattr(server, name, value)
+        with pytest.raises(UserError, match=said):
+            attached(server, build_model, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"needs `engine\.options\.python`"),
+        ({"python": "/no/such/python"}, "no such interpreter"),
+        ({"url": "localhost:1"}, "expected an address"),
+        ({"pyton": "python3"}, r"engine\.options: .*`pyton`.*`python`"),
+        ({"url": "http://127.0.0.1:1", "folder": "/no/such/folder"}, r"`engine\.options\.folder`"),
+    ],
+)
+def test_options_that_name_no_server_say_the_way_out(
+    options: dict[str, Any], said: str, build_model: Build, tokenizer: Any
+) -> None:
+    with pytest.raises(UserError, match=said):
+        build_engine(EngineSection(kind="vllm", options=options), lambda: build_model("llama"), tokenizer)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> dict[str, str]:
+    """The environment in which ``python -m vllm.entrypoints.openai.api_server`` is the stand-in."""
+    place = tmp_path / "packages" / "vllm" / "entrypoints" / "openai"
+    place.mkdir(parents=True)
+    here = Path(__file__).parent
+    (place / "api_server.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(here)!r})\nimport stand_in\nstand_in.main(sys.argv[1:])\n"
+    )
+    return {"PYTHONPATH": str(tmp_path / "packages")}
+
+
+def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
+    package: dict[str, str], build_model: Build, tokenizer: Any
+) -> None:
+    children: list[int] = []
+
+    async def story() -> None:
+        options = {"python": sys.executable, "environment": package, "max_context": 99}
+        engine = build_engine(
+            EngineSection(kind="vllm", options=options), lambda: model_of(build_model, 4), tokenizer
+        )
+        assert isinstance(engine, ServedEngine)
+        (got,) = await replies(engine, [5], max_tokens=3)
+        assert got.token_ids == counted(5, 4, 3)
+        await engine.update_weights(weights_of(build_model, 6), 1)
+        (got,) = await replies(engine, [5], max_tokens=3)
+        assert (got.token_ids, got.versions) == (counted(5, 6, 3), [1, 1, 1])
+        children.extend(_children())
+        await engine.close()
+
+    run(story)
+    assert children
+    assert not any(_alive(pid) for pid in children)
+
+
+def test_a_server_that_does_not_start_says_its_last_words(
+    tmp_path: Path, build_model: Build, tokenizer: Any
+) -> None:
+    options = {"python": sys.executable, "environment": {"PYTHONPATH": str(tmp_path)}}
+    section = EngineSection(kind="vllm", options=options)
+    with pytest.raises(
+        UserError, match=r"(?s)ended with code 1.*No module named 'vllm'.*started as: .*python"
+    ):
+        build_engine(section, lambda: build_model("llama"), tokenizer)
+
+
+def test_a_server_ends_with_the_process_that_started_it_however_that_ends(package: dict[str, str]) -> None:
+    here = Path(__file__).parent
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from whetstone.engine.served.process import ServerProcess, free_port\n"
+        "p = ServerProcess([sys.executable, '-c', 'import time; time.sleep(600)'], {}, Path(sys.argv[2]))\n"
+        "print(p._process.pid, flush=True)\n"
+        "import time; time.sleep(600)\n"
+    )
+    log = Path(package["PYTHONPATH"]) / "log"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(here), str(log)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        server = int(parent.stdout.readline())
+        # The leash is on once the command runs in place of it.
+        _until(lambda: "time.sleep" in Path(f"/proc/{server}/cmdline").read_text())
+        os.kill(parent.pid, signal.SIGKILL)
+    _until(lambda: not _alive(server))
+
+
+def test_a_server_that_is_gone_ends_the_run_and_not_only_its_replies(
+    build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whetstone.engine.remote.patience.MOST_TRIES", 1)
+
+    async def story() -> None:
+        with listening(StandIn("vllm")) as server:
+            engine = attached(server, build_model, tokenizer)
+            await replies(engine, [5], max_tokens=1)
+            server.down = True
+            (lost,) = await replies(engine, [5], max_tokens=1)
+            assert lost.finish_reason == "abort"
+            with pytest.raises(UserError, match=r"8 requests in a row failed, the last: 503"):
+                await replies(engine, [5], n=8, max_tokens=1)
+            await engine.close()
+
+    run(story)
+
+
+def _until_writing(server: StandIn, count: int) -> None:
+    """Wait until so many requests are held in the middle."""
+    with server.changed:
+        assert server.changed.wait_for(lambda: server.writing == count, 60)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
