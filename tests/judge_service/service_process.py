@@ -9,14 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ENOUGH_S = 120.0
-"""So long a test waits for what must come at some time; none is decided by how long it took."""
+from processes import ENOUGH_S, wait_until
 
 
 class ServiceProcess:
@@ -87,30 +85,6 @@ def service(folder: Path, *options: str, workers: int = 1) -> Iterator[ServicePr
     finally:
         if running.process.poll() is None:
             running.end()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + ENOUGH_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
-
-
-def descendants(pid: int) -> set[int]:
-    """The living processes below ``pid``."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
 
 
 def commanded(pids: set[int], words: str) -> list[int]:

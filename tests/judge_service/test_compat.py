@@ -13,8 +13,9 @@ import pytest
 import sandbox_fusion
 from sandbox_fusion.models import CommandRunStatus, RunStatus, TestConfig
 from scalebox_client import score
-from service_process import ServiceProcess, commanded, descendants, service, sum_problem, wait_until
+from service_process import ServiceProcess, commanded, service, sum_problem
 
+from processes import descendants, wait_until
 from whetstone.judge.languages.toolchains import runs_here
 
 ADDS = "```python\nprint(sum(map(int, input().split())))\n```"

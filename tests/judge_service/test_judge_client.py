@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_process import ADDS, ENDLESS, ENOUGH_S, ServiceProcess, service, sum_problem, wait_until
+from service_process import ADDS, ENDLESS, ServiceProcess, service, sum_problem
 
+from processes import ENOUGH_S, wait_until
 from whetstone.errors import SandboxUnavailable, UserError
 from whetstone.judge import Program, Verdict
 from whetstone.judge_service.client import AsyncJudgeClient, JudgeClient

@@ -15,16 +15,14 @@ import pytest
 from service_process import (
     ADDS,
     ENDLESS,
-    ENOUGH_S,
     ServiceProcess,
     commanded,
-    descendants,
     program,
     service,
     sum_problem,
-    wait_until,
 )
 
+from processes import ENOUGH_S, descendants, wait_until
 from whetstone.cli.main import main
 
 _SLOW = sum_problem(limits={"cpu_s": 300.0, "memory_mb": 256, "output_mb": 1})

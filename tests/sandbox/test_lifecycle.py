@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from processes import descendants, wait_until
 from whetstone.errors import SandboxUnavailable
 from whetstone.sandbox import (
     Ended,
@@ -30,30 +30,6 @@ pytestmark = pytest.mark.isolation
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 HELLO = Job("script", b"print('hello')", LIMITS)
 SLEEP = Job("script", b"import time; time.sleep(60)", LIMITS)
-
-
-def descendants(root: int) -> set[int]:
-    """The living processes below ``root``."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {root}
-
-
-def wait_until(condition, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def open_files() -> set[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from processes import descendants
 from whetstone.sandbox import Ended, RunResult, Tier
 
 pytestmark = pytest.mark.isolation
@@ -36,27 +36,10 @@ def whole_tree(tier: Tier) -> None:
 def nothing_is_left(whole_tree: None, run: Runner) -> Iterator[None]:
     """The processes of the fork-server are the same after a test as before it."""
     run("pass")
-    before = _descendants()
+    before = descendants(os.getpid())
     yield
     assert run("print(1)").stdout == b"1\n"
-    assert _descendants() == before
-
-
-def _descendants() -> set[int]:
-    """Living processes below this one; a pid namespace's orphans stay below its first process."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {os.getpid()}
+    assert descendants(os.getpid()) == before
 
 
 @pytest.mark.parametrize(
