@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipe import command, contents, run, timeless, write_recipe
+from tiny_recipe import command, contents, run, start, timeless, write_recipe
 
 from whetstone.cli.main import main
 from whetstone.engine.loading import LoadedModel
@@ -39,18 +38,15 @@ def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def kill_in_step(recipe: Path, out: Path, records: int) -> None:
     """Start the run, and SIGKILL it while it works on the step after the ``records``-th record."""
-    process = subprocess.Popen(
-        command(recipe, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
     metrics = out / "metrics.jsonl"
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and process.poll() is None:
-        if metrics.exists() and metrics.read_bytes().count(b"\n") >= records:
-            break
-        time.sleep(0.005)
-    assert process.poll() is None, "the run ended before it could be killed"
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    deadline = time.monotonic() + 900
+    with start(recipe, out) as process:
+        while time.monotonic() < deadline and process.running:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= records:
+                break
+            time.sleep(0.005)
+        assert process.running, "the run ended before it could be killed"
+        process.kill()
 
 
 @pytest.mark.parametrize("records", [1, 2, 3, 5])
@@ -136,18 +132,13 @@ def locked(out: Path) -> bool:
 
 def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    endless = command(recipe, out, "trainer.steps=100000")  # on a busy machine the second one starts late
-    first = subprocess.Popen(endless, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with start(recipe, out, "trainer.steps=100000"):  # on a busy machine the second one starts late
         deadline = time.monotonic() + 900
         while not locked(out) and time.monotonic() < deadline:
             time.sleep(0.01)
         second = run(recipe, out)
         assert second.returncode == 2
         assert "another process trains in this folder" in second.stderr
-    finally:
-        first.kill()
-        first.wait()
 
 
 def test_the_start_that_is_kept_takes_the_place_of_a_killed_attempt(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipe import command, run, timeless, write_recipe
+from tiny_recipe import run, start, timeless, write_recipe
 
+from warm_command import WarmCommand, whetstone
 from whetstone.errors import UserError
 from whetstone.launch import evaluations
 from whetstone.report.metrics import MetricsWriter
@@ -123,7 +123,7 @@ def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(
 
 
 def watching(folder: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "whetstone", "eval", "watch", str(folder), "--nice", "0", *more]
+    return ["eval", "watch", str(folder), "--nice", "0", *more]
 
 
 def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, Path]) -> None:
@@ -131,35 +131,33 @@ def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, P
     _, folder = runs
     more = ["--benchmark", "problems", "--data", "micro:heldout", "--limit", "40", "--patience", "5"]
     samples = folder / "evaluations" / "step-4-problems" / "samples.jsonl"
-    process = subprocess.Popen(watching(folder, *more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not (samples.exists() and samples.stat().st_size) and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    with WarmCommand(*watching(folder, *more)) as process:
+        while not (samples.exists() and samples.stat().st_size) and time.monotonic() < deadline:
+            assert process.running
+            time.sleep(0.002)
+        process.kill()
     there = len(samples.read_bytes().splitlines())
     assert there > 0
     file = folder / "evaluations" / "records-problems.jsonl"
     assert records(file) == {}
-    done = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=1500)
+    done = whetstone(*watching(folder, *more))
     assert done.returncode == 0, done.stderr
     assert "checkpoints evaluated: 1" in done.stdout
     first = records(file)
     assert list(first) == [4]
-    again = subprocess.run(watching(folder, *more), capture_output=True, text=True, timeout=1500)
-    assert "checkpoints evaluated: 0" in again.stdout
+    assert "checkpoints evaluated: 0" in whetstone(*watching(folder, *more)).stdout
     file.unlink()
     (folder / "evaluations" / "step-4-problems" / "manifest.json").unlink()
     samples.unlink()
     (samples.parent / "evaluation.json").unlink()
-    assert subprocess.run(watching(folder, *more), capture_output=True, timeout=1500).returncode == 0
+    assert whetstone(*watching(folder, *more)).returncode == 0
     assert records(file) == first
 
 
 def test_a_watcher_begun_before_its_run_waits_for_it(runs: tuple[Path, Path], tmp_path: Path) -> None:
     shutil.copytree(runs[1], tmp_path / "copy")
-    command = watching(tmp_path / "run", "--wait", "1000")
+    command = [sys.executable, "-m", "whetstone", *watching(tmp_path / "run", "--wait", "1000")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "waiting 1000 s for one to begin" in process.stdout.readline()
@@ -181,16 +179,13 @@ def test_the_watcher_of_a_killed_run_ends_and_the_next_goes_on(
 ) -> None:
     recipe, folder = write_recipe(tmp_path), tmp_path / "run"
     settings = (*EVERY_TWO, "trainer.keep_checkpoints=1", "evaluation.process=separate")
-    training = subprocess.Popen(
-        command(recipe, folder, *settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
     lock = folder / "evaluations" / ".records.jsonl.lock"
     deadline = time.monotonic() + 900
-    while not (lock.exists() and lock.read_text()) and time.monotonic() < deadline:
-        assert training.poll() is None
-        time.sleep(0.005)
-    training.kill()
-    training.wait()
+    with start(recipe, folder, *settings) as training:
+        while not (lock.exists() and lock.read_text()) and time.monotonic() < deadline:
+            assert training.running
+            time.sleep(0.005)
+        training.kill()
     watcher = int(lock.read_text())
     resumed = run(recipe, folder, *settings)
     assert resumed.returncode == 0, resumed.stderr

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
-from tiny_recipe import run, write_recipe
+from tiny_recipe import command, write_recipe
 
 from whetstone.cli.main import main
 
@@ -14,7 +15,8 @@ def test_a_run_leaves_everything_that_the_readme_names(tmp_path: Path) -> None:
     recipe, out = write_recipe(tmp_path), tmp_path / "run"
     greedy = "{benchmark: problems, data: 'micro:heldout', name: greedy, n: 1, temperature: 0, limit: 3}"
     rewards = "workflow.reward={accepted: 1.5, failed: 0.5, bad_format: -1}"
-    done = run(recipe, out, "algorithm.preset=grpo", rewards, f"evaluation.sets=[{greedy}]")
+    typed = command(recipe, out, "algorithm.preset=grpo", rewards, f"evaluation.sets=[{greedy}]")
+    done = subprocess.run(typed, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert "pass@1" in done.stdout
     assert "held-out" in done.stdout

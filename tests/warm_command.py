@@ -1,0 +1,88 @@
+"""``whetstone`` as a process of its own that need not import torch: forked off a server that has done so.
+
+Importing takes several times as long as what a tiny run does. What such a process does, prints and leaves,
+and how it is killed, is as of ``python -m whetstone``, the command that test_whole_run.py has as it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from multiprocessing import get_context
+from pathlib import Path
+
+from whetstone.engine.threads import sleep_while_waiting
+
+ENOUGH_S = 1500.0
+_SERVER = get_context("forkserver")
+_SERVER.set_forkserver_preload(
+    [
+        "pytest",
+        "torch._dynamo",
+        "transformers.models.llama.modeling_llama",
+        "transformers.models.auto.modeling_auto",
+        "whetstone.cli.eval",
+        "whetstone.cli.train",
+        "whetstone.launch.stages",
+        "whetstone.launch.watch",
+    ]
+)
+
+
+def _be_whetstone(arguments: list[str], printed: str) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{printed}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    os.setsid()
+    from whetstone.cli.main import main
+
+    sys.exit(main(arguments))
+
+
+class WarmCommand:
+    """``whetstone ARGUMENTS``, begun and not waited for; to be left by ``with``."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._printed = tempfile.TemporaryDirectory()
+        sleep_while_waiting()  # the server must find it in its environment before it imports torch
+        self._process = _SERVER.Process(target=_be_whetstone, args=(list(arguments), self._printed.name))
+        self._process.start()
+
+    def __enter__(self) -> WarmCommand:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self.wait()
+        self._printed.cleanup()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        self._process.join(ENOUGH_S)
+        assert self._process.exitcode is not None, "it did not end"
+        return self._process.exitcode
+
+    def printed(self, name: str = "out") -> str:
+        """What it has printed so far: ``out`` or ``err``."""
+        path = Path(self._printed.name, name)
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def whetstone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``whetstone ARGUMENTS`` to its end."""
+    with WarmCommand(*arguments) as command:
+        status = command.wait()
+        return subprocess.CompletedProcess(
+            ["whetstone", *arguments], status, command.printed(), command.printed("err")
+        )
