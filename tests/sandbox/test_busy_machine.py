@@ -1,15 +1,22 @@
-"""Limits hold while every core is fought for: four processes a core compute beside the run, without end."""
+"""Limits hold while every core is fought for: four processes a core compute beside the run, without end.
+
+On the tier that this user has; tests/isolation has it run by those who have no more than each of the others.
+A weaker tier for one with more rights has the counters of the strongest, and is left to `make test-slow`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from whetstone.sandbox import Ended, RunResult, Tier
+from whetstone.errors import SandboxUnavailable
+from whetstone.sandbox import Ended, RunResult, Sandbox, Tier, detect_tier
 from whetstone.sandbox.priority import turn
 
 pytestmark = [pytest.mark.isolation, pytest.mark.crowd]
@@ -34,6 +41,23 @@ def crowd() -> Iterator[None]:
             process.kill()
         for process in beside:
             process.wait()
+
+
+def tiers() -> Iterator[Any]:
+    """All of them, the weaker ones marked as slow."""
+    with contextlib.suppress(SandboxUnavailable):
+        strongest = detect_tier()
+        for tier in Tier:
+            yield pytest.param(tier, id=tier.label, marks=[] if tier is strongest else pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", params=tiers())
+def tier(request: pytest.FixtureRequest) -> Tier:
+    try:
+        Sandbox({}, tier=request.param).close()
+    except SandboxUnavailable as refused:
+        pytest.skip(str(refused))
+    return request.param
 
 
 @pytest.fixture
