@@ -120,7 +120,9 @@ class Service:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 raise too_late(self.gate.expected_s(client))
-            idle = self.gate.take_more(most_parts(problem, program, options) - 1, self.workers)
+            # Over nodes a problem travels once: its parts would be other problems each time.
+            most = 1 if self.cluster is not None else most_parts(problem, program, options)
+            idle = self.gate.take_more(most - 1, self.workers)
             try:
                 parts = parts_of(problem, 1 + idle)
                 judgement = await self._judged(problem, parts, program, {**options, "deadline_s": left})
