@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from whetstone.flow.books import Books, ModelBooks, Offer, Record, new_books
-from whetstone.flow.composing import STALE, from_buffer, from_round
+from whetstone.flow.composing import STALE, admitted, from_buffer, from_round
 from whetstone.flow.events import (
     Adopted,
     Composed,
@@ -31,7 +31,7 @@ from whetstone.flow.events import (
 )
 from whetstone.flow.facts import Facts, Place
 from whetstone.flow.filters import reason_of
-from whetstone.flow.leasing import lease_more
+from whetstone.flow.leasing import lease_more, part_of
 from whetstone.flow.members import Member
 from whetstone.flow.refusal import FlowRefusal
 from whetstone.flow.rules import Rules
@@ -93,6 +93,7 @@ class Desk:
         self.rules, self.source, self.log = rules, source, log
         self.books = books or new_books(rules.models)
         self.members: dict[str, Member] = {name: Member(heard=now) for name in self.books.owned}
+        self._rooms = 0
         self.granted = deque((serial, now) for serial in sorted(self.books.leases))
 
     def do(self, event: Event, payloads: Sequence[bytes] = (), *, synced: bool = False) -> None:
@@ -120,9 +121,10 @@ class Desk:
         """
         self._check_models(versions)
         member = self.members.setdefault(replica, Member(heard=now))
+        self._rooms += max(room, 0) - max(member.room, 0)
         member.hear(now, room, dict(versions), dict(load or {}))
         before = self.books.serial
-        for event in lease_more(self.books, self.rules, self.source, replica, member):
+        for event in lease_more(self.books, self.rules, self.source, replica, member, self._rooms):
             self.do(event)
         self.granted.extend((serial, now) for serial in range(before + 1, self.books.serial + 1))
         books = self.books
@@ -177,7 +179,26 @@ class Desk:
     def leave(self, replica: str) -> None:
         """A replica goes: what it holds is leased to others, and nobody waits for it."""
         self.give_back(replica, sorted(self.books.owned.get(replica, set())), "returned", blamed=False)
-        self.members.pop(replica, None)
+        self._forget(replica)
+
+    def has_more(self) -> bool:
+        """Whether some replica could be given something now."""
+        books = self.books
+        if books.idle or self.rules.staleness == 0:
+            return True
+        return admitted(books, self.rules, {name: model.next_use for name, model in books.models.items()}) > 0
+
+    def may_take(self, replica: str) -> bool:
+        """Whether a replica holds less than it may."""
+        member = self.members.get(replica)
+        held = len(self.books.owned.get(replica, ()))
+        if member is None or member.room <= 0:
+            return False
+        return held < (part_of(self.rules, member.room, self._rooms) if self.rules.staleness else 1)
+
+    def _forget(self, replica: str) -> None:
+        if (member := self.members.pop(replica, None)) is not None:
+            self._rooms -= max(member.room, 0)
 
     def expire(self, now: float) -> None:
         """Take back the leases of replicas that are silent, and have others sample what is late."""
@@ -185,7 +206,7 @@ class Desk:
             if now - member.heard > self.rules.silence_s:
                 if mine := sorted(self.books.owned.get(name, set())):
                     self.do(Freed(mine, "dead", True))
-                del self.members[name]
+                self._forget(name)
         late: list[int] = []
         while self.granted and now - self.granted[0][1] > self.rules.lease_s:
             late.append(self.granted.popleft()[0])

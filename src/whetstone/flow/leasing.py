@@ -14,11 +14,12 @@ from whetstone.flow.source import PromptSource
 
 
 def lease_more(
-    books: Books, rules: Rules, source: PromptSource[str], replica: str, member: Member
+    books: Books, rules: Rules, source: PromptSource[str], replica: str, member: Member, rooms: int
 ) -> Iterator[Event]:
     """What is to happen so that a replica has as much to do as it has room for; each before the next is made.
 
-    Raises FlowRefusal for a room that its share of a round can never fit in.
+    ``rooms``: of all replicas together. Raises FlowRefusal for a room that is too little for its share of a
+    round.
     """
     served = member.versions
     if member.room <= 0 or any(not m.ready or served[name] > m.newest for name, m in books.models.items()):
@@ -27,20 +28,31 @@ def lease_more(
     if max(lag.values()) > rules.staleness:
         return
     if rules.staleness:
-        yield from _prompts(books, rules, source, replica, member)
+        yield from _prompts(books, rules, source, replica, member, rooms)
     elif set(lag.values()) == {0}:
         yield from _share(books, rules, source, replica, member)
 
 
+def part_of(rules: Rules, room: int, rooms: int) -> int:
+    """How many prompts a replica may hold that has ``room`` of all ``rooms``.
+
+    Where all rooms together hold more than may be under way, each replica gets its part, or the first ones
+    would have prompts in a queue while the engines of the last ones stand still.
+    """
+    most = (rules.staleness + 1) * rules.prompts_per_step
+    return min(room, max(1, most * room // max(rooms, 1)))
+
+
 def _prompts(
-    books: Books, rules: Rules, source: PromptSource[str], replica: str, member: Member
+    books: Books, rules: Rules, source: PromptSource[str], replica: str, member: Member, rooms: int
 ) -> Iterator[Event]:
     mine = books.owned.get(replica, set())
     room = member.room - len(mine)
     # Who is late with a prompt is not asked for it twice.
     again = [draw for draw in sorted(books.idle) if mine.isdisjoint(books.wanted[draw].leases)]
     draws = again[: max(room, 0)]
-    fresh = min(room - len(draws), admitted(books, rules, member.versions))
+    part = part_of(rules, member.room, rooms) - len(mine)
+    fresh = min(room, part, admitted(books, rules, member.versions) + len(draws)) - len(draws)
     if fresh > 0:
         drawn = _draw(books, source, fresh)
         yield drawn

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,12 +13,9 @@ from whetstone.flow.desk import Delivery, Desk
 from whetstone.flow.exchange import LONGEST_WAIT_S, Ask, Made, News, Told, Waiting, Wish
 from whetstone.flow.refusal import FlowRefusal
 from whetstone.flow.status import Activity, stalls, status_of, what_a_batch_waits_for
+from whetstone.flow.turns import Turns
 
 _TICK_S = 1.0
-_SERVED_AT_ONCE = 8
-"""So many of those who wait are looked at when there is news for some: with all of them, a thousand replicas
-would be asked at every group that comes in."""
-
 Say = Callable[..., None]
 
 
@@ -34,7 +29,8 @@ class LiveFlow:
         """``say`` is told events; ``stall_s``: who waits for longer is named there, every so often."""
         self.desk = desk
         self._say, self._stall_s = say, stall_s
-        self._asking: OrderedDict[str, tuple[Ask, asyncio.Future[News]]] = OrderedDict()
+        self._asking: dict[str, tuple[Ask, asyncio.Future[News]]] = {}
+        self._turns = Turns()
         self._changed = asyncio.Event()
         self._now = time.monotonic
         self.trainers = {name: Activity("not there yet", self._now()) for name in desk.books.models}
@@ -68,6 +64,8 @@ class LiveFlow:
             return news
         future: asyncio.Future[News] = asyncio.get_running_loop().create_future()
         self._asking[ask.replica] = mine = (ask, future)
+        if self.desk.may_take(ask.replica):
+            self._turns.add(ask.replica)
         self.waiting_replicas[ask.replica] = self._now()
         try:
             async with asyncio.timeout(min(ask.wait_s, LONGEST_WAIT_S, self.desk.rules.silence_s / 3)):
@@ -77,6 +75,7 @@ class LiveFlow:
         finally:
             if self._asking.get(ask.replica) is mine:
                 del self._asking[ask.replica]
+                self._turns.discard(ask.replica)
                 del self.waiting_replicas[ask.replica]
 
     async def deliver(self, replica: str, deliveries: Sequence[Delivery]) -> list[str]:
@@ -90,7 +89,8 @@ class LiveFlow:
                     self._say("refused", replica=replica, why=str(refusal))
                     receipts.append(f"refused: {refusal}")
         finally:
-            self._news(replica)
+            self._answer(replica)
+            self._news()
         return receipts
 
     async def give_back(self, replica: str, serials: Sequence[int], why: str, *, leaves: bool) -> None:
@@ -120,25 +120,32 @@ class LiveFlow:
         offers = {name: offer for name, offer in taken.offers.items() if offer != ask.serving[name]}
         return News(taken.leases, taken.let_go, offers)
 
-    def _news(self, *first: str, everybody: bool = False) -> None:
-        """See whether what happened is news for those who wait, ``first`` for these."""
+    def _news(self, *, everybody: bool = False) -> None:
+        """Something has happened: see for whom it is news."""
         self._changed.set()
         self._changed = asyncio.Event()
-        most = len(self._asking) if everybody else _SERVED_AT_ONCE
-        for replica in [*first, *itertools.islice(self._asking, most)]:
-            ask, future = self._asking.get(replica, (None, None))
-            if ask is None or future is None or future.done() or replica not in self.desk.members:
-                continue
-            try:
-                # It says nothing now: whether it is alive is shown by what it says itself.
-                news = self._taken(ask, heard=self.desk.members[replica].heard)
-            except Exception as error:
-                future.set_exception(error)
-                continue
-            if _tells(news):
-                future.set_result(news)
-            else:
-                self._asking.move_to_end(replica)
+        if everybody:
+            for replica in list(self._asking):
+                self._answer(replica)
+        self._turns.serve(self.desk, self._answer)
+
+    def _answer(self, replica: str) -> bool:
+        """Answer the question of a replica that waits, if there is something to say."""
+        ask, future = self._asking.get(replica, (None, None))
+        if ask is None or future is None or future.done() or replica not in self.desk.members:
+            return False
+        try:
+            # It says nothing now: whether it is alive is shown by what it says itself.
+            news = self._taken(ask, heard=self.desk.members[replica].heard)
+        except Exception as error:
+            future.set_exception(error)
+            return True
+        if _tells(news):
+            future.set_result(news)
+            return True
+        if self.desk.may_take(replica):
+            self._turns.add(replica)
+        return False
 
     # -- trainers
 
