@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from judge_problems import assert_problem, call_problem, python, stdin_problem
 
+from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Program, Verdict
 
 ECHO = stdin_problem(("1\n", "1\n"))
@@ -126,6 +127,15 @@ def test_when_worker_after_worker_dies_it_is_no_verdict_and_the_next_program_is_
         assert judgement.verdict is Verdict.JUDGE_ERROR
         assert judgement.score is None
         assert judge.judge(ECHO, python("print(1)")).accepted
+
+
+def test_a_worker_that_does_not_start_in_time_is_told_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Less than an interpreter takes to start, whatever the machine does.
+    monkeypatch.setattr("whetstone.judge.workers.process.START_TIMEOUT_S", 0.001)
+    with pytest.raises(UserError, match=r"did not start \(no answer before the deadline\).*free a core"):
+        Judge(workers=1)
 
 
 def test_closing_ends_only_our_workers_and_cancels_what_is_awaited(judge: Judge) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 
 import msgspec
 
-from whetstone.errors import SandboxUnavailable
+from whetstone.errors import SandboxUnavailable, UserError
 from whetstone.judge.blame import NotJudged, despite_faults, harmless_program
 from whetstone.judge.environments.environment import Environment, default_environment
 from whetstone.judge.values import WireError
@@ -134,6 +134,12 @@ class _Place:
         """Wait until the worker serves, and note its tier. Closes the pool if it cannot."""
         try:
             pool.isolation = self._started.result(START_TIMEOUT_S + CLOSE_TIMEOUT_S)
+        except (TimeoutError, LinkClosed) as error:
+            pool.close()
+            raise UserError(
+                f"the judge's first worker did not start ({str(error) or 'no answer'}); if this machine "
+                "is overloaded, free a core or ask for fewer workers"
+            ) from None
         except BaseException:
             pool.close()
             raise
