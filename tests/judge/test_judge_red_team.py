@@ -66,7 +66,7 @@ def test_the_forged_wire_is_what_the_honest_harness_speaks(judge: Judge) -> None
         "send(items(items(text(b'returned'), pairs(text(b'f'), function(1))), number(0), items()))\n"
         "serve(number(2))\n"
     )
-    judgement = judge.judge(assert_problem(asserts=["assert abs(f(3) - 2) < 1e-6"]), python(source))
+    judgement = judge.judge(assert_problem(asserts=["assert -1e-6 < f(3) - 2 < 1e-6"]), python(source))
     assert judgement.accepted, judgement
 
 
