@@ -131,7 +131,7 @@ def test_the_doctor_runs_the_suite_and_says_so(
     assert main(["doctor", "--attack", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["held"]
-    assert report["classes"]["early_exit"]["stopped"] == 3
+    assert report["classes"]["early_exit"]["stopped"] == sum(t.role == "attack" for t in trials(few)) >= 3
     assert report["classes"]["problems"]["accepted"] == len(trials(Corpus(corpus.problems, {})))
 
     honest = Attack("honest", "call_add", "be right", corpus.problems["call_add"].references[0].source)

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from service_process import wait_until
 
+from processes import wait_until
 from whetstone.errors import UserError
 from whetstone.judge import Program, Verdict
 from whetstone.judge.workers.wire import pack, unpack

@@ -75,7 +75,7 @@ def test_a_problem_is_named_by_the_hash_of_what_was_sent(server: ServiceProcess)
         ({"program": ADDS, "problem": sum_problem(), "options": {"colour": 1}}, 400, "option `colour`"),
         ({"program": ADDS, "problem": sum_problem(), "options": {"max_cases": 0}}, 400, "max_cases is 0"),
         ({"program": ADDS, "problem": sum_problem(), "options": {"deadline_s": -1}}, 400, "deadline"),
-        ({"program": ADDS, "problem": sum_problem(), "options": {"max_cases": "\ud800"}}, 400, "surrogate"),
+        ({"program": ADDS, "problem": sum_problem(), "options": {"max_cases": "\ud800"}}, 400, "are numbers"),
         ({"program": ADDS, "problem": sum_problem(), "options": {"deadline_s": "soon"}}, 400, "X-Deadline"),
     ],
 )  # fmt: skip

@@ -128,12 +128,12 @@ def test_a_reward_by_outcome_tells_a_wrong_program_from_none_and_pays_no_failed_
     assert reward_of(problem, "", None, rewards) is None
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(9))
 def test_an_example_of_the_page_is_a_recipe(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TINY.parents[1])
     page = (TINY.parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
     examples = re.findall(r"```yaml\n(.*?)\n```\n", page, re.DOTALL)
-    assert len(examples) == 7
+    assert len(examples) == 9
     content = {"name": "example", "model": {"path": "m"}, **yaml.safe_load(examples[number])}
     recipe = read_settings(Recipe, content)
     sets = recipe.evaluation.model_copy(update={"sets": recipe.evaluation.sets[:1]})

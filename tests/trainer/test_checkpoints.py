@@ -42,9 +42,9 @@ def make_trainer(dtype=torch.bfloat16, **changes):
     )
 
 
-def save(run_dir, trainer, step=None, keep=2, state=None, beside=False, worth=None):
+def save(run_dir, trainer, step=None, keep=2, state=None, beside=False, worth=None, ranks=None):
     step = trainer.version if step is None else step
-    with CheckpointSaver(run_dir, keep=keep, beside=beside, worth=worth) as saver:
+    with CheckpointSaver(run_dir, keep=keep, beside=beside, worth=worth, ranks=ranks) as saver:
         begin(saver, trainer, step, state)
     return run_dir / "checkpoints" / f"step-{step}"
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from functools import wraps
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 import torch
-from rank_processes import on_ranks
 from stand_in_device import Elsewhere, moved, stand_in_device
 from test_checkpoints import tokenizer
 from tiny_models import random_batch, tiny_llama
@@ -24,13 +26,37 @@ from whetstone.trainer.trainer import Trainer
 
 
 def apart(test: Callable[..., None]) -> Callable[..., None]:
-    """The test in a process of its own: the device is registered for good, and has threads of its own."""
+    """The test in a process of its own: the device is registered for good, and has threads of its own.
+
+    Off a server and not off this process, where torch may have counted the devices for good.
+    """
+    _TESTS[test.__name__] = test
 
     @wraps(test)
-    def forked(**given: Any) -> None:
-        on_ranks(1, lambda _: test(**given))
+    def elsewhere(**given: Any) -> None:
+        context = get_context("forkserver")
+        hearing, telling = context.Pipe(duplex=False)
+        child = context.Process(target=_tell, args=(telling, test.__name__, given))
+        child.start()
+        telling.close()
+        try:
+            assert hearing.recv() == "passed"
+        finally:
+            child.join()
 
-    return forked
+    return elsewhere
+
+
+_TESTS: dict[str, Callable[..., None]] = {}
+
+
+def _tell(telling: Connection, name: str, given: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    try:
+        _TESTS[name](**given)
+        telling.send("passed")
+    except BaseException:
+        telling.send(traceback.format_exc())
 
 
 def untied(**changes: Any) -> Any:

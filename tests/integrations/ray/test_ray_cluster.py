@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.cluster_utils import Cluster
-from service_process import ServiceProcess, commanded, descendants, service, wait_until
+from service_process import ServiceProcess, commanded, service
 
+from processes import descendants, wait_until
 from whetstone.judge import Problem, Program, Verdict
 from whetstone.judge_service.client import JudgeClient
 from whetstone.problem import Limits, StdinCase, StdinTests
 
+Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 SMALL = {"num_cpus": 1, "object_store_memory": 100 << 20}

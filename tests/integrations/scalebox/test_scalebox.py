@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars
 import pytest
 import yaml
 from service_process import ServiceProcess, service
 
+polars = pytest.importorskip("polars")
 pytestmark = pytest.mark.integration
 
 COMMIT = "4bcfefd083b0d2d96185073ba9860632a335d655"
