@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -27,21 +28,28 @@ FAMILY = (
 SPIN = [sys.executable, "-S", "-c", "while True: pass"]
 
 
+@contextmanager
+def spinning(count: int) -> Generator[None]:
+    """So many processes, each a scheduling group of its own, that compute without end."""
+    crowd = [subprocess.Popen(SPIN, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in crowd:
+            process.kill()
+            process.wait()
+
+
 @pytest.fixture
 def crowded(tier: Tier) -> Iterator[Sandbox]:
     """A sandbox on one core, which it shares with six processes that compute without end."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    crowd: list[subprocess.Popen[bytes]] = []
     try:
-        with Sandbox({}, tier=tier) as sandbox:
-            crowd += [subprocess.Popen(SPIN, start_new_session=True) for _ in range(6)]
+        with Sandbox({}, tier=tier) as sandbox, spinning(6):
             yield sandbox
     finally:
         os.sched_setaffinity(0, cores)
-        for process in crowd:
-            process.kill()
-            process.wait()
 
 
 def passes_a_limit_that_the_machine_uses_up(sandbox: Sandbox, source: bytes) -> bool:
@@ -87,7 +95,9 @@ def test_what_never_gets_enough_of_a_core_is_the_machines_failure(
 ) -> None:
     if source is not WORKER and tier is Tier.RESTRICTED:
         pytest.skip("a program has one process there")
-    result = crowded.run(Job("script", source.replace(b"0.1", b"4.0"), LIMITS))
+    # Of a seventh of a core a run could use up its limit before it has waited six times as long.
+    with spinning(12):
+        result = crowded.run(Job("script", source.replace(b"0.1", b"4.0"), LIMITS))
     assert result.ended is Ended.STARVED
 
 
