@@ -13,7 +13,7 @@ import tempfile
 from multiprocessing import get_context
 from pathlib import Path
 
-from whetstone.engine.threads import sleep_while_waiting
+from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
 
 ENOUGH_S = 1500.0
 _SERVER = get_context("forkserver")
@@ -45,6 +45,7 @@ class WarmCommand:
 
     def __init__(self, *arguments: str) -> None:
         self._printed = tempfile.TemporaryDirectory()
+        bound_kernel_caches()
         sleep_while_waiting()  # the server must find it in its environment before it imports torch
         self._process = _SERVER.Process(target=_be_whetstone, args=(list(arguments), self._printed.name))
         self._process.start()

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whetstone import __version__
-from whetstone.engine.threads import sleep_while_waiting
+from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
 from whetstone.errors import UserError
 from whetstone.outputs import no_room
 
@@ -97,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     args = _parse(argv)
+    bound_kernel_caches()
     sleep_while_waiting()  # the judge's workers want the cores that torch's threads would spin on
     run: Callable[[argparse.Namespace], int] = importlib.import_module(f"whetstone.cli.{args.verb}").run
     signal.signal(signal.SIGTERM, _interrupt)
