@@ -167,6 +167,15 @@ while True:
     x.append(mmap.mmap(-1, 1 << 20))
     x[-1].write(b'x' * (1 << 20))
 """
+GENERATIONS = """
+import os
+x = []
+for _ in range(100):
+    x.append(bytearray(b'x') * (8 << 20))
+    if os.fork():
+        os.wait()
+        os._exit(0)
+"""
 
 
 def test_memory_of_one_process(run: Runner) -> None:
@@ -175,7 +184,11 @@ def test_memory_of_one_process(run: Runner) -> None:
     assert MEMORY_MB << 20 < result.peak_bytes <= MOST_BYTES
 
 
-@pytest.mark.parametrize("source", [GROWING_CHILDREN, GROWING_SHARED], ids=["private", "shared maps"])
+@pytest.mark.parametrize(
+    "source",
+    [GROWING_CHILDREN, GROWING_SHARED, GENERATIONS, GENERATIONS.replace("x.append", "x.clear(); x.append")],
+    ids=["private", "shared maps", "generations", "generations that let go"],
+)
 @pytest.mark.usefixtures("tree")
 def test_memory_of_many_processes(run: Runner, source: str) -> None:
     result = run(source, memory_mb=MEMORY_MB)

@@ -1,15 +1,18 @@
-"""Processes that end while what they share is read are not taken to hold more than they do."""
+"""What processes share is read one by one: some end meanwhile, and some keep the reader waiting."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
+from whetstone.sandbox.accounting import Accounting, TreeMeter
+from whetstone.sandbox.meter import Meter
 from whetstone.sandbox.process_table import Part, ProcessTable, Proportional
 
 MB = 1 << 20
@@ -22,6 +25,15 @@ for _ in range({CHILDREN}):
     if os.fork() == 0: break
 else:
     print("ready", flush=True)
+time.sleep(600)
+"""
+GENERATIONS = f"""
+import os, time
+kept = []
+for _ in range({CHILDREN}):
+    kept.append(bytearray(b'x') * ({SHARED_MB // CHILDREN} << 20))
+    if os.fork(): time.sleep(600)
+print("ready", flush=True)
 time.sleep(600)
 """
 
@@ -38,10 +50,22 @@ class Ending(ProcessTable):
         return part
 
 
-@pytest.fixture
-def family() -> Iterator[int]:
-    """The process group of a few processes that share memory by descent."""
-    first = subprocess.Popen([sys.executable, "-S", "-c", FAMILY], stdout=subprocess.PIPE, process_group=0)
+class Forking(ProcessTable):
+    """A table that keeps its reader waiting, as the kernel does while a process forks."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd, shared=True)
+        self.forked = threading.Event()
+
+    def part(self, pid: str) -> Part | None:
+        self.forked.wait()
+        return super().part(pid)
+
+
+@contextlib.contextmanager
+def processes(source: str) -> Generator[int]:
+    """The process group of a program that has said it is ready."""
+    first = subprocess.Popen([sys.executable, "-S", "-c", source], stdout=subprocess.PIPE, process_group=0)
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == b"ready\n"
@@ -50,6 +74,13 @@ def family() -> Iterator[int]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(first.pid, signal.SIGKILL)
         first.communicate()
+
+
+@pytest.fixture
+def family() -> Iterator[int]:
+    """The process group of a few processes that share memory by descent."""
+    with processes(FAMILY) as group:
+        yield group
 
 
 def read(kind: type[ProcessTable], family: int) -> tuple[int, int | None]:
@@ -77,3 +108,19 @@ def test_who_ends_leaves_its_share_to_nobody_twice(family: int) -> None:
     assert SHARED_MB * MB < held < 1.5 * SHARED_MB * MB  # the last one had it for itself
     assert torn is not None
     assert torn > 2 * SHARED_MB * MB
+
+
+def test_one_that_holds_too_much_is_told_before_all_are_read() -> None:
+    """Where each has what its parent had, the youngest has it all."""
+    with processes(GENERATIONS) as first:
+        table = Forking(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY))
+        accounting = Accounting(None, table)
+        accounting.run_is(first)
+        meter = TreeMeter(Meter(os.pidfd_open(first)), accounting, SHARED_MB * MB // 2)
+        try:
+            assert meter.read().tasks == 1 + CHILDREN
+            assert SHARED_MB * MB < meter.memory_bytes() < 1.5 * SHARED_MB * MB
+        finally:
+            table.forked.set()
+            meter.close()
+            accounting.close()

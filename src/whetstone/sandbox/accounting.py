@@ -81,6 +81,8 @@ class Accounting:
                 said[name] = f"control group, version {group.version(resource)}"
             elif self.table is not None:
                 said[name] = "process table of the run's namespace"
+                if resource == "memory":
+                    said[name] += "; shared maps by every page that was given out"
             else:
                 said[name] = "the only process of a run: none can start another here"
         return said
@@ -160,10 +162,11 @@ class TreeMeter:
             return 0
         if tree.resident_bytes <= self._memory_limit // 2:
             return tree.resident_bytes
-        # It may be more than allowed if nothing is shared. What is, takes a while to find out.
-        found, last = 0, self._proportional
+        # It may be more than allowed if nothing is shared. What is, takes a while to find out; that one alone
+        # holds too much, where each has what its parent had, does not.
+        found, last = tree.largest_bytes, self._proportional
         if last is None or last.done:
-            found = 0 if last is None else max(last.bytes(tree), self._of_torn(last))
+            found = found if last is None else max(found, last.bytes(tree), self._of_torn(last))
             last = self._proportional = Proportional(self._accounting.table, tree.resident_bytes)
             last.wait(_SHARED_WAIT_S)
         return max(found, last.bytes(tree))

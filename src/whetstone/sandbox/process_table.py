@@ -32,6 +32,8 @@ class TreeUsage:
     """Also of the processes that these have waited for."""
     resident_bytes: int
     """Pages of libraries once; memory that processes share as often as they share it."""
+    largest_bytes: int
+    """What the one that holds most has in its tables: all of them together hold at least that."""
     tasks: int
     """All of them, with their threads."""
     private_bytes: int
@@ -79,7 +81,7 @@ class ProcessTable:
 
     def usage(self) -> TreeUsage:
         """What all processes of the run use now."""
-        cpu_s, memory, private, files, tasks, faulted = 0.0, 0, 0, 0, 0, 0
+        cpu_s, memory, largest, private, files, tasks, faulted = 0.0, 0, 0, 0, 0, 0, 0
         holders: set[str] = set()
         for pid in self.pids():
             fields = self._stat(pid)
@@ -98,10 +100,11 @@ class ProcessTable:
             if b"VmRSS:" in status:
                 holders.add(pid)
             private += kibibytes(status, b"RssAnon:")
-            memory += sum(kibibytes(status, name) for name in _COUNTED)
+            held = sum(kibibytes(status, name) for name in _COUNTED)
+            memory, largest = memory + held, max(largest, held)
             files = max(files, kibibytes(status, b"RssFile:"))
         resident = (memory + files) << 10
-        return TreeUsage(cpu_s, resident, tasks, private << 10, frozenset(holders), faulted)
+        return TreeUsage(cpu_s, resident, largest << 10, tasks, private << 10, frozenset(holders), faulted)
 
     def _threads_s(self, pid: str) -> float:
         try:
