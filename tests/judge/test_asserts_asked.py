@@ -19,7 +19,7 @@ from whetstone.judge.answers.inert import read_one
 from whetstone.judge.kinds.by_calls import Conversation, is_asked
 from whetstone.judge.kinds.pair import described_unit
 from whetstone.judge.kinds.plain import Plain, plain_asserts
-from whetstone.judge.values import encode
+from whetstone.judge.values import WireError, encode
 from whetstone.problem import AssertTests, problem_from
 from whetstone.sandbox import Tier
 
@@ -212,12 +212,21 @@ def framed(message: bytes) -> bytes:
     return struct.pack("<I", len(message)) + message
 
 
+def says_true(message: bytes) -> bool:
+    try:
+        said = read_one(message, True)
+    except WireError:
+        return False
+    return isinstance(said, list) and said[:1] == ["value"] and len(said) == 2 and bool(said[1])
+
+
 MESSAGES = st.one_of(
     st.sampled_from([*RIGHT, ["value", 3], ["unplain"], ["missing"], ["raised", "E"], ["passed"]]).map(
         encode
     ),
     st.sampled_from([["loaded"], ["failed", "x"], [], ["value"], ["value", 2, 2], 2]).map(encode),
     st.binary(max_size=12),
+    st.just(b""),
 )
 
 
@@ -242,8 +251,30 @@ def test_no_program_makes_the_judge_raise_wait_or_accept_what_was_not_said(
         passed = [outcome.status == "passed" for outcome in talk.outcomes]
         first, second, _, last = map(encode, RIGHT)
         assert not passed[0] or messages[:2] == [first, second]
-        assert not any(passed[1:2]) or len(messages) >= 2
+        assert not any(passed[1:2]) or any(map(says_true, messages[1:]))
         assert not any(passed[2:]) or last in messages[2:]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert f(5)",
+        "assert not f(5)",
+        "assert f(5) is None",
+        "assert f(5) != 6",
+        "assert f(5) == 6",
+        "assert abs(f(5) - 6.0) < 1e-6",
+        "import math\nassert math.isclose(f(5), 6.0)",
+        "assert len(f(5)) != 1",
+    ],
+)
+def test_an_answer_of_no_bytes_is_no_answer(test: str) -> None:
+    near, far = socket.socketpair()
+    with closing(Conversation([asserts(test) or []], near)) as talk, far:
+        far.sendall(framed(encode(["loaded"])) + framed(b""))
+        while talk.heard():
+            pass
+        assert [outcome.status for outcome in talk.outcomes] == ["gone"]
 
 
 @settings(max_examples=40)

@@ -119,7 +119,7 @@ def _message(draw: Random) -> bytes:
             return _framed(encode(["raised", "E: " + "x" * draw.randrange(9)]))
     except NotInert:
         pass
-    return _framed(draw.randbytes(draw.randrange(30)))
+    return _framed(draw.randbytes(draw.choice((0, draw.randrange(30)))))
 
 
 def _framed(data: bytes) -> bytes:

@@ -147,7 +147,7 @@ class Conversation:
 
     def _take(self, message: bytes) -> None:
         now = self._now() if self._greeted else None
-        if now is not None and message == now.rule.answer:
+        if now is not None and now.rule.answer is not None and message == now.rule.answer:
             self._compared(now, right=True, strained=False)
             return
         try:

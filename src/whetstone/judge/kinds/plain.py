@@ -49,8 +49,8 @@ class Rule(NamedTuple):
     expected: object
     expected_bytes: int
     """How much it takes, written as an answer is."""
-    answer: bytes = b""
-    """An answer that is right, byte by byte, and need not be read; empty where none is known."""
+    answer: bytes | None = None
+    """An answer that is right, byte by byte, and need not be read; None where none is known."""
 
 
 class Plain(NamedTuple):
@@ -207,7 +207,7 @@ class _Asserts:
                 answer = encode(["value", expected], max_bytes=_MOST_EXPECTED_BYTES)
                 wanted = isinstance(op, ast.Eq)
                 right = partial(_equal, expected, wanted)
-                return call, Rule(right, not wanted, expected, len(answer), answer if wanted else b"")
+                return call, Rule(right, not wanted, expected, len(answer), answer if wanted else None)
             case ast.Compare(
                 left=call, ops=[ast.Is()], comparators=[ast.Constant(value=True | False | None as it)]
             ):
