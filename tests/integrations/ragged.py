@@ -69,6 +69,6 @@ def ours(spec: Algorithm, data: Replies, given: Tensor) -> tuple[float, Tensor]:
         whole=True,
     )
     assert spec.prepare(inputs) is None
-    loss = (inputs.weights * objective(spec, inputs, data.entropies).tokens).sum()
+    loss = (inputs.weights * objective(spec, spec.loss(inputs), inputs, data.entropies).tokens).sum()
     (gradient,) = torch.autograd.grad(loss, data.new)
     return float(loss.detach()), data.padded(gradient)

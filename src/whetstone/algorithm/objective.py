@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def objective(spec: Algorithm, inputs: LossInputs, entropies: Tensor) -> Losses:
+def objective(spec: Algorithm, found: Losses, inputs: LossInputs, entropies: Tensor) -> Losses:
     """What is minimised for each token, [T], and what is reported.
 
-    entropies: [T], those of ``inputs``, with their gradient where ``entropy_coef`` is above 0. The correction
-    is of the policy gradient only, not of the penalties. Raises ValueError for a loss that is not one a
-    token.
+    found: what ``spec.loss`` makes of ``inputs``. entropies: [T], those of ``inputs``, with their gradient
+    where ``entropy_coef`` is above 0. The correction is of the policy gradient only, not of the penalties.
+    Raises ValueError for a loss that is not one a token.
     """
-    found = spec.loss(inputs)
     losses, metrics = found.tokens, dict(found.metrics)
     if losses.shape != inputs.log_probs.shape:
         raise ValueError(

@@ -61,13 +61,15 @@ def run(args: argparse.Namespace) -> int:
 
 def run_recipe(recipe: Recipe, console: Console) -> None:
     """Build the data where that is not done yet, train, and print what came out, stage by stage."""
-    from whetstone.launch.stages import check_models, train_stages
+    from whetstone.launch.local import train
+    from whetstone.launch.stages import check_models, runs_of
 
     check_models(recipe)
     for stage in stage_recipes(recipe):
         build_data(stage, console)
     with Display(console) as display:
-        for summary in train_stages(recipe, display):
+        for stage, before in runs_of(recipe, display.say):
+            summary = train(stage, display, before)
             display.print(results_table(summary.before, summary.after))
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
 

@@ -8,16 +8,14 @@ its reference. What the last evaluation of one and the first of the next have in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from whetstone.engine.settings import ModelSection
 from whetstone.errors import UserError
 from whetstone.launch.ahead import look_ahead, look_at_model
 from whetstone.launch.borders import StageBefore
-from whetstone.launch.display import Display
 from whetstone.launch.evaluations import recorded
-from whetstone.launch.local import RunSummary, train
 from whetstone.launch.recipe import Recipe, stage_recipes
 from whetstone.launch.run_dir import check_recipe
 from whetstone.trainer.checkpoint import checkpoint_fault
@@ -33,28 +31,29 @@ def check_models(recipe: Recipe) -> None:
             raise UserError(f"{where}{error}") from None
 
 
-def train_stages(recipe: Recipe, display: Display) -> Iterator[RunSummary]:
-    """Train one stage after the other, and yield what came of each; of no stages, the whole recipe.
+def runs_of(recipe: Recipe, say: Callable[[str], None]) -> Iterator[tuple[Recipe, StageBefore | None]]:
+    """What is left to train of a recipe: its stages in order, each with the one before; or the whole of it.
 
-    Raises UserError for bad input of any stage before the first one begins.
+    The caller has finished a run when it asks for the next. Raises UserError for bad input of any stage
+    before the first one begins.
     """
     if not recipe.stages:
-        yield train(recipe, display)
+        yield recipe, None
         return
     if (recipe.run_dir() / "recipe.yaml").exists():
         raise UserError(f"{recipe.run_dir()} holds a run without stages; name another folder with out=FOLDER")
     check_models(recipe)
-    seen = [look_ahead(stage, display.say) for stage in stage_recipes(recipe)]
+    seen = [look_ahead(stage, say) for stage in stage_recipes(recipe)]
     model, before = recipe.model, None
     for number, ahead in enumerate(seen, 1):
         stage = ahead.recipe.model_copy(update={"model": model})
         title = f"stage {number} of {len(seen)}, {recipe.stages[number - 1].name}"
         if is_finished(stage):
             check_recipe(stage.run_dir(), stage)
-            display.say(f"{title}: is done")
+            say(f"{title}: is done")
         else:
-            display.say(f"{title}: in {stage.run_dir()}")
-            yield train(stage, display, before)
+            say(f"{title}: in {stage.run_dir()}")
+            yield stage, before
         model = _next_model(model, last_checkpoint(stage))
         before = StageBefore(stage.run_dir(), stage.trainer.steps, ahead.measured, stage.judge)
 

@@ -249,7 +249,7 @@ class Trainer:
                     inputs = work.inputs(scores)
                     if prepared is not None:
                         inputs = replace(inputs, prepared=prepared[scores.places])
-                    found = objective(self._spec, inputs, scores.entropies)
+                    found = objective(self._spec, self._spec.loss(inputs), inputs, scores.entropies)
                     loss = (inputs.weights * found.tokens).sum()
                     loss.backward()
                     meter.tokens(inputs, found, loss, first=first)
