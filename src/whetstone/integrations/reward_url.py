@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import socket
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from starlette.routing import Route
 from whetstone.errors import UserError
 from whetstone.integrations.openrlhf import CodeReward
 from whetstone.integrations.rewards import NoReward
+from whetstone.judge_service.serve import listen
 from whetstone.judge_service.settings import Address
 
 _MOST_BYTES = 256 << 20
@@ -75,15 +75,7 @@ def _refused(status: int, reason: str) -> JSONResponse:
 def serve_rewards(address: Address, reward: CodeReward) -> None:
     """Serve until SIGTERM or SIGINT. Raises UserError for an address that cannot be had, or needs a token."""
     address.check()
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with reward.rewards, socket.socket(family, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((address.host, address.port))
-        except OSError as error:
-            raise UserError(
-                f"{address.host}:{address.port} cannot be listened on ({error.strerror}); give another --port"
-            ) from None
+    with reward.rewards, listen(address) as listening:
         host, port = listening.getsockname()[:2]
         print(f"rewards on http://{host}:{port}/", flush=True)
         config = uvicorn.Config(

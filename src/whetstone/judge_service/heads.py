@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from whetstone.judge_service.host import HostLimits, HostTelemetry
+from whetstone.judge_service.host import HostTelemetry
 from whetstone.judge_service.refusal import Refused, as_json
+from whetstone.judge_service.settings import HostLimits
 
 _PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from typing import Any, Protocol
+
+from whetstone.judge_service.settings import HostLimits
 
 
 class Gauge(Protocol):
@@ -15,25 +20,6 @@ class Gauge(Protocol):
     def dec(self) -> None:
         """One less."""
         ...
-
-
-class HostLimits(Protocol):
-    """What requests are held to; see ``settings.Limits``."""
-
-    @property
-    def most_body_bytes(self) -> int: ...
-    @property
-    def most_held_bytes(self) -> int: ...
-    @property
-    def head_s(self) -> float: ...
-    @property
-    def most_head_bytes(self) -> int: ...
-    @property
-    def body_silence_s(self) -> float: ...
-    @property
-    def write_silence_s(self) -> float: ...
-    @property
-    def drain_s(self) -> float: ...
 
 
 class HostTelemetry(Protocol):
@@ -51,6 +37,19 @@ class HostTelemetry(Protocol):
     def say(self, event: str, **fields: Any) -> None:
         """A line of the log."""
         ...
+
+
+class ServiceLog:
+    """A line of JSON on standard error for what happens, unless ``log`` is off."""
+
+    def __init__(self, *, log: bool = True) -> None:
+        self._log = log
+
+    def say(self, event: str, **fields: Any) -> None:
+        """One line."""
+        if self._log:
+            line = {"time": round(time.time(), 3), "event": event, **fields}
+            print(json.dumps(line, ensure_ascii=True), file=sys.stderr, flush=True)
 
 
 class Host(Protocol):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from whetstone.errors import SandboxUnavailable, UserError, did_you_mean
 from whetstone.judge_service.messages import Info
+from whetstone.judge_service.settings import DEFAULT_PORT
 from whetstone.sandbox.job import Tier
 
 _FIRST_LOOK_S = 10.0
@@ -50,15 +51,15 @@ class Needs(Struct, frozen=True):
             )
 
 
-def server_urls(given: str | Sequence[str]) -> list[str]:
-    """The addresses, each once. Raises UserError for what is none."""
-    urls = [given] if isinstance(given, str) else list(given)
+def server_urls(given: str | Sequence[str], *, of: str = "a judge", port: int = DEFAULT_PORT) -> list[str]:
+    """The addresses, each once. Raises UserError for what is none; ``of`` and ``port`` are for its words."""
+    urls, example = [given] if isinstance(given, str) else list(given), f"http://127.0.0.1:{port}"
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
-            raise UserError(f"{url}: expected the address of a judge, such as http://127.0.0.1:8080")
+            raise UserError(f"{url}: expected the address of {of}, such as {example}")
     if not urls:
-        raise UserError("no address of a judge: give one, such as http://127.0.0.1:8080")
+        raise UserError(f"no address of {of}: give one, such as {example}")
     return list(dict.fromkeys(url.rstrip("/") for url in urls))
 
 

@@ -15,35 +15,42 @@ DEFAULT_PORT = 8080
 _MIB = 1 << 20
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """What one request may ask for, and all of them together.
+class HostLimits(Struct, frozen=True, kw_only=True):
+    """What requests are held to, whatever service answers them.
 
     most_body_bytes: a longer body is refused, whether it is announced or arrives in pieces.
     most_held_bytes: the bodies of all requests together, read and not answered yet.
-    most_cases: of one problem. most_programs: of one batch.
-    most_memory_mb: what a program may be granted; None: whatever its problem says.
-    most_waiting: programs that wait for a place; beyond, requests are told when to come again.
-    default_deadline_s, longest_deadline_s: in which a request is answered, or refused.
     head_s, most_head_bytes: in which, and in how much, the head of a request is whole.
     body_silence_s, write_silence_s: how long a client may send nothing of a body that it has begun, or take
         nothing of its answer.
     drain_s: how long requests under way may go on once the server was told to end.
-    known_problem_bytes: the problems that are kept to be named by their hash, as they came.
     """
 
     most_body_bytes: int = 128 * _MIB
     most_held_bytes: int = 1024 * _MIB
+    head_s: float = 30.0
+    most_head_bytes: int = 64 << 10
+    body_silence_s: float = 30.0
+    write_silence_s: float = 60.0
+    drain_s: float = 60.0
+
+
+class Limits(HostLimits, frozen=True, kw_only=True):
+    """What one request to the judge may ask for, and all of them together.
+
+    most_cases: of one problem. most_programs: of one batch.
+    most_memory_mb: what a program may be granted; None: whatever its problem says.
+    most_waiting: programs that wait for a place; beyond, requests are told when to come again.
+    default_deadline_s, longest_deadline_s: in which a request is answered, or refused.
+    known_problem_bytes: the problems that are kept to be named by their hash, as they came.
+    """
+
     most_cases: int = 10_000
     most_programs: int = 10_000
     most_memory_mb: float | None = None
     most_waiting: int = 8192
     default_deadline_s: float = 600.0
     longest_deadline_s: float = 3600.0
-    head_s: float = 30.0
-    most_head_bytes: int = 64 << 10
-    body_silence_s: float = 30.0
-    write_silence_s: float = 60.0
-    drain_s: float = 60.0
     known_problem_bytes: int = 256 * _MIB
 
 
@@ -55,14 +62,15 @@ class Address(Struct, frozen=True):
     workers: int = 0
     tokens: tuple[str, ...] = ()
 
-    def check(self) -> None:
-        """Raise UserError where anybody could ask: beyond this machine a token is required."""
+    def check(self, doing: str = "the judge would answer") -> None:
+        """Raise UserError where anybody could ask: beyond this machine a token is required. ``doing``: who
+        would do what for everybody, in the message."""
         if not 0 <= self.port <= 65535:
             raise UserError(f"port {self.port}: expected 0 (any free one) to 65535")
         if not self.tokens and not is_loopback(self.host):
             raise UserError(
-                f"the judge would answer everybody who can reach {self.host}: give --token-file FILE (one "
-                "token a line), or listen on 127.0.0.1"
+                f"{doing} everybody who can reach {self.host}: give --token-file FILE (one token a line), "
+                "or listen on 127.0.0.1"
             )
 
 

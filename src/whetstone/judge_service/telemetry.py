@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from whetstone.judge_service.host import ServiceLog
 from whetstone.verdict import Judgement
 
 T = TypeVar("T", Counter, Gauge, Histogram)
 
 
-class Telemetry:
+class Telemetry(ServiceLog):
     """The metrics of one service, in a registry of their own, and its log."""
 
     def __init__(self, *, log: bool = True) -> None:
-        self._log = log
+        super().__init__(log=log)
         self._of_endpoint: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.registry = CollectorRegistry()
         self._requests = self._made(Counter, "requests", "Requests answered", "endpoint", "status")
@@ -51,12 +49,6 @@ class Telemetry:
         self._programs.labels(judgement.verdict.value).inc()
         self._cases.inc(len(judgement.cases))
         self._cpu.inc(sum(case.cpu_s for case in judgement.cases))
-
-    def say(self, event: str, **fields: Any) -> None:
-        """One line of JSON on standard error."""
-        if self._log:
-            line = {"time": round(time.time(), 3), "event": event, **fields}
-            print(json.dumps(line, ensure_ascii=True), file=sys.stderr, flush=True)
 
     def page(self) -> bytes:
         """The metrics in the text format of Prometheus."""

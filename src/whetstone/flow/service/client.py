@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -22,7 +21,7 @@ from whetstone.flow.exchange import Ask, Made, News, Waiting, Wish
 from whetstone.flow.identity import Identity
 from whetstone.flow.refusal import FlowRefusal
 from whetstone.flow.service import wire
-from whetstone.judge_service.look_up import authorization
+from whetstone.judge_service.look_up import authorization, server_urls
 from whetstone.judge_service.refusal_words import ErrorReply
 
 TOKEN_VARIABLE = "WHETSTONE_FLOW_TOKEN"
@@ -57,10 +56,8 @@ class FlowClient:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """token: None: WHETSTONE_FLOW_TOKEN of the environment, if there is one. say: told of long waits."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
-            raise UserError(f"{url}: expected the address of a flow, such as http://127.0.0.1:8090")
-        self.url, self._identity, self._give_up_s, self._say = url.rstrip("/"), identity, give_up_s, say
+        [self.url] = server_urls(url, of="a flow", port=8090)
+        self._identity, self._give_up_s, self._say = identity, give_up_s, say
         token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
         self._client = httpx2.AsyncClient(
             headers={**authorization(token), wire.RUN_HEADER: identity.digest},

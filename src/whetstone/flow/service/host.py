@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-import time
 from typing import Any
-
-from msgspec import Struct
 
 from whetstone.flow.identity import Identity
 from whetstone.flow.live import LiveFlow
+from whetstone.judge_service.host import ServiceLog
+from whetstone.judge_service.settings import HostLimits
 
 _MIB = 1 << 20
 
 
-class FlowLimits(Struct, frozen=True, kw_only=True):
-    """What requests are held to; see the judge's ``Limits``."""
+class FlowLimits(HostLimits, frozen=True, kw_only=True):
+    """What requests are held to: a body may hold many groups, and no program runs that would have to end."""
 
     most_body_bytes: int = 256 * _MIB
-    most_held_bytes: int = 1024 * _MIB
-    head_s: float = 30.0
-    most_head_bytes: int = 64 << 10
-    body_silence_s: float = 30.0
-    write_silence_s: float = 60.0
     drain_s: float = 5.0
 
 
@@ -43,11 +35,11 @@ class _Count:
         self.value -= 1
 
 
-class FlowTelemetry:
+class FlowTelemetry(ServiceLog):
     """Counts requests by endpoint and status, and logs those that failed and what happens in the flow."""
 
     def __init__(self, *, log: bool = True) -> None:
-        self._log = log
+        super().__init__(log=log)
         self.open_requests = _Count()
         self.requests: dict[str, int] = {}
 
@@ -57,12 +49,6 @@ class FlowTelemetry:
         self.requests[name] = self.requests.get(name, 0) + 1
         if status >= 400:
             self.say("request", endpoint=endpoint, status=status, ms=round(seconds * 1000, 1), **more)
-
-    def say(self, event: str, **fields: Any) -> None:
-        """One line of JSON on standard error."""
-        if self._log:
-            line = {"time": round(time.time(), 3), "event": event, **fields}
-            print(json.dumps(line, ensure_ascii=True), file=sys.stderr, flush=True)
 
 
 class FlowHost:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from pathlib import Path
 
-from whetstone.errors import UserError
 from whetstone.flow.books import new_books
 from whetstone.flow.desk import Desk
 from whetstone.flow.file_log import FILE_BYTES, FileLog
@@ -17,7 +16,7 @@ from whetstone.flow.service.app import build_app
 from whetstone.flow.service.host import FlowHost, FlowLimits, FlowTelemetry
 from whetstone.flow.source import PromptSource
 from whetstone.judge_service.serve import listen, server
-from whetstone.judge_service.settings import Address, is_loopback
+from whetstone.judge_service.settings import Address
 
 DEFAULT_PORT = 8090
 
@@ -38,7 +37,7 @@ def serve_flow(
     Raises UserError for an address that cannot be had, or that everybody could reach without a token, and for
     a folder that is in use, not of this run, or cannot be written.
     """
-    check_address(address)
+    address.check("the flow would serve")
     rules.check()
     telemetry = FlowTelemetry()
     listening = listen(address)
@@ -59,14 +58,3 @@ def serve_flow(
     finally:
         listening.close()
         telemetry.say("ended")
-
-
-def check_address(address: Address) -> None:
-    """Raise UserError where anybody could ask: beyond this machine a token is required."""
-    if not 0 <= address.port <= 65535:
-        raise UserError(f"port {address.port}: expected 0 (any free one) to 65535")
-    if not address.tokens and not is_loopback(address.host):
-        raise UserError(
-            f"the flow would serve everybody who can reach {address.host}: give a file of tokens (one a "
-            "line), or listen on 127.0.0.1"
-        )
