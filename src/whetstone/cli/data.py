@@ -19,19 +19,12 @@ from whetstone.cli import (
 )
 
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    **data_build.STEPS,
+    "build": data_build.run,
     "sources": data_prepare.run_sources,
-    "prepare": data_prepare.run_prepare,
     "schema": data_show.run_schema,
     "show": data_show.run_show,
     "checkers": data_checkers.run,
-    "validate": data_validate.run,
-    "strengthen": data_strengthen.run,
-    "dedupe": data_steps.run_dedupe,
-    "decontaminate": data_steps.run_decontaminate,
-    "difficulty": data_difficulty.run,
-    "select": data_steps.run_select,
-    "convert": data_convert.run,
-    "build": data_build.run,
 }
 
 

@@ -54,7 +54,7 @@ examples:
   whetstone data build recipes/data/archer.yaml prepare.sources.archer.path=downloads/archer
   whetstone data build recipes/data/builtin.yaml steps.1.select.max_tests=8 --out sets/eight
 """
-_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+STEPS: dict[str, Callable[[argparse.Namespace], int]] = {
     "prepare": data_prepare.run_prepare,
     "validate": data_validate.run,
     "strengthen": data_strengthen.run,
@@ -64,6 +64,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "select": data_steps.run_select,
     "convert": data_convert.run,
 }
+"""What runs each step that a journey may have: actions of ``whetstone data``."""
 _JUDGING = {"validate", "strengthen", "difficulty"}
 _REPEATED = {"drop", "mark", "ignore"}
 """Options that are given once for each value; those of other lists have commas between."""
@@ -283,7 +284,7 @@ def _take(
 
 
 def _call(command: str, words: list[str]) -> None:
-    _RUN[command](_commands().parse_args([command, *words]))
+    STEPS[command](_commands().parse_args([command, *words]))
 
 
 def _commands() -> argparse.ArgumentParser:

@@ -8,10 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from whetstone.cli.data_show import SET_HELP
+from whetstone.cli.data_steps import add_set_and_out
 from whetstone.cli.judge_options import add_judge_options, add_workers_option, judge_settings
 from whetstone.cli.model_writing import add_writing_options, model_of, shown_on
-from whetstone.cli.options import add_replace_option
 from whetstone.data.dataset import check_step
 from whetstone.errors import UserError
 from whetstone.judge import Judge
@@ -41,11 +40,7 @@ def add_action(actions: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("set", metavar="SET", help=SET_HELP)
-    parser.add_argument(
-        "--out", required=True, metavar="OUT", help="the new dataset folder, or a problem file by its ending"
-    )
-    add_replace_option(parser)
+    add_set_and_out(parser)
     group = parser.add_argument_group("model")
     add_writing_options(parser, group, 2, "replies per problem, at most")
     group.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")

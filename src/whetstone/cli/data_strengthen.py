@@ -11,10 +11,9 @@ from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 
-from whetstone.cli.data_show import SET_HELP
+from whetstone.cli.data_steps import add_set_and_out
 from whetstone.cli.judge_options import add_judge_options, add_workers_option, judge_settings
 from whetstone.cli.model_writing import add_writing_options, model_of, shown_on
-from whetstone.cli.options import add_replace_option
 from whetstone.data.dataset import check_step
 from whetstone.data.strengthen.strengthener import Effort, Strengthened
 from whetstone.data.strengthen.whole_set import Tally, Written, count_problems, journal_path, strengthen_set
@@ -48,11 +47,7 @@ def add_action(actions: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("set", metavar="SET", help=SET_HELP)
-    parser.add_argument(
-        "--out", required=True, metavar="OUT", help="the new dataset folder, or a problem file by its ending"
-    )
-    add_replace_option(parser)
+    add_set_and_out(parser)
     group = parser.add_argument_group("effort")
     _number(group, "--inputs", _USUAL.inputs, "inputs made for a problem")
     _number(group, "--mutants", _USUAL.mutants, "mutants of its first reference")

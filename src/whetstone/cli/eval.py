@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from whetstone.cli.eval_options import (
     add_grading_option,
     add_measuring_options,
+    endpoint_settings,
 )
 from whetstone.cli.eval_rating import add_rating_parser, run_rating
 from whetstone.cli.eval_tasks import tasks_of
@@ -193,15 +194,7 @@ def measure_benchmarks(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace) -> Model:
     """The endpoint, or the model in this process; options of the other are refused."""
     ours = {"revision": args.revision, "dtype": args.dtype, "device": args.device, "threads": args.threads}
-    theirs = {
-        "concurrency": args.concurrency,
-        "timeout_s": args.request_timeout,
-        "silence_s": args.silence,
-        "patience_s": args.patience,
-        "body": args.body,
-        "thinks": args.thinking or None,
-    }
-    ours, theirs = ({k: v for k, v in group.items() if v is not None} for group in (ours, theirs))
+    ours, theirs = {k: v for k, v in ours.items() if v is not None}, endpoint_settings(args)
     if args.endpoint:
         if ours or args.max_prompt_tokens is not None:
             raise UserError(

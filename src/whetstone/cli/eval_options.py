@@ -197,6 +197,19 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def endpoint_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What these options say, for ``evaluate.replies.endpoint.Settings``: those that were given."""
+    given = {
+        "concurrency": args.concurrency,
+        "timeout_s": args.request_timeout,
+        "silence_s": args.silence,
+        "patience_s": args.patience,
+        "body": args.body,
+        "thinks": args.thinking or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("machine")
     group.add_argument("--dtype", help="bfloat16 (default), float16 or float32")

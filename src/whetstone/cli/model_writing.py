@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import Progress
 
-from whetstone.cli.eval_options import add_endpoint_options, option_named
+from whetstone.cli.eval_options import add_endpoint_options, endpoint_settings, option_named
 
 if TYPE_CHECKING:
     from whetstone.evaluate.plan import Plan
@@ -45,16 +45,7 @@ def model_of(args: argparse.Namespace) -> Model:
     drawn = {"n": args.attempts, "temperature": args.temperature, "top_p": args.top_p,
              "max_tokens": args.max_tokens, "seed": args.seed}  # fmt: skip
     plan = read_settings(Plan, drawn, name=option_named)
-    given = {
-        "concurrency": args.concurrency,
-        "timeout_s": args.request_timeout,
-        "silence_s": args.silence,
-        "patience_s": args.patience,
-        "body": args.body,
-        "thinks": args.thinking or None,
-    }
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    endpoint = Endpoint(args.endpoint, args.model, settings)
+    endpoint = Endpoint(args.endpoint, args.model, Settings(**endpoint_settings(args)))
     label = str(endpoint.manifest["source"])
     how = {"model": label, "plan": plan.model_dump(mode="json", exclude={"k"})}
     return Model(label, endpoint.writer(plan, WorkflowSection(prompt="{statement}")), plan, how)
