@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from tiny_recipe import command, write_recipe
 
 from whetstone.cli.main import main
 
+WALKED = """
+import traceback
+from pathlib import Path
+import whetstone
+from whetstone.algorithm.algorithm import token_by_token
+from whetstone.algorithm.presets.grpo import GRPO
 
-def test_a_run_leaves_everything_that_the_readme_names(tmp_path: Path) -> None:
+class Walked(GRPO):
+    @token_by_token
+    def loss(self, inputs):
+        ours = str(Path(whetstone.__file__).parent)
+        files = {frame.filename for frame in traceback.extract_stack() if frame.filename.startswith(ours)}
+        Path(__file__).with_name("walk").write_text(" ".join(sorted(files)))
+        return super().loss(inputs)
+"""
+"""GRPO, which says by which files of ours its loss was reached."""
+
+
+def test_a_run_leaves_everything_that_the_readme_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe, out = write_recipe(tmp_path), tmp_path / "run"
     greedy = "{benchmark: problems, data: 'micro:heldout', name: greedy, n: 1, temperature: 0, limit: 3}"
     rewards = "workflow.reward={accepted: 1.5, failed: 0.5, bad_format: -1}"
-    typed = command(recipe, out, "algorithm.preset=grpo", rewards, f"evaluation.sets=[{greedy}]")
-    done = subprocess.run(typed, capture_output=True, text=True, timeout=1500)
+    (tmp_path / "own_loss.py").write_text(WALKED)
+    monkeypatch.syspath_prepend(tmp_path)
+    typed = command(recipe, out, "algorithm.preset=own_loss.Walked", rewards, f"evaluation.sets=[{greedy}]")
+    where = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(typed, capture_output=True, text=True, timeout=1500, env=where)
     assert done.returncode == 0, done.stderr
+    # Who follows the loss has these files open; one is __main__.py, which the console command leaves out.
+    walk = (tmp_path / "walk").read_text().split()
+    assert len(walk) <= 6, walk
     assert "pass@1" in done.stdout
     assert "held-out" in done.stdout
     assert "references: 16 of a sample of 16 are accepted" in done.stdout
