@@ -77,7 +77,7 @@ def _render(pairs: list[tuple[str, list[Path]]], a: str, b: str | None, replies:
         footer=f"Whetstone {html.escape(__version__)}. Figures are those of evaluation.json.",
         css=asset(_PACKAGE, "page.css"),
         data=script_json({"problems": problems, "sides": ["a", "b"][: 1 if b is None else 2]}),
-        script=asset(_PACKAGE, "evaluation.js"),
+        script=asset(_PACKAGE, "browse.js") + asset(_PACKAGE, "evaluation.js"),
     )
 
 

@@ -54,7 +54,7 @@ def render(run: RunData) -> str:
         "evaluations and rollouts of the run.",
         css=asset(_PACKAGE, "page.css"),
         data=script_json(data),
-        script=asset(_PACKAGE, "page.js"),
+        script=asset(_PACKAGE, "browse.js") + asset(_PACKAGE, "page.js"),
     )
 
 
