@@ -35,7 +35,7 @@ WITHOUT_TORCH = {
 }
 """Rooms of which no module loads torch when it is imported; the settings of the others do not either."""
 LONGEST_FILE, LONGEST_FUNCTION = 440, 50
-"""In lines; of a function without its signature."""
+"""In lines, a function's signature with it."""
 
 
 def imports(name: str, tree: ast.Module) -> Iterator[str]:
@@ -124,6 +124,6 @@ def test_files_and_functions_stay_short_enough_to_read() -> None:
         for name, tree in TREES.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.body[0].lineno >= LONGEST_FUNCTION
+        and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
     ]
     assert long == []

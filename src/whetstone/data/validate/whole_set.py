@@ -8,7 +8,7 @@ no time are more problems in memory than a small multiple of the threads.
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -103,14 +103,13 @@ def validate_set(
     a core; ``environment`` names the packages of programs, with others of which no run is gone on with.
     ``watch`` is called with every problem that is done, in order.
     """
-    tally = Tally(drops=Counter(), marks=Counter())
+    tally = Tally()
     runs = Runs(judge, policy.judge_attempts)
     validator = Validator(runs, policy, shared)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
-        journal: Journal | None = None
-        if out:
-            journal = Journal(journal_path(out), policy, shared.problems, environment)
+        journal = Journal(journal_path(out), policy, shared.problems, environment) if out else None
+        if journal is not None:
             stack.enter_context(journal)
         sink: BinaryIO | None = None
         if decisions:
@@ -128,8 +127,7 @@ def validate_set(
                     watch(problem, outcome)
 
         if out is None:
-            for _ in step(open_problems(source)):
-                pass
+            deque(step(open_problems(source)), maxlen=0)
         else:
             transform(source, out, step)
         if journal is not None:
