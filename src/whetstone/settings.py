@@ -6,6 +6,7 @@ Files of settings are YAML, with ``key.path=value`` overrides from the command l
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -55,6 +56,11 @@ class Sampling(Section):
     top_k: Natural = 0
     max_tokens: Count = 256
     stop: tuple[NonEmpty, ...] = ()
+
+
+def stream_seed(*parts: object) -> int:
+    """A 63-bit seed that depends on all ``parts`` and on nothing else (not on hash randomisation)."""
+    return random.Random("/".join(map(str, parts))).getrandbits(63)
 
 
 def _quoted(key: str) -> str:

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tiny_models import random_batch, sample, tiny_llama
 
 from whetstone.algorithm.algorithm import Algorithm
@@ -60,9 +61,11 @@ def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[s
             advantage = s.reward - float(rewards.mean())
             if spec.advantage == "group_std":
                 advantage /= float(rewards.std()) + 1e-6
-            logits = model(torch.tensor([[*group.prompt_ids, *s.response_ids]])).logits[0] / temperature
-            picked = logits.log_softmax(-1)[len(group.prompt_ids) - 1 : -1]
+            prompt = s.prompt_ids or group.prompt_ids
+            logits = model(torch.tensor([[*prompt, *s.response_ids]])).logits[0] / temperature
+            picked = logits.log_softmax(-1)[len(prompt) - 1 : -1]
             log_p = picked.gather(1, torch.tensor(s.response_ids)[:, None])[:, 0]
+            log_p = log_p[torch.tensor(s.written())]
             rows.append(-advantage * log_p)
     loss = {
         "token_mean": lambda: torch.cat(rows).sum() / sum(len(r) for r in rows),
@@ -71,6 +74,22 @@ def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[s
     }[spec.aggregation]()
     loss.backward()
     return {name: p.grad for name, p in model.named_parameters()}
+
+
+def conversations() -> Batch:
+    """Groups in which samples hold given tokens, at all places, or answer prompts of their own."""
+    batch = random_batch(3)
+    spans = [[(0, 1)], [(1, 2), (3, 4)], [], [(2, 3)]]
+    groups = []
+    for group in batch.groups:
+        fit = [
+            [(a, b) for a, b in spans[i % 4] if b <= len(s.response_ids) - (a == 0)]
+            for i, s in enumerate(group.samples)
+        ]
+        own = [[], [5, 6, 7], [5, 6, 7], [9]]
+        samples = [replace(s, given=fit[i], prompt_ids=own[i % 4]) for i, s in enumerate(group.samples)]
+        groups.append(replace(group, samples=samples))
+    return Batch(groups)
 
 
 def close(a, b, tolerance=2e-5):
@@ -88,6 +107,31 @@ def test_gradient_is_that_of_the_formulas_written_out(preset):
     batch = random_batch(1)
     # At the first step the policy is the reference, where k3 has neither value nor gradient.
     assert close(gradients(make(spec), batch), naive_gradients(batch, spec, 0.8))
+
+
+@pytest.mark.parametrize("preset", ["grpo", "dr_grpo", "dapo"])
+def test_what_the_model_was_given_carries_no_loss_and_is_in_no_denominator(preset):
+    spec, batch = algorithm_named(preset, {"overlong_buffer": 0}), conversations()
+    assert any(s.given and s.length for g in batch.groups for s in g.samples)
+    expected = naive_gradients(batch, spec, 0.8)
+    for layout in ("shared_prefix", "padded"):
+        assert close(gradients(make(spec, layout, micro_batch_tokens=24), batch), expected)
+    metrics = make(spec, minibatches=2).step(batch)
+    assert metrics["tokens"] == sum(s.length for g in batch.groups for s in g.samples)
+
+
+def test_given_tokens_have_no_log_probs_that_count():
+    """Whatever stands at their places: neither updates nor metrics know of it."""
+    spec, batch = algorithm_named("m2po", {"overlong_buffer": 0}), conversations()
+
+    def marked(s):
+        at = [p if w else -50.0 for p, w in zip(s.logprobs, s.written(), strict=True)]
+        return replace(s, logprobs=at)
+
+    other = Batch([replace(g, samples=[marked(s) for s in g.samples]) for g in batch.groups])
+    one, two = make(spec, minibatches=2), make(spec, minibatches=2)
+    assert one.step(batch) == two.step(other)
+    assert equal_weights(one, two)
 
 
 @pytest.mark.parametrize("layout", ["shared_prefix", "padded"])

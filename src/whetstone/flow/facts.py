@@ -68,7 +68,7 @@ def facts_of(group: Group, difficulty: str = "") -> Facts:
         str(group.meta.get("source") or ""),
         difficulty,
         [sample.reward for sample in group.samples],
-        [len(sample.response_ids) for sample in group.samples],
+        [sample.length for sample in group.samples],
         min(versions, default=None),
         max(versions, default=None),
     )

@@ -38,12 +38,13 @@ class LocalFlow:
         seed: int,
         max_cases: int | None = None,
         crew: Crew | None = None,
+        together: bool = False,
     ) -> None:
-        """``max_cases``: judge at most so many cases of a problem, chosen anew for each group. ``crew``: the
-        processes that share the prompts, each with an engine and a judge of its own; None for one alone."""
+        """``max_cases``, ``together``: see ``GroupSampler``. ``crew``: the processes that share the prompts,
+        each with an engine and a judge of its own; None for one alone."""
         self._source = source
         self._replies = replies
-        self._sample = GroupSampler(workflow, replies, samples_per_prompt, seed, max_cases)
+        self._sample = GroupSampler(workflow, replies, samples_per_prompt, seed, max_cases, together=together)
         self._spec = spec
         self._prompts = prompts_per_step
         self._crew = crew
@@ -95,10 +96,14 @@ class LocalFlow:
         """
         crew = self._crew
         if crew is None or crew.size == 1:
-            return await asyncio.gather(*(self._sample(*one) for one in drawn))
-        mine = await asyncio.gather(*(self._sample(*one) for one in drawn[crew.rank :: crew.size]))
+            return await asyncio.gather(*(self._group(*one) for one in drawn))
+        mine = await asyncio.gather(*(self._group(*one) for one in drawn[crew.rank :: crew.size]))
         told = crew.gather(msgspec.msgpack.encode(mine), "the samples of a round")
         groups: list[Group | None] = [None] * len(drawn)
         for rank, share in enumerate(told):
             groups[rank :: crew.size] = msgspec.msgpack.decode(share, type=list[Group])
         return [group for group in groups if group is not None]
+
+    async def _group(self, draw: int, problem: Problem) -> Group:
+        [group] = (await self._sample(draw, problem)).values()
+        return group

@@ -6,12 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from whetstone.settings import stream_seed
+
 T = TypeVar("T")
-
-
-def stream_seed(*parts: object) -> int:
-    """A 63-bit seed that depends on all ``parts`` and on nothing else (not on hash randomisation)."""
-    return random.Random("/".join(map(str, parts))).getrandbits(63)
 
 
 class PromptSource(Generic[T]):

@@ -74,7 +74,7 @@ async def joined(
         recipe.algorithm,
         recipe.trainer,
         temperature=recipe.sampling.temperature,
-        max_tokens=recipe.sampling.max_tokens,
+        max_tokens=recipe.longest_sample,
         deterministic=recipe.deterministic,
         ranks=ranks,
     )
@@ -103,6 +103,7 @@ async def joined(
             seed=recipe.seed,
             max_cases=recipe.judge.max_cases or None,
             crew=ranks,
+            together=recipe.deterministic,
         )
         yield Parts(ranks, judge, policy, trainer, engine, workflow, replies, flow)
     finally:

@@ -66,7 +66,7 @@ class Recipe(Section):
             raise ValueError("`warmup` is for a model from scratch; `model.path` names a trained one")
         if self.trainer.minibatches > self.trainer.prompts_per_step:
             raise ValueError("`trainer.minibatches` cannot exceed `trainer.prompts_per_step`")
-        obstacle = self.algorithm.obstacle(self.sampling.max_tokens)
+        obstacle = self.algorithm.obstacle(self.longest_sample)
         if obstacle is not None:
             raise ValueError(obstacle)
         separate = self.evaluation.process == "separate"
@@ -81,6 +81,11 @@ class Recipe(Section):
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two of `stages` are called `{twice[0]}`")
         return self
+
+    @property
+    def longest_sample(self) -> int:
+        """How many tokens the model writes in one sample, at most."""
+        return self.sampling.max_tokens * self.workflow.turns
 
     def run_dir(self) -> Path:
         """Where the run's files go: ``out``, or ``runs/<name>``."""

@@ -21,7 +21,7 @@ def train_record(
     """
     samples = [sample for group in drawn.sampled for sample in group.samples]
     judged = (case.cpu_s for s in samples if s.judgement for case in s.judgement.cases)
-    tokens = sum(len(sample.response_ids) for sample in samples)
+    tokens = sum(sample.length for sample in samples)
     clock = dict(seconds) | {
         "judge": sum(judged),
         "tokens_per_s": tokens / max(seconds["generate"], 1e-9),

@@ -22,6 +22,7 @@ def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
     replies that were never judged under judge_error. ``reward/source/*`` are means by source of the problem,
     where there is more than one. ``length/*`` are in tokens, ``length/truncated`` is a share of replies,
     ``length/repetition`` the mean over replies of the share of repeated spans, see :func:`repetition`.
+    ``episode/*`` are means of what the workflow notes, over the samples of which it does.
     ``sample/unscored`` counts replies without a reward, and
     ``sample/shared_interpreter`` those among them whose verdict could have been forged. A quantity over
     nothing is left out.
@@ -38,7 +39,7 @@ def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
     numbers.update(_by_source(sampled))
     verdicts = Counter(_verdict(sample) for sample in samples)
     numbers.update({f"verdict/{verdict.value}": verdicts[verdict] for verdict in Verdict})
-    lengths = [len(sample.response_ids) for sample in samples]
+    lengths = [sample.length for sample in samples]
     if lengths:
         numbers["length/mean"] = sum(lengths) / len(lengths)
         numbers["length/max"] = max(lengths)
@@ -48,6 +49,7 @@ def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
     numbers["sample/unscored"] = len(samples) - len(rewards)
     forgeable = [s for s in samples if s.judgement and s.judgement.unpaid == SHARED_INTERPRETER]
     numbers["sample/shared_interpreter"] = len(forgeable)
+    numbers.update(_notes(samples))
     numbers["group/sampled"] = len(sampled)
     numbers["group/trained"] = len(batch.groups)
     numbers["group/zero_variance"] = sum(len(set(g.rewards())) == 1 for g in sampled)
@@ -83,6 +85,14 @@ def _by_source(sampled: Sequence[Group]) -> dict[str, float]:
     if len(rewards) < 2:
         return {}
     return {f"reward/source/{name}": fsum(r) / len(r) for name, r in sorted(rewards.items()) if r}
+
+
+def _notes(samples: Sequence[Sample]) -> dict[str, float]:
+    notes: dict[str, list[float]] = {}
+    for sample in samples:
+        for name, value in sample.notes.items():
+            notes.setdefault(name, []).append(value)
+    return {f"episode/{name}": fsum(values) / len(values) for name, values in sorted(notes.items())}
 
 
 def _verdict(sample: Sample) -> Verdict:

@@ -62,7 +62,12 @@ def rollouts_from(step: int, groups: Iterable[Group], decode: Callable[[list[int
     rollouts: list[Rollout] = []
     for group in groups:
         prompt = decode(group.prompt_ids)
-        rollouts.extend(_rollout(step, group.problem_id, prompt, sample) for sample in group.samples)
+        rollouts.extend(
+            _rollout(
+                step, group.problem_id, decode(sample.prompt_ids) if sample.prompt_ids else prompt, sample
+            )
+            for sample in group.samples
+        )
     return rollouts
 
 
@@ -116,7 +121,7 @@ def _rollout(step: int, problem_id: str, prompt: str, sample: Sample) -> Rollout
         reason=judgement.reason if judgement else "",
         reward=sample.reward,
         finish_reason=sample.finish_reason,
-        tokens=len(sample.response_ids),
+        tokens=sample.length,
         version_min=min(sample.versions, default=None),
         version_max=max(sample.versions, default=None),
         cases=judgement.cases if judgement else [],

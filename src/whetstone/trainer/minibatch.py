@@ -33,10 +33,11 @@ class ScoredGroup:
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """Groups of which some replies carry loss, and per token of these in their flat order, [T] each:
+    """Groups of which some replies carry loss, and per written token of these in their flat order, [T] each:
 
     weights (fp32, summing the token losses to the mini-batch's loss), the engine's log-probs (fp32), and
-    the number of the token's reply. lengths: [N], the tokens of each reply.
+    the number of the token's reply. lengths: [N], the written tokens of each reply. written: bool, [all
+    tokens of these replies in their flat order], which of them are the T that the model wrote.
     """
 
     scored: list[ScoredGroup]
@@ -44,13 +45,18 @@ class MiniBatch:
     engine_log_probs: Tensor
     replies: Tensor
     lengths: Tensor
+    written: Tensor
 
     @property
     def groups(self) -> list[Prompted]:
-        """Prompts and the replies that carry loss, for packing."""
+        """Prompts and the replies that carry loss, whole, for packing: neighbours of one prompt together."""
         return [
-            Prompted(s.group.prompt_ids, [s.group.samples[i].response_ids for i in s.kept])
-            for s in self.scored
+            Prompted(prompt, [sample.response_ids for sample in samples])
+            for scored in self.scored
+            for prompt, samples in itertools.groupby(
+                (scored.group.samples[i] for i in scored.kept),
+                key=lambda sample, group=scored.group: sample.prompt_ids or group.prompt_ids,
+            )
         ]
 
     @property
@@ -118,14 +124,14 @@ def _score(group: Group, spec: Algorithm, max_tokens: int) -> ScoredGroup:
     rewards = torch.tensor(
         [math.nan if s.reward is None else s.reward for s in group.samples], dtype=torch.float64
     )
-    lengths = torch.tensor([len(s.response_ids) for s in group.samples])
+    lengths = torch.tensor([s.length for s in group.samples])
     rewards = rewards + soft_overlong_penalty(lengths, max_tokens, spec.overlong_buffer)
     scored = group_advantages(rewards, spec.advantage)[1]
     kept = [
         i
         for i, sample in enumerate(group.samples)
         if bool(scored[i])
-        and sample.response_ids
+        and sample.length
         and not (spec.mask_truncated and sample.finish_reason == "length")
     ]
     return ScoredGroup(group, rewards, kept)
@@ -133,12 +139,14 @@ def _score(group: Group, spec: Algorithm, max_tokens: int) -> ScoredGroup:
 
 def _minibatch(part: list[ScoredGroup], spec: Algorithm, max_tokens: int) -> MiniBatch:
     samples = [scored.group.samples[i] for scored in part for i in scored.kept]
-    lengths = torch.tensor([len(s.response_ids) for s in samples])
+    lengths = torch.tensor([s.length for s in samples])
+    written = torch.tensor([wrote for s in samples for wrote in s.written()])
     weights = token_weights(lengths, spec.aggregation, max_tokens)
     return MiniBatch(
         scored=part,
         weights=weights.repeat_interleave(lengths).float(),
-        engine_log_probs=torch.tensor([p for s in samples for p in s.logprobs], dtype=torch.float32),
+        engine_log_probs=torch.tensor([p for s in samples for p in s.logprobs], dtype=torch.float32)[written],
         replies=torch.arange(len(lengths)).repeat_interleave(lengths),
         lengths=lengths,
+        written=written,
     )

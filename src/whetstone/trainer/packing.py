@@ -59,6 +59,20 @@ class MicroBatch:
         """One that predicts nothing: for a rank that must take part in a pass of others."""
         return replace(self, predictors=self.predictors[:0], targets=self.targets[:0], tokens=self.tokens[:0])
 
+    def predicting(self, written: Tensor) -> MicroBatch:
+        """The same where only the ``written`` ones of all tokens (bool, in the flat order) are predicted.
+
+        The flat order is then that of the written ones alone; the others are still read.
+        """
+        kept = written[self.tokens]
+        places = written.cumsum(0) - 1
+        return replace(
+            self,
+            predictors=self.predictors[kept],
+            targets=self.targets[kept],
+            tokens=places[self.tokens[kept]],
+        )
+
     def placed(self, places: Tensor) -> MicroBatch:
         """The same for a flat order in which token i stands at ``places[i]``."""
         return replace(self, tokens=places[self.tokens])

@@ -198,7 +198,7 @@ class Trainer:
             max_tokens=self._max_tokens,
         )
         minibatches = [data.to(self.model.device) for data in made]
-        packed = [self._pack(data.groups) for data in minibatches]
+        packed = [self._pack(data) for data in made]
         several = len(minibatches) * self._settings.epochs > 1
         penalised = self._spec.penalises_reward
         nothing: list[Tensor | None] = [None] * len(minibatches)
@@ -219,13 +219,13 @@ class Trainer:
         assert reference is not None
         return self._spec.kl_coef * divergence(old, reference, self._spec.kl_estimate)
 
-    def _pack(self, groups: list[Prompted]) -> list[MicroBatch]:
+    def _pack(self, data: MiniBatch) -> list[MicroBatch]:
         """This rank's share of the replies, in as many micro-batches as any other rank has."""
-        size, tokens = self._ranks.size, self._settings.micro_batch_tokens
+        size, tokens, written = self._ranks.size, self._settings.micro_batch_tokens, data.written.cpu()
         if size == 1:
-            return self.forward.pack(groups, tokens)
-        mine, places = share(groups, self._ranks.rank, size)
-        packed = [batch.placed(places) for batch in self.forward.pack(mine, tokens)]
+            return [batch.predicting(written) for batch in self.forward.pack(data.groups, tokens)]
+        mine, places = share(data.groups, self._ranks.rank, size)
+        packed = [batch.placed(places).predicting(written) for batch in self.forward.pack(mine, tokens)]
         missing = self._ranks.most(len(packed), "the number of micro-batches") - len(packed)
         [smallest] = self.forward.pack([Prompted([0], [[0]])], tokens)
         return packed + [smallest.idle()] * missing

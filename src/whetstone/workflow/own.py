@@ -10,11 +10,10 @@ from typing import Any, cast
 from whetstone.brought import brought
 from whetstone.problem import Problem
 from whetstone.verdict import Judgement
+from whetstone.workflow.shipped import NAMES
 
 RewardFunction = Callable[[Problem, str, Judgement], float | None]
 """A problem, a reply's text without the given prefix, and the judgement of its program → the reward."""
-
-SINGLE_TURN = "single_turn"
 
 
 def reward_function(name: str) -> RewardFunction:
@@ -39,7 +38,7 @@ def own_reward(name: str, problem: Problem, reply: str, judgement: Judgement) ->
 
 def own_workflow(kind: str, options: Mapping[str, Any]) -> Callable[..., Any]:
     """The class of that name, which takes settings, a judge and ``options``. Raises ValueError."""
-    found = brought(kind, what="workflow", group="whetstone.workflows", shipped=[SINGLE_TURN])
+    found = brought(kind, what="workflow", group="whetstone.workflows", shipped=NAMES)
     if not all(callable(getattr(found, name, None)) for name in ("prompt", "sample")):
         raise ValueError(
             f"workflow `{kind}` has no methods `prompt` and `sample`; see whetstone.workflow.episode.Workflow"

@@ -136,6 +136,19 @@ def rendered(prompt: Prompt, tokenizer: Tokenizer) -> str:
     return str(text) + prompt.prefix
 
 
+_REPLY = "the reply stands here"
+
+
+def turned(prompt: Prompt, said: str, tokenizer: Tokenizer) -> str:
+    """The text between a reply to ``prompt`` and the next one, when ``said`` is said to it: the end of the
+    turn as the chat template writes it, the new turn, and the prefix that replies are given."""
+    if not prompt.chat:
+        return f"\n{said}\n{prompt.prefix}"
+    turns = [*prompt.messages(), {"role": "assistant", "content": _REPLY}, {"role": "user", "content": said}]
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    return text.rpartition(_REPLY)[2] + prompt.prefix
+
+
 def encoded(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
     """The prompt as token ids."""
     # A chat template already holds the special tokens; a plain text gets the tokenizer's own.

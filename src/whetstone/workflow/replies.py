@@ -13,9 +13,10 @@ from typing import Literal
 from msgspec import Struct
 
 from whetstone.engine.engine import Completion, Engine, GenerationRequest
+from whetstone.errors import UserError
 from whetstone.problem import Problem
 from whetstone.settings import Sampling
-from whetstone.workflow.prompt import Prompt, Tokenizer, check_length, encoded, rendered
+from whetstone.workflow.prompt import Prompt, Tokenizer, check_length, encoded, rendered, turned
 
 ReplyEnd = Literal["stop", "length", "failed"]
 """Why a reply ended: by itself or at a stop text, at the token limit, or there is none at all."""
@@ -47,6 +48,11 @@ def failed(index: int, error: str, drawn: Completion | None = None) -> Reply:
     return Reply(index, "", "failed", error=error, drawn=drawn)
 
 
+def _opened(text: str) -> str:
+    # Templates of thinking models begin the thinking; the reply then holds only its end.
+    return THINK if text.rstrip().endswith(THINK) else ""
+
+
 class EngineReplies:
     """An engine that is asked in text and answers in text, with one way of drawing."""
 
@@ -74,9 +80,29 @@ class EngineReplies:
         """
         request = self._request(problem, prompt, n, seed)
         completions = self._engine.generate(request)
-        # Templates of thinking models begin the thinking; the reply then holds only its end.
-        opened = THINK if rendered(prompt, self._tokenizer).rstrip().endswith(THINK) else ""
+        opened = _opened(rendered(prompt, self._tokenizer))
         return request.prompt_ids, self._read(completions, opened, len(request.prompt_ids))
+
+    async def follow(
+        self, prompt: Prompt, before: Sequence[int], said: str, *, seed: int
+    ) -> tuple[list[int], Reply] | None:
+        """The reply to what is ``said`` after the tokens ``before``, which end with a reply to ``prompt``,
+        and the tokens between the two. None where the model's context has no room for more.
+
+        No token of ``before`` is made anew: the conversation goes on from what was drawn.
+        """
+        text = turned(prompt, said, self._tokenizer)
+        between = self._tokenizer.encode(text, add_special_tokens=False)
+        if between and before[-1] == between[0] and not self._text(between[:1]):
+            between = between[1:]  # the reply has ended its turn by itself
+        request = GenerationRequest(prompt_ids=[*before, *between], params=self._params, n=1, seed=seed)
+        try:
+            self._engine.check(request)
+        except UserError:
+            return None
+        completions = self._engine.generate(request)
+        replies = [r async for r in self._read(completions, _opened(text), len(request.prompt_ids))]
+        return between, replies[0]
 
     def check(self, problem: Problem, prompt: Prompt) -> None:
         """Raise the UserError that ``draw`` would raise."""

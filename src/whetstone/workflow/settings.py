@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from whetstone.judge.extract import ExtractionRule
 from whetstone.settings import Count, NonEmpty, Section
 from whetstone.workflow.official_prompts import OFFICIAL_PROMPTS
-from whetstone.workflow.own import SINGLE_TURN, own_workflow, reward_function
+from whetstone.workflow.own import own_workflow, reward_function
+from whetstone.workflow.shipped import NAMES, OPTIONS, SINGLE_TURN, RepairOptions
 
 
 class Shot(Section):
@@ -47,10 +48,20 @@ Reward = Annotated[str | OutcomeRewards, BeforeValidator(_reward)]
 """``all``, ``fraction``, by outcome, or the name of a function of the user's."""
 
 
+def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    kind = info.data.get("kind")
+    if kind in OPTIONS:
+        OPTIONS[kind].model_validate(value, context=info.context)
+    elif value and kind == SINGLE_TURN:
+        raise ValueError(f"`{SINGLE_TURN}` has no options; they are those of another `workflow.kind`")
+    return value
+
+
 class WorkflowSection(Section):
     """How a problem becomes a prompt, and a reply a program and a reward.
 
-    kind: ``single_turn``, or a workflow of your own (docs/own_parts.md); ``options`` are its keywords.
+    kind: ``single_turn``; ``repair``, where refused programs are mended (docs/workflows.md); or a workflow of
+        your own (docs/own_parts.md). options: those of ``workflow/shipped.py``, or keywords of yours.
     chat: use the tokenizer's chat template; otherwise ``prompt`` is the whole text.
     prompt: user text. Filled in are ``{problem}``, the statement and below it the code to start from, where a
         problem has such code; ``{statement}`` and ``{starter}``, each by itself; ``{instruction}``, how the
@@ -66,7 +77,7 @@ class WorkflowSection(Section):
     """
 
     kind: NonEmpty = SINGLE_TURN
-    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    options: Annotated[dict[str, Any], AfterValidator(_options)] = Field(default_factory=dict[str, Any])
     chat: bool = True
     system: str | None = None
     prompt: str = "{problem}\n\n{instruction}"
@@ -79,8 +90,21 @@ class WorkflowSection(Section):
 
     @property
     def pays_by_case(self) -> bool:
-        """Whether the reward may depend on more than whether all cases passed, so that all must be run."""
-        return isinstance(self.reward, str) and self.reward != "all"
+        """Whether reward or feedback may depend on more than whether all cases passed: all must be run."""
+        options = self.shipped_options
+        tells = isinstance(options, RepairOptions) and options.detail == "cases"
+        return tells or (isinstance(self.reward, str) and self.reward != "all")
+
+    @property
+    def shipped_options(self) -> Section | None:
+        """The options of a workflow that ships and has some."""
+        return OPTIONS[self.kind].model_validate(self.options) if self.kind in OPTIONS else None
+
+    @property
+    def turns(self) -> int:
+        """How many replies a sample may hold."""
+        options = self.shipped_options
+        return options.turns if isinstance(options, RepairOptions) else 1
 
     @model_validator(mode="before")
     @classmethod
@@ -90,10 +114,8 @@ class WorkflowSection(Section):
 
     @model_validator(mode="after")
     def _kind_is_there(self) -> WorkflowSection:
-        if self.kind != SINGLE_TURN:
+        if self.kind not in NAMES:
             own_workflow(self.kind, self.options)
-        elif self.options:
-            raise ValueError(f"`options` are those of a workflow of your own; `{SINGLE_TURN}` has none")
         return self
 
     @model_validator(mode="after")
