@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from published import follow
@@ -16,13 +17,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from whetstone.weights.manifest import packed, unpacked
-from whetstone.weights.pieces import shards
-from whetstone.weights.publish import Encoded, Publisher
+from whetstone.engine.weights import Deferred
+from whetstone.weights.folder_source import FolderSource
+from whetstone.weights.published import PublishedWeights
 from whetstone.weights.replica import Replica
-from whetstone.weights.shelf import Shelf
+from whetstone.weights.settings import WeightsSection
 from whetstone.weights.tcp_client import TcpSource
-from whetstone.weights.tcp_server import TcpServer
 
 
 def model() -> nn.Module:
@@ -35,22 +35,44 @@ def step(parameter: torch.Tensor) -> None:
     parameter.mul_(1.01)
 
 
-def rank(number: int, folder: Path, told: int) -> None:
+class Crew:
+    """Two ranks; no pickle."""
+
+    size = 2
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def gather(self, mine: bytes, what: str) -> list[bytes]:
+        data = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        size = torch.tensor([len(data)])
+        sizes = [torch.zeros_like(size) for _ in range(2)]
+        dist.all_gather(sizes, size)
+        most = max(int(s) for s in sizes)
+        room = [torch.empty(most, dtype=torch.uint8) for _ in range(2)]
+        dist.all_gather(room, torch.cat([data, data.new_zeros(most - len(data))]))
+        return [bytes(r[: int(s)].numpy()) for r, s in zip(room, sizes, strict=True)]
+
+
+def rank(number: int, folder: Path, told: int, by: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=number, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     trained = model()
     trained.register_buffer("scale", torch.tensor(0.5))
+    adapted = torch.arange(12.0).reshape(3, 4)
     fully_shard(trained, mesh=mesh)
-    shelf = Shelf()
-    with TcpServer(shelf) as server:
-        publisher = Publisher("two ranks", shelf, address=server.address if number else "")
+    settings = WeightsSection.model_validate({"by": by, "full_every": 1})
+    where = folder / "versions"
+    with PublishedWeights(
+        "two ranks", settings, dtype=torch.bfloat16, folder=where, crew=Crew(number)
+    ) as published:
         for version in range(2):
             weights = [(n, t.detach()) for n, t in trained.state_dict().items()]
-            encoded = publisher.begin(version, shards(weights, number)).result()
-            everywhere = gathered(packed(encoded))
+            made = adapted + version
+            weights.append(("adapted", Deferred(made.shape, made.to)))
+            offer = published.publish(version, weights).result()
             if number == 0:
-                publisher.announce(encoded, [unpacked(everywhere[1], Encoded, 1 << 20)])
-                os.write(told, f"{server.address}\n".encode())
+                os.write(told, f"{offer.version} {offer.where}\n".encode())
             # The replica has this version before there is another.
             while not (folder / f"has-{version}").exists():
                 threading.Event().wait(0.02)
@@ -60,25 +82,13 @@ def rank(number: int, folder: Path, told: int) -> None:
     dist.destroy_process_group()
 
 
-def gathered(data: bytes) -> list[bytes]:
-    """The bytes of each rank, on every rank; no pickle."""
-    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    size = torch.tensor([len(mine)])
-    sizes = [torch.zeros_like(size) for _ in range(2)]
-    dist.all_gather(sizes, size)
-    most = max(int(s) for s in sizes)
-    room = [torch.empty(most, dtype=torch.uint8) for _ in range(2)]
-    dist.all_gather(room, torch.cat([mine, mine.new_zeros(most - len(mine))]))
-    return [bytes(r[: int(s)].numpy()) for r, s in zip(room, sizes, strict=True)]
-
-
-def forked(number: int, folder: Path, told: int) -> int:
+def forked(number: int, folder: Path, told: int, by: str) -> int:
     child = os.fork()
     if not child:
         status = 1
         try:
             torch.set_num_threads(1)
-            rank(number, folder, told)
+            rank(number, folder, told, by)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -86,23 +96,29 @@ def forked(number: int, folder: Path, told: int) -> int:
     return child
 
 
-def test_each_rank_encodes_and_serves_its_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["tcp", "folder"])
+def test_each_rank_encodes_its_rows_and_a_replica_has_them_all(tmp_path: Path, by: str) -> None:
     reading, writing = os.pipe()
-    ranks = [forked(number, tmp_path, writing) for number in range(2)]
+    ranks = [forked(number, tmp_path, writing, by) for number in range(2)]
     os.close(writing)
     wanted: dict[str, Any] = {n: t.detach().clone() for n, t in model().named_parameters()}
-    wanted["scale"] = torch.tensor(0.5)
+    wanted |= {"scale": torch.tensor(0.5), "adapted": torch.arange(12.0).reshape(3, 4)}
     held = {name: torch.zeros_like(tensor, dtype=torch.bfloat16) for name, tensor in wanted.items()}
     replica = Replica(held, "two ranks")
     with os.fdopen(reading) as told:
         for version in range(2):
-            source = TcpSource(told.readline().strip())
+            number, _, where = told.readline().strip().partition(" ")
+            kind, _, place = where.partition(":")
+            assert (int(number), kind) == (version, by)
+            source = TcpSource(place) if by == "tcp" else FolderSource(Path(place))
             [applied] = follow(replica, source)
             assert (applied.manifest.number, applied.manifest.base is None) == (version, version == 0)
-            assert len(applied.manifest.shards) == 2
+            assert [len(shard.parts) for shard in applied.manifest.shards] == [1, 1]
             for name, tensor in wanted.items():
                 assert torch.equal(held[name], tensor.bfloat16()), name
-                if name != "scale":
+                if name == "adapted":
+                    tensor += 1
+                elif name != "scale":
                     step(tensor)
             source.close()
             (tmp_path / f"has-{version}").touch()

@@ -72,7 +72,7 @@ def test_a_waiting_replica_hears_of_a_version_when_it_is_there(side: Side, serve
 def test_one_without_the_token_is_told_so_and_so_is_one_of_another_service(
     side: Side, server: TcpServer
 ) -> None:
-    with pytest.raises(Unreachable, match="has another token; give both the same"):
+    with pytest.raises(Unreachable, match="has another token; start both with the same one"):
         TcpSource(server.address, token="other").plan(None)
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,

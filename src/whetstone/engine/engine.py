@@ -47,12 +47,14 @@ class Capabilities(Struct, frozen=True):
     full_logprobs: log-probs are taken before top-p and top-k, as ``Completion`` has it; else after them,
         which are others unless both are off.
     every_rank: each of several ranks may have one, of its own.
+    in_place: it generates with the very model that it was made with, and writes new weights into that.
     """
 
     repeatable_streams: bool
     weights: frozenset[Literal["tensors", "folder"]]
     full_logprobs: bool = True
     every_rank: bool = True
+    in_place: bool = False
 
 
 class Engine(Protocol):

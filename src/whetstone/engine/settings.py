@@ -22,9 +22,11 @@ class ScratchModel(Section):
 
 
 class EngineSection(Section):
-    """Who generates: ``torch``, the embedded engine, or ``package.module:callable`` of one's own.
+    """Who generates: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; or
+    ``package.module:callable`` of one's own.
 
-    ``options`` are the engine's own keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``).
+    ``options`` are the engine's own keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``; the
+    servers': ``engine/served/settings.py``).
     """
 
     kind: NonEmpty = "torch"

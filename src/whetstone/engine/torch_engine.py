@@ -41,7 +41,9 @@ class TorchEngine:
     The thread count of torch at construction is the one it generates with.
     """
 
-    capabilities = Capabilities(repeatable_streams=True, weights=frozenset({"tensors", "folder"}))
+    capabilities = Capabilities(
+        repeatable_streams=True, weights=frozenset({"tensors", "folder"}), in_place=True
+    )
 
     def __init__(
         self,

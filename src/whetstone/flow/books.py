@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from whetstone.flow.audit import Audit
 from whetstone.flow.facts import Facts, Place
+from whetstone.weights.offer import Offer
 
 
 class Item(Struct, frozen=True, array_like=True):
@@ -34,17 +35,6 @@ class Wanted(Struct, array_like=True):
     problem: str
     leases: list[int] = field(default_factory=list[int])
     failures: int = 0
-
-
-class Offer(Struct, frozen=True):
-    """Weights that a trainer has published: where they are, in words of who fetches them.
-
-    ``lineage`` tells versions apart that have the same number but were made by another start of a trainer.
-    """
-
-    version: int
-    where: str = ""
-    lineage: str = ""
 
 
 class Record(Struct):

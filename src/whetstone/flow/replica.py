@@ -18,7 +18,7 @@ from whetstone.flow.exchange import LONGEST_WAIT_S, Ask, ForReplicas, News
 from whetstone.flow.facts import Facts
 
 BEAT_S = 10.0
-"""So often the flow hears of a replica that drains."""
+"""So often the flow hears of a replica that drains, or fetches weights."""
 _LEAVE_S = 5.0
 
 Episode = Callable[[Grant], Awaitable[dict[str, tuple[Facts, bytes]]]]
@@ -94,11 +94,22 @@ class Replica:
         while True:
             news = await self._flow.take(self._asks(self._room, LONGEST_WAIT_S))
             self._let_go(news)
-            for model, offer in news.offers.items():
-                await self._weights.apply(model, offer)
+            await self._apply(news.offers)
             # All in one go, in the order of draws: the engine then batches them alike every time.
             for grant in news.leases:
                 self._tasks[grant.serial] = tasks.create_task(self._work(grant))
+
+    async def _apply(self, offers: Mapping[str, Offer]) -> None:
+        """Serve what is offered. However long that takes, the flow hears that this replica is there."""
+        for model, offer in offers.items():
+            applying = asyncio.ensure_future(self._weights.apply(model, offer))
+            try:
+                while not (await asyncio.wait([applying], timeout=BEAT_S))[0]:
+                    # No room: what it has is sampled under the weights that it is about to replace.
+                    self._let_go(await self._flow.take(self._asks(0, 0.0)))
+                applying.result()
+            finally:
+                applying.cancel()
 
     async def _beat(self) -> None:
         """Let the flow know that a draining replica is there, and wait for what is under way."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from whetstone.addresses import is_loopback
 from whetstone.errors import UserError
 
 DEFAULT_PORT = 8080
@@ -72,14 +72,6 @@ class Address(Struct, frozen=True):
                 f"{doing} everybody who can reach {self.host}: give --token-file FILE (one token a line), "
                 "or listen on 127.0.0.1"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. A name other than localhost may be anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def read_tokens(path: str) -> tuple[str, ...]:

@@ -85,8 +85,10 @@ def like(part: Tensor, whole: Tensor, ranks: Ranks | None = None) -> Tensor:
     )
 
 
-def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, object]]:
+def named_weights(model: PreTrainedModel, *, parts: bool = False) -> Iterator[tuple[str, object]]:
     """Name and value of every parameter, tied ones once: live tensors, or what gathers one when it is read.
+
+    parts: what is spread over ranks comes as it is, each rank's own rows; only adapters are gathered.
 
     Names are those of a plain model: adapters are merged into the weights that they adapt.
     Persistent buffers come last. Gathering is done by all ranks together: all must read all, in this order.
@@ -97,7 +99,8 @@ def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, object]]:
             plain, merge = adapted[name]
             yield plain, Deferred(parameter.shape, partial(_merged, merge))
         elif ".lora_A." not in name and ".lora_B." not in name:
-            yield name.replace(".base_layer.", "."), _whole(parameter.detach())
+            value = parameter.detach()
+            yield name.replace(".base_layer.", "."), value if parts else _whole(value)
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     yield from ((name, value) for name, value in model.state_dict().items() if name not in parameters)
 

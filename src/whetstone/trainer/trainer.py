@@ -169,12 +169,13 @@ class Trainer:
             "spikes": float(spikes),
         }
 
-    def weights(self) -> Iterator[tuple[str, object]]:
+    def weights(self, *, parts: bool = False) -> Iterator[tuple[str, object]]:
         """The model's parameters by name, tied ones once. Live tensors: the next step changes them.
 
         Those of several ranks are ``Deferred``: reading one gathers it, so all ranks read them together.
+        Or, as ``parts``, each rank's own rows, for ``weights.pieces.shards``.
         """
-        yield from named_weights(self.model)
+        yield from named_weights(self.model, parts=parts)
 
     def plain_copy(self) -> Any:
         """A plain model with the weights as they are, adapters merged. All ranks call this together."""

@@ -39,23 +39,30 @@ class FolderPublisher:
     ) -> None:
         self._root, self._shelf = root, shelf
         self._full_every, self._keep, self._notes_s = full_every, keep, notes_s
-        self._since_full = -1
+        self._since_full, self._led, self._begun = -1, 0, False
         try:
             (root / READERS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(root, error) from None
 
     def put(self, manifest: Manifest) -> None:
-        """Stage and announce what a publisher of one rank announced: see :meth:`stage`."""
+        """Stage and announce what a publisher of one rank announced. Raises UserError; then the next version
+        is written in full."""
+        for form in self.due(manifest):
+            self.stage(manifest.number, form.base, len(manifest.shards[0].parts))
+            self.announce(form)
+
+    def due(self, manifest: Manifest) -> list[Manifest]:
+        """The forms in which a version is to be staged by every rank, and announced, in this order."""
         full = Manifest(
             manifest.model, manifest.number, None, manifest.tensors, manifest.shards, manifest.digest
         )
-        if manifest.base is not None and self._since_full >= 0:
-            self.stage(manifest.number, manifest.base, len(manifest.shards[0].parts))
-            self.announce(manifest)
-        if self._since_full < 0 or self._since_full >= self._full_every:
-            self.stage(manifest.number, None, len(manifest.shards[0].parts))
-            self.announce(full)
+        # Until they are announced nothing can lead on from this version.
+        since, self._since_full = self._since_full, -1
+        if manifest.base is None or since < 0:
+            return [full]
+        self._led = since
+        return [manifest, full] if since + 1 >= self._full_every else [manifest]
 
     def stage(self, number: int, base: Mark | None, parts: int, shard: int = 0) -> None:
         """Write one rank's shard of a version where no replica sees it yet. Raises UserError."""
@@ -78,7 +85,8 @@ class FolderPublisher:
             sync(self._root)
         except OSError as error:
             raise unwritable(target, error) from None
-        first, self._since_full = self._since_full < 0, self._since_full + 1 if manifest.base else 0
+        first, self._begun = not self._begun, True
+        self._led = self._since_full = self._led + 1 if manifest.base else 0
         self._forget(manifest.number, alone=first)
 
     def _staged(self, number: int, base: Mark | None) -> Path:

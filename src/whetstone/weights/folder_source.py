@@ -102,9 +102,10 @@ class FolderSource:
         if not fulls:
             return []
         full = self._manifest(max(fulls), full=True)
-        if have == full.mark and full.number == newest:
-            return []
-        return [full, *(m for m in chain[::-1] if m.number > full.number)]
+        onward = [m for m in chain[::-1] if m.number > full.number]
+        if onward and onward[0].base != full.mark:
+            onward = []  # the next full copy is being written
+        return [] if have == full.mark and not onward else [full, *onward]
 
     def _manifest(self, number: int, *, full: bool) -> Manifest:
         with (self._folder(number, full) / "manifest").open("rb") as file:

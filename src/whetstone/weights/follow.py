@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from whetstone.engine.engine import Engine
 from whetstone.errors import UserError
 from whetstone.weights.codec import Damaged
-from whetstone.weights.manifest import Manifest
-from whetstone.weights.replica import Prepared, Refused, Replica
+from whetstone.weights.manifest import Manifest, Mark
+from whetstone.weights.replica import Prepared, Refused, Replica, Unlike, combined
 from whetstone.weights.source import Gone, Source
 
 _PLANS = 8
@@ -24,7 +24,7 @@ class Applied:
 
     kind: how it came. fetched: bytes; changed: words written. prepare_s: fetching and verifying, beside
     generation. pause_s: for which the engine did not generate, from the first look at the new weights to the
-    end of writing them.
+    end of writing them; of a server it is the most, since it generates while files are written for it.
     """
 
     number: int
@@ -38,22 +38,25 @@ class Applied:
 class Follower:
     """Keeps ``engine`` at the newest version of ``source``.
 
-    replica: whose tensors are those of the engine's model, if they lie in the memory of the host. Otherwise
-    they are ``copies`` of them: the engine is then given each tensor whole the first time, and what is new
-    from then on.
+    replica: whose tensors are those that the engine generates with, if they lie in the memory of the host.
+    Otherwise they are ``copies`` of them: versions are added up there, and the engine is given what is new,
+    or each tensor whole when it may have another version than the copies had.
     """
 
     def __init__(self, engine: Engine, replica: Replica, source: Source, *, copies: bool = False) -> None:
         if "tensors" not in engine.capabilities.weights:
             raise UserError("this engine takes new weights as a folder only; it cannot follow versions")
         self._engine, self._replica, self._source = engine, replica, source
-        self._copies, self._given = copies, False
+        self._copies = copies
+        self._given: Mark | None = None
+        """What the engine has, where that are not the replica's own tensors."""
 
     async def catch_up(self, wait_s: float = 0.0) -> list[Applied]:
         """Go to the newest version, and say by which steps; nothing if there is none within ``wait_s``.
 
-        Raises Unreachable, and Refused for a version that cannot be applied, even in full: then the engine
-        serves the one that it had, or the last of the steps that succeeded.
+        Copies are brought there in one step. Raises Unreachable, and Refused for a version that cannot be
+        applied, even in full: then the engine serves the one that it had, or the last of the steps that
+        succeeded.
         """
         applied: list[Applied] = []
         for _ in range(_PLANS):
@@ -62,13 +65,18 @@ class Follower:
             except Damaged as error:
                 raise Refused(f"what is published is no version of weights: {error}") from None
             try:
-                for manifest in plan:
-                    applied.append(await self._apply(manifest))
+                if self._copies:
+                    applied += await self._apply_copies(plan)
+                else:
+                    for manifest in plan:
+                        applied.append(await self._apply(manifest))
                 return applied
             except Gone:
                 wait_s = 0.0
+            except Unlike:
+                raise
             except Refused:
-                if self._replica.mark is None or plan[0].base is None:
+                if self._replica.mark is None or not plan or plan[0].base is None:
                     raise
                 # What is held is not what it should be: a full copy mends it.
                 self._replica.mark = None
@@ -78,29 +86,51 @@ class Follower:
         began = time.perf_counter()
         prepared = await asyncio.to_thread(self._replica.prepare, manifest, self._source.fetch)
         ready = time.perf_counter()
-        if self._copies:
-            self._replica.mark = None
-            await asyncio.to_thread(prepared.write)
-        weights = _Weights(prepared, whole=self._copies and not self._given)
-        self._given = False
-        try:
-            await self._engine.update_weights(weights, manifest.number)
-        except ValueError as error:
-            raise Refused(f"the engine does not take version {manifest.number}: {error}") from None
-        paused = time.perf_counter() - weights.began
-        self._given = True
+        weights = _Weights(prepared.patches)
+        await self._update(weights, manifest.number)
         self._replica.commit(prepared)
-        kind = "delta" if manifest.base else "full"
-        return Applied(manifest.number, kind, prepared.fetched, prepared.changed, ready - began, paused)
+        return _applied([prepared], manifest.number, ready - began, weights.began)
+
+    async def _apply_copies(self, plan: list[Manifest]) -> list[Applied]:
+        began = time.perf_counter()
+        before, steps = self._replica.mark, list[Prepared]()
+        for manifest in plan:
+            prepared = await asyncio.to_thread(self._replica.prepare, manifest, self._source.fetch)
+            self._replica.mark = None  # while they are neither
+            await asyncio.to_thread(prepared.write)
+            self._replica.commit(prepared)
+            steps.append(prepared)
+        mark = self._replica.mark
+        if mark is None or mark == self._given:
+            return []
+        ready = time.perf_counter()
+        follows = bool(steps) and before is not None and before == self._given
+        weights = _Weights(lambda: combined(steps) if follows else self._replica.tensors())
+        self._given = None
+        await self._update(weights, mark.number)
+        self._given = mark
+        return [_applied(steps, mark.number, ready - began, weights.began)]
+
+    async def _update(self, weights: _Weights, number: int) -> None:
+        try:
+            await self._engine.update_weights(weights, number)
+        except ValueError as error:
+            raise Refused(f"the engine does not take version {number}: {error}") from None
+
+
+def _applied(steps: Sequence[Prepared], number: int, prepare_s: float, began: float) -> Applied:
+    kind = "delta" if steps and all(step.manifest.base for step in steps) else "full"
+    fetched, changed = sum(step.fetched for step in steps), sum(step.changed for step in steps)
+    return Applied(number, kind, fetched, changed, prepare_s, time.perf_counter() - began)
 
 
 class _Weights:
     """A version as an engine takes it, and when it was first looked at."""
 
-    def __init__(self, prepared: Prepared, *, whole: bool) -> None:
-        self._prepared, self._whole = prepared, whole
+    def __init__(self, read: Callable[[], Iterator[tuple[str, object]]]) -> None:
+        self._read = read
         self.began = time.perf_counter()
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
         self.began = time.perf_counter()
-        return self._prepared.tensors() if self._whole else self._prepared.patches()
+        return self._read()

@@ -45,13 +45,19 @@ def whole(weights: Iterable[tuple[str, object]]) -> Iterator[Piece]:
         yield Piece(name, tuple(weight.shape), 0, weight)
 
 
-def shards(weights: Iterable[tuple[str, Tensor]], rank: int) -> Iterator[Piece]:
-    """The pieces of this rank: its rows of what FSDP2 sharded; all of what every rank has, on rank 0.
+def shards(weights: Iterable[tuple[str, object]], rank: int, size: int) -> Iterator[Piece]:
+    """The pieces of this one of ``size`` ranks: its rows of what FSDP2 sharded, and of what all of them put
+    together when it is read (``Deferred``); all of what every rank has, on rank 0.
 
     Every rank gives a piece of every tensor, which may be empty. Raises ValueError for a tensor that is
     sharded in another dimension than its first.
     """
     for name, weight in weights:
+        if isinstance(weight, Deferred):
+            yield _rows(name, weight, rank, size)
+            continue
+        if not isinstance(weight, Tensor):
+            raise ValueError(f"weights: `{name}` is a {type(weight).__name__}, not a tensor")
         if not isinstance(weight, DTensor):
             tensor = weight if rank == 0 else weight.reshape(-1)[:0]
             yield Piece(name, tuple(weight.shape), 0, tensor)
@@ -67,6 +73,14 @@ def shards(weights: Iterable[tuple[str, Tensor]], rank: int) -> Iterator[Piece]:
             local = local.reshape(-1)[:0]
         row = math.prod(weight.shape[1:])
         yield Piece(name, tuple(weight.shape), start[0] * row if start and local.numel() else 0, local)
+
+
+def _rows(name: str, weight: Deferred, rank: int, size: int) -> Piece:
+    """A rank's rows of a tensor that all ranks make together."""
+    rows = weight.shape[0]
+    first, end = rows * rank // size, rows * (rank + 1) // size
+    mine = Deferred(torch.Size((end - first, *weight.shape[1:])), lambda d: weight.make(d)[first:end])
+    return Piece(name, tuple(weight.shape), first * math.prod(weight.shape[1:]), mine)
 
 
 def published_dtype(tensor: Tensor | Deferred, dtype: torch.dtype | None) -> torch.dtype:

@@ -24,7 +24,8 @@ from whetstone.weights.snapshot import Snapshot
 class Encoded(Struct, frozen=True):
     """One rank's part of a version, already on its shelf. ``manifest.packed`` makes bytes of it for rank 0.
 
-    delta: its shard as changes since the version ``base``, None in the first version of all.
+    delta: its shard as changes since the version ``base``, None in the first version of all, and where none
+    are encoded.
     snapshot_s, encode_s: seconds that the trainer waited, and that the encoding took beside it.
     """
 
@@ -42,7 +43,7 @@ class Publisher:
 
     model: what the model is, the same for publisher and replicas. dtype: floats are published in it; None
     for each in its own. threads: that encode beside the trainer. address: where this rank's shelf is served,
-    if it is not that of rank 0.
+    if it is not that of rank 0. deltas: whether changes are encoded, or versions are full copies only.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Publisher:
         dtype: torch.dtype | None = torch.bfloat16,
         threads: int = 1,
         address: str = "",
+        deltas: bool = True,
     ) -> None:
         self.model, self.shelf = model, shelf
-        self._dtype, self._address = dtype, address
+        self._dtype, self._address, self._deltas = dtype, address, deltas
         self._workers = ThreadPoolExecutor(threads, "weights-encode")
         self._first = ThreadPoolExecutor(1, "weights-publish")
         self._previous: tuple[int, Snapshot] | None = None
@@ -79,7 +81,8 @@ class Publisher:
         snapshot = self.shelf.room(lambda: Snapshot(found, self._dtype))
         snapshot.fill(found)
         waited = time.perf_counter() - began
-        self._pending = self._first.submit(self._encode, number, snapshot, self._previous, waited)
+        base = self._previous if self._deltas else None
+        self._pending = self._first.submit(self._encode, number, snapshot, base, waited)
         self._previous = (number, snapshot)
         return self._pending
 

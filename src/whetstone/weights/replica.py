@@ -6,7 +6,7 @@ Whatever cannot be verified changes nothing: the replica stays on the version th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,12 @@ from whetstone.weights.source import PartKey, Take
 class Refused(UserError):
     """A version that does not fit this replica, or is not what its checksums say."""
 
+
+class Unlike(Refused):
+    """Versions of another model than the one that is held here."""
+
+
+_SAME = "give trainer and replica the same `model` section"
 
 Fetch = Callable[[Manifest, Iterable[PartKey], Take], None]
 """``Source.fetch``."""
@@ -64,11 +70,6 @@ class Prepared:
             held = self._tensors[spec.name]
             yield spec.name, Patch(held.shape, held.dtype, partial(_write, news))
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor by name as the replica has it, which is this version once it was written."""
-        for spec in self.manifest.tensors:
-            yield spec.name, self._tensors[spec.name]
-
     def write(self) -> None:
         """Write what is new into the replica's own tensors."""
         for name, patch in self.patches():
@@ -84,6 +85,18 @@ class Prepared:
                     news.runs.append((block.offset, signed(new)))
                 elif len(new[0]):
                     news.spots.append((torch.from_numpy(new[0] + block.offset), signed(new[1])))
+
+
+def combined(steps: Sequence[Prepared]) -> Iterator[tuple[str, Patch]]:
+    """What is new after several versions, each a step from the one before, as ``Prepared.patches`` has it."""
+    for patches in zip(*(step.patches() for step in steps), strict=True):
+        (name, first), *_ = patches
+
+        def write(target: Tensor, patches: Sequence[tuple[str, Patch]] = patches) -> None:
+            for _, patch in patches:
+                patch.write(target)
+
+        yield name, Patch(first.shape, first.dtype, write)
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -110,7 +123,8 @@ class Replica:
     def prepare(self, manifest: Manifest, fetch: Fetch) -> Prepared:
         """Get and verify a version. Of a full one, only parts that these tensors do not hold already.
 
-        Raises Refused for another model, other tensors, a base that is not held, and what is damaged.
+        Raises Unlike for another model or other tensors, and Refused for a base that is not held and for
+        what is damaged.
         """
         self._check(manifest)
         prepared = Prepared(manifest, self._tensors)
@@ -122,31 +136,35 @@ class Replica:
             raise Refused(f"version {manifest.number} of the weights arrived damaged: {error}") from None
         return prepared
 
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor by name."""
+        yield from self._tensors.items()
+
     def commit(self, prepared: Prepared) -> None:
         """The tensors are now this version."""
         self.mark = prepared.manifest.mark
 
     def _check(self, manifest: Manifest) -> None:
         if manifest.model != self._model:
-            raise Refused(f"weights are published of `{manifest.model}`, and this is `{self._model}`")
+            raise Unlike(f"weights are published of `{manifest.model}`, and this is `{self._model}`")
         if manifest.base is not None and manifest.base != self.mark:
             raise Refused(f"changes since version {manifest.base.number}, which is not held here")
         for spec in manifest.tensors:
             held = self._tensors.get(spec.name)
             if held is None:
-                raise Refused(f"weights are published with `{spec.name}`, which this model has not")
+                raise Unlike(f"weights are published with `{spec.name}`, which this model has not: {_SAME}")
             words = self._words[spec.name]
             found = (str(held.dtype).removeprefix("torch."), tuple(held.shape))
             if found != (spec.dtype, spec.shape):
-                raise Refused(
+                raise Unlike(
                     f"`{spec.name}` is published as {spec.dtype} {list(spec.shape)}, and is "
-                    f"{found[0]} {list(found[1])} here"
+                    f"{found[0]} {list(found[1])} here: {_SAME}"
                 )
             if (words.dtype.itemsize, len(words)) != (spec.width, spec.words):
-                raise Refused(f"`{spec.name}` is published with {spec.words} words of {spec.width} bytes")
+                raise Unlike(f"`{spec.name}` is published with {spec.words} words of {spec.width} bytes")
         missing = self._tensors.keys() - {spec.name for spec in manifest.tensors}
         if missing:
-            raise Refused(f"weights are published without `{min(missing)}`, which this model has")
+            raise Unlike(f"weights are published without `{min(missing)}`, which this model has: {_SAME}")
 
     def _old(self, manifest: Manifest, block: Block) -> Words:
         words = self._words[manifest.tensors[block.tensor].name]

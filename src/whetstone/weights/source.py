@@ -24,6 +24,10 @@ class Unreachable(UserError):
     """A publisher that does not answer, is silent, or is not who it should be."""
 
 
+class Denied(Unreachable):
+    """Who answers is no publisher of weights, or one that wants another token."""
+
+
 class Source(Protocol):
     """Versions that somebody else publishes. One thread at a time uses it."""
 

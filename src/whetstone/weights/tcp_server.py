@@ -7,12 +7,14 @@ import socket
 import threading
 from typing import Self
 
+from whetstone.addresses import host_port, is_loopback
 from whetstone.errors import UserError
 from whetstone.weights.codec import Damaged
 from whetstone.weights.manifest import dump
+from whetstone.weights.settings import TOKEN_VARIABLE
 from whetstone.weights.shelf import Reading, Shelf
 from whetstone.weights.source import Gone
-from whetstone.weights.wire import Asked, AskPart, AskPlan, Failed, Link, Manifests, Part, is_loopback
+from whetstone.weights.wire import Asked, AskPart, AskPlan, Failed, Link, Manifests, Part
 
 _MOST_WAIT_S = 30.0
 _MOST_CHAIN = 64
@@ -38,7 +40,8 @@ class TcpServer:
     ) -> None:
         if not token and not is_loopback(host):
             raise UserError(
-                f"weights would be given to all who can reach {host}: give a token, or listen on 127.0.0.1"
+                f"weights would be given to all who can reach {host}: give a token ({TOKEN_VARIABLE}), or "
+                "listen on 127.0.0.1"
             )
         self._shelf, self._token, self._silence_s = shelf, token, silence_s
         self._room = threading.BoundedSemaphore(connections)
@@ -59,7 +62,7 @@ class TcpServer:
     @property
     def address(self) -> str:
         """HOST:PORT, as a replica on this machine would give it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     def close(self) -> None:
         """End every connection, and listen no more."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import ipaddress
 import secrets
 import socket
 import struct
@@ -21,7 +20,8 @@ from msgspec import Struct
 
 from whetstone.weights.codec import Damaged
 from whetstone.weights.manifest import Mark
-from whetstone.weights.source import Unreachable
+from whetstone.weights.settings import TOKEN_VARIABLE
+from whetstone.weights.source import Denied, Unreachable
 
 MAGIC = b"whetstone weights 1\n"
 MESSAGE_BYTES = 4096
@@ -129,29 +129,24 @@ class Link:
         return known
 
     def greet(self, token: str, within_s: float, address: str) -> None:
-        """The replica's side. Raises OSError, and Unreachable for no publisher, or one of another token."""
+        """The replica's side. Raises OSError, and Denied for no publisher, or one of another token."""
         heard = bytes(self.receive(len(MAGIC) + _NONCE, within_s))
         if not heard.startswith(MAGIC):
-            raise Unreachable(f"{address}: what listens there publishes no weights, or of another Whetstone")
+            raise Denied(f"{address}: what listens there publishes no weights, or of another Whetstone")
         theirs, ours = heard[len(MAGIC) :], secrets.token_bytes(_NONCE)
         self.send(ours + _proof(token, b"replica", theirs, ours))
         heard = bytes(self.receive(1 + _NONCE, within_s))
         if not hmac.compare_digest(heard, b"\1" + _proof(token, b"publisher", theirs, ours)):
-            raise Unreachable(f"{address}: the publisher of weights has another token; give both the same")
+            raise Denied(
+                f"{address}: the publisher of weights has another token; start both with the same one "
+                f"({TOKEN_VARIABLE})"
+            )
 
     def close(self) -> None:
         """End the connection, also for a thread that waits on it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. A name other than localhost may be anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def split_address(address: str) -> tuple[str, int]:

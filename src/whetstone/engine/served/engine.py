@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -121,12 +121,12 @@ class ServedEngine:
         """
         self._raise_if_broken()
         async with self._updating:
-            held: AbstractContextManager[Path] = (
-                nullcontext(weights) if isinstance(weights, Path) else self._handover.written(weights)
-            )
-            # Not on a thread: the tensors may be a model's that torch computes with on this one.
-            with held as folder:
-                await self._load(folder, version)
+            if isinstance(weights, Path):
+                await self._load(weights, version)
+            else:
+                # Not on a thread: the tensors may be a model's that torch computes with on this one.
+                self._handover.take(weights)
+                await self._hand_over(version)
 
     async def close(self) -> None:
         """End the server if it is ours; replies in flight end with ``abort``. A second call does nothing."""
@@ -190,8 +190,18 @@ class ServedEngine:
             return
         async with self._updating:
             if not self._loaded:
-                with self._handover.now() as folder:
-                    await self._load(folder, self._version)
+                await self._hand_over(self._version)
+
+    async def _hand_over(self, version: int) -> None:
+        """Have the server read what the handover has. It is written beside all else that happens here."""
+        with ExitStack() as held:
+            written = asyncio.ensure_future(asyncio.to_thread(held.enter_context, self._handover.now()))
+            try:
+                folder = await asyncio.shield(written)
+            except asyncio.CancelledError:
+                await asyncio.wait([written])
+                raise
+            await self._load(folder, version)
 
     async def _load(self, folder: Path, version: int) -> None:
         server = self._connection()

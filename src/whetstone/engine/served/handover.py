@@ -45,7 +45,10 @@ class Handover:
 
     @contextmanager
     def now(self) -> Generator[Path]:
-        """A folder with the weights that were written last, or the first ones, while the block lasts."""
+        """A folder with the weights that were taken last, or the first ones, while the block lasts.
+
+        Raises UserError when there is no room for them.
+        """
         folder = self.folder / "weights"
         save_model(self._model, self._tokenizer, folder)
         try:
@@ -53,15 +56,10 @@ class Handover:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    @contextmanager
-    def written(self, weights: Iterable[tuple[str, object]]) -> Generator[Path]:
-        """A folder with ``weights``, every one of the model's by name, while the block lasts.
-
-        Raises ValueError when they do not fit the model, and UserError when there is no room for them.
-        """
+    def take(self, weights: Iterable[tuple[str, object]]) -> None:
+        """Have these written from now on, every one of the model's by name. Raises ValueError when they do
+        not fit the model."""
         copy_weights(self._model, weights)
-        with self.now() as folder:
-            yield folder
 
     def close(self) -> None:
         """Remove what was written."""
