@@ -267,23 +267,43 @@ def test_the_kl_term_pulls_towards_the_weights_the_trainer_was_made_with():
     assert distance(strong) < distance(none)
 
 
-def test_engine_gap_is_measured_against_the_weights_before_the_update():
-    trainer = make(epochs=2)
+def exact(batch: Batch, versions: list[int]) -> Batch:
+    """The replies with the log-probs of the weights that trainers begin with here, and these versions."""
     probe = make()
-    batch = random_batch(8, groups=1, replies=2)
     group = batch.groups[0]
     replies = []
-    for s in group.samples:
+    for s, version in zip(group.samples, versions, strict=True):
         with torch.no_grad():
             logits = probe.model(torch.tensor([[*group.prompt_ids, *s.response_ids]])).logits[0] / 0.8
         rows = logits.log_softmax(-1)[len(group.prompt_ids) - 1 : -1]
-        exact = rows.gather(1, torch.tensor(s.response_ids)[:, None])[:, 0].tolist()
-        replies.append(type(s)(s.response_ids, exact, s.versions, "stop", "", reward=s.reward))
+        said = rows.gather(1, torch.tensor(s.response_ids)[:, None])[:, 0].tolist()
+        marked = [version] * len(said)
+        replies.append(type(s)(s.response_ids, said, marked, "stop", "", reward=s.reward))
+    return Batch([Group("a", group.prompt_ids, replies)])
+
+
+def test_engine_gap_is_measured_against_the_weights_before_the_update():
+    trainer = make(epochs=2, max_engine_gap=0)
+    batch = exact(random_batch(8, groups=1, replies=2), [0, -1])
+    replies = batch.groups[0].samples
     replies[0].logprobs[0] += 0.5
-    tokens = sum(len(s.response_ids) for s in replies)
-    metrics = trainer.step(Batch([Group("a", group.prompt_ids, replies)]))
-    assert metrics["logprob_gap_max"] == pytest.approx(0.5, abs=1e-4)
-    assert metrics["logprob_gap"] == pytest.approx(0.5 / tokens, abs=1e-4)
+    replies[1].logprobs[0] += 0.7
+    first, tokens = (sum(len(s.response_ids) for s in some) for some in (replies[:1], replies))
+    metrics = trainer.step(batch)
+    assert metrics["logprob_gap_max"] == pytest.approx(0.7, abs=1e-4)
+    assert metrics["logprob_gap"] == pytest.approx(1.2 / tokens, abs=1e-4)
+    # That of other weights is no fault of the engine's.
+    assert metrics["engine_gap"] == pytest.approx(0.5 / first, abs=1e-4)
+
+
+def test_an_engine_that_draws_from_another_distribution_is_refused():
+    batch = exact(random_batch(8, groups=1, replies=2), [0, 0])
+    for reply in batch.groups[0].samples:
+        reply.logprobs[:] = [value - 0.2 for value in reply.logprobs]
+    trainer = make()
+    with pytest.raises(UserError, match=r"0\.200 nats off.*`trainer.max_engine_gap` is 0\.1"):
+        trainer.step(batch)
+    assert make(max_engine_gap=0).step(batch)["engine_gap"] == pytest.approx(0.2, abs=1e-4)
 
 
 def test_training_raises_the_probability_of_rewarded_replies():

@@ -54,7 +54,8 @@ def tiny_moe(dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedMod
 
 
 def sample(ids: list[int], reward: float | None, finish: FinishReason = "stop") -> Sample:
-    return Sample(ids, [-1.0] * len(ids), [0] * len(ids), finish, "", reward=reward)
+    # Of other weights than any trainer's here, which makes no use of what an engine says of its own.
+    return Sample(ids, [-1.0] * len(ids), [-1] * len(ids), finish, "", reward=reward)
 
 
 def random_batch(seed: int = 0, groups: int = 3, replies: int = 4) -> Batch:

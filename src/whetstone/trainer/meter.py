@@ -9,6 +9,7 @@ from torch import Tensor
 
 from whetstone.algorithm.algorithm import Losses, LossInputs
 from whetstone.algorithm.loss import MAX_LOG_RATIO, bounded_exp, divergence
+from whetstone.errors import UserError
 from whetstone.trainer.ranks import Ranks
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p99": 0.99}
@@ -33,11 +34,11 @@ class Meter:
         self._norms: list[float] = []
         self._updates = 0
 
-    def tokens(self, inputs: LossInputs, found: Losses, loss: Tensor, *, first: bool) -> None:
+    def tokens(self, inputs: LossInputs, found: Losses, loss: Tensor, *, first: bool, fresh: Tensor) -> None:
         """Count some tokens of an update, and their part of its loss.
 
         first: whether the policy is still that of the step's start, so that it can be compared with the
-        engine's.
+        engine's. fresh: [c], which tokens were drawn with the weights of that start.
         """
         for name, values in found.metrics.items():
             self._mean(name, values)
@@ -52,6 +53,8 @@ class Meter:
         if first:
             gap = inputs.old - inputs.engine
             self._mean("logprob_gap", gap.abs())
+            if fresh.any():
+                self._mean("engine_gap", gap.abs()[fresh])
             # Drawn by the engine, so its policy is the one that k3 takes the mean under.
             self._mean("engine_kl", divergence(inputs.engine, inputs.old, "k3"))
             self._most("logprob_gap_max", gap.abs())
@@ -84,6 +87,17 @@ class Meter:
 
     def _most(self, name: str, values: Tensor) -> None:
         self._largest[name] = max(self._largest.get(name, -math.inf), float(values.detach().max()))
+
+
+def check_engine(gap: float | None, limit: float) -> None:
+    """Raise UserError for a mean |trainer - engine| log-prob of the same weights that is no rounding."""
+    if gap is not None and 0 < limit < gap:
+        raise UserError(
+            f"the engine's log-probs are {gap:.3f} nats off, in the mean, from what the trainer computes "
+            f"with the same weights, and `trainer.max_engine_gap` is {limit:g}: it draws from another "
+            "distribution. See that it serves this model in this `model.dtype`, with the sampling that it is "
+            "asked for; or raise the bound"
+        )
 
 
 def histogram(log_ratios: Tensor) -> Tensor:

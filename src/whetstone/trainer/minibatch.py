@@ -35,14 +35,16 @@ class ScoredGroup:
 class MiniBatch:
     """Groups of which some replies carry loss, and per written token of these in their flat order, [T] each:
 
-    weights (fp32, summing the token losses to the mini-batch's loss), the engine's log-probs (fp32), and
-    the number of the token's reply. lengths: [N], the written tokens of each reply. written: bool, [all
-    tokens of these replies in their flat order], which of them are the T that the model wrote.
+    weights (fp32, summing the token losses to the mini-batch's loss), the engine's log-probs (fp32), the
+    version of the weights that drew it, and the number of the token's reply. lengths: [N], the written tokens
+    of each reply. written: bool, [all tokens of these replies in their flat order], which of them are the T
+    that the model wrote.
     """
 
     scored: list[ScoredGroup]
     weights: Tensor
     engine_log_probs: Tensor
+    versions: Tensor
     replies: Tensor
     lengths: Tensor
     written: Tensor
@@ -146,6 +148,7 @@ def _minibatch(part: list[ScoredGroup], spec: Algorithm, max_tokens: int) -> Min
         scored=part,
         weights=weights.repeat_interleave(lengths).float(),
         engine_log_probs=torch.tensor([p for s in samples for p in s.logprobs], dtype=torch.float32)[written],
+        versions=torch.tensor([v for s in samples for v in s.versions])[written],
         replies=torch.arange(len(lengths)).repeat_interleave(lengths),
         lengths=lengths,
         written=written,

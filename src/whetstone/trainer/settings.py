@@ -49,6 +49,9 @@ class TrainerSection(Section):
         more time, memory for one layer in place of all.
     offload: masters, summed gradients and moments lie in the host's memory, where the update is computed, and
         of one process the reference, while it is not asked. For a model on an accelerator.
+    max_engine_gap: the run ends when the log-probs of tokens that the engine drew with the trainer's very
+        weights are off by more than this, in nats, in the mean of a step; 0: never. Rounding in bf16 makes
+        some thousandths.
     checkpoint_every: in steps; besides those after the last step and before the first. async_checkpoints:
         write them while the next steps are made, from a copy in the host's memory; the next waits for it.
     keep_checkpoints: how many of the newest stay. keep_best: besides, the one with the highest value of an
@@ -78,6 +81,7 @@ class TrainerSection(Section):
     activation_checkpointing: bool = False
     offload: bool = False
     lora: LoraSection | None = None
+    max_engine_gap: NonNegative = 0.1
     wait_s: Positive = 3600.0
     checkpoint_every: Count = 50
     async_checkpoints: bool = False

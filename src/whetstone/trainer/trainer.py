@@ -27,7 +27,7 @@ from whetstone.errors import UserError
 from whetstone.sample import Batch
 from whetstone.trainer.forward import Forward, Scores
 from whetstone.trainer.memory import check_offload, checkpoint_activations, visiting
-from whetstone.trainer.meter import Meter
+from whetstone.trainer.meter import Meter, check_engine
 from whetstone.trainer.minibatch import MiniBatch, make_minibatches, step_advantages
 from whetstone.trainer.optimizer import MasterAdamW
 from whetstone.trainer.packing import MicroBatch, Prompted
@@ -144,11 +144,15 @@ class Trainer:
         in nats. kl: mean k3 estimate against the reference, when there is one; step_kl: against p_old.
         engine_kl,
         logprob_gap, logprob_gap_max: k3, mean and largest |trainer - engine| log-prob, before a token's
-        first update. What the algorithm and its correction report. tokens, replies: those that carry loss.
+        first update; engine_gap: the mean over the tokens that were drawn with the very weights of the step's
+        start, of which the gap should be rounding. What the algorithm and its correction report. tokens,
+        replies: those that carry loss.
         updates, skipped: optimizer updates made, and left out for a gradient that was not finite. lr: the
         learning rate.
 
         A batch in which nothing carries loss makes no update; then only the counts and lr are given.
+
+        Raises UserError, in the state of the updates made, for an ``engine_gap`` beyond ``max_engine_gap``.
         """
         lr = learning_rate(self._settings, self.version)
         works = self._prepare(batch)
@@ -157,10 +161,12 @@ class Trainer:
         for epoch in range(self._settings.epochs):
             for work in works:
                 self._update(work, lr, meter, first=epoch == 0)
+        metrics = meter.metrics()
+        check_engine(metrics.get("engine_gap"), self._settings.max_engine_gap)
         self.version += 1
         skipped, spikes = self.optimizer.skipped - skipped_before, self.optimizer.spikes - spikes_before
         return {
-            **meter.metrics(),
+            **metrics,
             "lr": lr,
             "tokens": float(sum(work.data.tokens for work in works)),
             "replies": float(sum(len(work.data.lengths) for work in works)),
@@ -253,7 +259,8 @@ class Trainer:
                     found = objective(self._spec, self._spec.loss(inputs), inputs, scores.entropies)
                     loss = (inputs.weights * found.tokens).sum()
                     loss.backward()
-                    meter.tokens(inputs, found, loss, first=first)
+                    fresh = work.data.versions[scores.places] == self.version
+                    meter.tokens(inputs, found, loss, first=first, fresh=fresh)
         with self._memory_for("the update of the optimizer"):
             meter.update(self.optimizer.update(lr))
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from whetstone.engine.engine import Engine
 from whetstone.errors import UserError
@@ -23,8 +23,8 @@ class Applied:
     """A version that an engine now serves.
 
     kind: how it came. fetched: bytes; changed: words written. prepare_s: fetching and verifying, beside
-    generation. pause_s: for which the engine did not generate, from the first look at the new weights to the
-    end of writing them; of a server it is the most, since it generates while files are written for it.
+    generation. pause_s: for which the engine did not generate: what it says itself, as servers do, or from
+    its first look at the new weights to the end of writing them.
     """
 
     number: int
@@ -32,6 +32,13 @@ class Applied:
     fetched: int
     changed: int
     prepare_s: float
+    pause_s: float
+
+
+@runtime_checkable
+class _Pausing(Protocol):
+    """An engine that knows for how long its last update kept it from generating."""
+
     pause_s: float
 
 
@@ -87,9 +94,9 @@ class Follower:
         prepared = await asyncio.to_thread(self._replica.prepare, manifest, self._source.fetch)
         ready = time.perf_counter()
         weights = _Weights(prepared.patches)
-        await self._update(weights, manifest.number)
+        paused = await self._update(weights, manifest.number)
         self._replica.commit(prepared)
-        return _applied([prepared], manifest.number, ready - began, weights.began)
+        return _applied([prepared], manifest.number, ready - began, paused)
 
     async def _apply_copies(self, plan: list[Manifest]) -> list[Applied]:
         began = time.perf_counter()
@@ -107,21 +114,25 @@ class Follower:
         follows = bool(steps) and before is not None and before == self._given
         weights = _Weights(lambda: combined(steps) if follows else self._replica.tensors())
         self._given = None
-        await self._update(weights, mark.number)
+        paused = await self._update(weights, mark.number)
         self._given = mark
-        return [_applied(steps, mark.number, ready - began, weights.began)]
+        return [_applied(steps, mark.number, ready - began, paused)]
 
-    async def _update(self, weights: _Weights, number: int) -> None:
+    async def _update(self, weights: _Weights, number: int) -> float:
+        """Have the engine serve a version; for how long it paused."""
         try:
             await self._engine.update_weights(weights, number)
         except ValueError as error:
             raise Refused(f"the engine does not take version {number}: {error}") from None
+        if isinstance(self._engine, _Pausing):
+            return self._engine.pause_s
+        return time.perf_counter() - weights.began
 
 
-def _applied(steps: Sequence[Prepared], number: int, prepare_s: float, began: float) -> Applied:
+def _applied(steps: Sequence[Prepared], number: int, prepare_s: float, paused: float) -> Applied:
     kind = "delta" if steps and all(step.manifest.base for step in steps) else "full"
     fetched, changed = sum(step.fetched for step in steps), sum(step.changed for step in steps)
-    return Applied(number, kind, fetched, changed, prepare_s, time.perf_counter() - began)
+    return Applied(number, kind, fetched, changed, prepare_s, paused)
 
 
 class _Weights:

@@ -81,6 +81,8 @@ class ServedEngine:
         self._asking: set[asyncio.Task[Drawn]] = set()
         self._failed = 0
         self._broken: str | None = None
+        self.pause_s = 0.0
+        """For how long the last new weights kept the server from generating."""
         if loaded:
             self._serving.set()
 
@@ -206,6 +208,7 @@ class ServedEngine:
     async def _load(self, folder: Path, version: int) -> None:
         server = self._connection()
         self._serving.clear()
+        began = time.perf_counter()
         try:
             await self._silence(server)
             await self._dialect.load(server, folder, version)
@@ -216,6 +219,7 @@ class ServedEngine:
         else:
             self._version, self._loaded = version, True
         finally:
+            self.pause_s = time.perf_counter() - began
             self._serving.set()
 
     async def _silence(self, server: Connection) -> None:
