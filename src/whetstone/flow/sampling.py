@@ -12,9 +12,10 @@ from whetstone.flow.replica import Episode, Groups
 from whetstone.problem import Problem
 from whetstone.sample import Group
 from whetstone.settings import stream_seed
-from whetstone.workflow.episode import POLICY, Asked, Workflow, run_groups
+from whetstone.workflow.episode import Asked, Workflow, run_groups
 from whetstone.workflow.pace import Pace
 from whetstone.workflow.replies import EngineReplies
+from whetstone.workflow.shipped import POLICY
 
 
 class GroupSampler:

@@ -66,6 +66,11 @@ class Recipe(Section):
             raise ValueError("`warmup` is for a model from scratch; `model.path` names a trained one")
         if self.trainer.minibatches > self.trainer.prompts_per_step:
             raise ValueError("`trainer.minibatches` cannot exceed `trainer.prompts_per_step`")
+        if len(self.workflow.models) > 1:
+            raise ValueError(
+                f"`workflow.kind: {self.workflow.kind}` asks {len(self.workflow.models)} models, and "
+                "`whetstone train` trains one; take another kind"
+            )
         obstacle = self.algorithm.obstacle(self.longest_sample)
         if obstacle is not None:
             raise ValueError(obstacle)

@@ -21,9 +21,6 @@ from whetstone.workflow.pace import Pace
 from whetstone.workflow.prompt import Prompt
 from whetstone.workflow.replies import EngineReplies, Reply
 
-POLICY = "policy"
-"""The name of the model of a run that has one."""
-
 
 class ProgramJudge(Protocol):
     """What an episode needs of a judge: an ``AsyncJudge``, or whatever stands for one."""
@@ -64,6 +61,10 @@ class Asked:
 @runtime_checkable
 class Conversation(Protocol):
     """A workflow that has more to ask than a prompt."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise UserError for a problem to train on that there can be no episodes of."""
+        ...
 
     async def groups(self, problem: Problem, asked: Asked) -> dict[str, Group]:
         """The group of each model of ``asked.replies``. Raises UserError for a prompt that is too long.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
+from whetstone.workflow.codegen_verifier import CodegenVerifier
 from whetstone.workflow.episode import ProgramJudge, Workflow
 from whetstone.workflow.own import own_workflow
 from whetstone.workflow.repair import Repair
 from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.shipped import SINGLE_TURN, RepairOptions
+from whetstone.workflow.shipped import SINGLE_TURN, RepairOptions, VerifierOptions
 from whetstone.workflow.single_turn import SingleTurn
 
 
@@ -20,6 +21,8 @@ def build_workflow(settings: WorkflowSection, judge: ProgramJudge) -> Workflow:
     match settings.shipped_options:
         case RepairOptions() as options:
             return Repair(settings, judge, options)
+        case VerifierOptions() as options:
+            return CodegenVerifier(settings, judge, options)
         case _ if settings.kind == SINGLE_TURN:
             return SingleTurn(settings, judge)
         case _:

@@ -27,6 +27,9 @@ class Repair(SingleTurn):
         super().__init__(settings, judge)
         self._options = options
 
+    def check(self, problem: Problem) -> None:
+        """See Conversation: any problem will do."""
+
     async def groups(self, problem: Problem, asked: Asked) -> dict[str, Group]:
         """See Conversation. A sample's notes are its ``turns``, and whether its first and its last program
         were accepted (``first_accepted``, ``last_accepted``)."""

@@ -10,7 +10,16 @@ from whetstone.judge.extract import ExtractionRule
 from whetstone.settings import Count, NonEmpty, Section
 from whetstone.workflow.official_prompts import OFFICIAL_PROMPTS
 from whetstone.workflow.own import own_workflow, reward_function
-from whetstone.workflow.shipped import NAMES, OPTIONS, SINGLE_TURN, RepairOptions
+from whetstone.workflow.shipped import (
+    CODEGEN_VERIFIER,
+    CODER,
+    NAMES,
+    OPTIONS,
+    POLICY,
+    SINGLE_TURN,
+    VERIFIER,
+    RepairOptions,
+)
 
 
 class Shot(Section):
@@ -60,8 +69,9 @@ def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
 class WorkflowSection(Section):
     """How a problem becomes a prompt, and a reply a program and a reward.
 
-    kind: ``single_turn``; ``repair``, where refused programs are mended (docs/workflows.md); or a workflow of
-        your own (docs/own_parts.md). options: those of ``workflow/shipped.py``, or keywords of yours.
+    kind: ``single_turn``; ``repair``, where refused programs are mended; ``codegen_verifier``, with a second
+        model that writes tests (docs/workflows.md); or a workflow of your own (docs/own_parts.md).
+    options: those of that workflow (``workflow/shipped.py``), or keywords of yours.
     chat: use the tokenizer's chat template; otherwise ``prompt`` is the whole text.
     prompt: user text. Filled in are ``{problem}``, the statement and below it the code to start from, where a
         problem has such code; ``{statement}`` and ``{starter}``, each by itself; ``{instruction}``, how the
@@ -99,6 +109,11 @@ class WorkflowSection(Section):
     def shipped_options(self) -> Section | None:
         """The options of a workflow that ships and has some."""
         return OPTIONS[self.kind].model_validate(self.options) if self.kind in OPTIONS else None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models that an episode asks."""
+        return (CODER, VERIFIER) if self.kind == CODEGEN_VERIFIER else (POLICY,)
 
     @property
     def turns(self) -> int:

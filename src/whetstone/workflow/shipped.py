@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,6 +11,25 @@ from whetstone.workflow.feedback import Detail
 
 SINGLE_TURN = "single_turn"
 REPAIR = "repair"
+CODEGEN_VERIFIER = "codegen_verifier"
+POLICY = "policy"
+"""The name of the model of a run that has one."""
+CODER, VERIFIER = "coder", "verifier"
+
+VERIFIER_PROMPT = """{statement}
+
+This program is meant to solve the problem:
+
+```python
+{program}
+```
+
+Find out whether it is right: write exactly {count} test cases, with inputs that the problem allows and the
+outputs that a right program gives for them. A good case is one that a wrong program fails. Take no example
+of the problem, and no input twice. Reply with one JSON object in a json code block, of this form:
+
+{form}
+"""
 
 
 class RepairOptions(Section):
@@ -34,7 +53,35 @@ class RepairOptions(Section):
         return again
 
 
-OPTIONS: dict[str, type[Section]] = {REPAIR: RepairOptions}
+class VerifierOptions(Section):
+    """One model writes programs, another one the cases that test them; see docs/workflows.md.
+
+    variant: ``v3``, or ``astraflow_v2``, the rules that AstraFlow's recipe runs with. cases: how many cases a
+    reply has. max_bytes: of all its cases. strip_examples: the verifier does not see the examples of the
+    statement. known_wrong: so many wrong programs, of the problem and of the coder's, are tried by cases that
+    approve a right one. prompt: what the verifier is asked; filled in are ``{statement}``, ``{program}``,
+    ``{count}`` and ``{form}``. prefix: its reply is given this to start with. again: what the coder is told
+    of cases that its program fails, ``{cases}``.
+    """
+
+    variant: Literal["v3", "astraflow_v2"] = "v3"
+    cases: Annotated[int, Field(ge=1, le=16)] = 2
+    max_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 20_000
+    strip_examples: bool = True
+    known_wrong: Annotated[int, Field(ge=0, le=32)] = 8
+    prompt: NonEmpty = VERIFIER_PROMPT
+    prefix: str = ""
+    again: NonEmpty = "{cases}\n\nThe program fails these tests. Mend it, and reply with all of it again."
+
+    @field_validator("prompt")
+    @classmethod
+    def _asks(cls, prompt: str) -> str:
+        if "{statement}" not in prompt:
+            raise ValueError("say where `{statement}` stands: without it nobody can write cases")
+        return prompt
+
+
+OPTIONS: dict[str, type[Section]] = {REPAIR: RepairOptions, CODEGEN_VERIFIER: VerifierOptions}
 """The options of each workflow that has some."""
 
 NAMES = (SINGLE_TURN, *OPTIONS)

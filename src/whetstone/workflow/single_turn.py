@@ -66,17 +66,23 @@ class SingleTurn:
         if reply.finish_reason != "failed":
             program = self.program_of(problem, reply.text)
             judgement = await self.judge(problem, Program(problem.language, program or ""), **options)
-        drawn = reply.drawn
-        return Sample(
-            response_ids=drawn.token_ids if drawn else [],
-            logprobs=drawn.logprobs if drawn else [],
-            versions=drawn.versions if drawn else [],
-            finish_reason="abort" if reply.finish_reason == "failed" else reply.finish_reason,
-            text=reply.text,
-            program=program,
-            judgement=judgement,
-            reward=reward_of(problem, reply.text, judgement, self._settings.reward),
-        )
+        reward = reward_of(problem, reply.text, judgement, self._settings.reward)
+        return sample_of(reply, program, judgement, reward)
+
+
+def sample_of(reply: Reply, program: str | None, judgement: Judgement | None, reward: float | None) -> Sample:
+    """The sample of a reply, with what was made of it."""
+    drawn = reply.drawn
+    return Sample(
+        response_ids=drawn.token_ids if drawn else [],
+        logprobs=drawn.logprobs if drawn else [],
+        versions=drawn.versions if drawn else [],
+        finish_reason="abort" if reply.finish_reason == "failed" else reply.finish_reason,
+        text=reply.text,
+        program=program,
+        judgement=judgement,
+        reward=reward,
+    )
 
 
 def reward_of(problem: Problem, reply: str, judgement: Judgement | None, rule: Reward) -> float | None:
