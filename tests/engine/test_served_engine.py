@@ -6,6 +6,7 @@ The servers are stand-ins that check every field; ``make test-integrations`` run
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,9 @@ from stand_in import VOCABULARY, StandIn, listening, text_of
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.factory import build_engine, require
 from whetstone.engine.served.engine import ServedEngine
+from whetstone.engine.served.handover import Handover
 from whetstone.engine.settings import EngineSection
+from whetstone.engine.weights import folder_weights
 from whetstone.errors import UserError
 from whetstone.settings import Sampling
 
@@ -336,3 +339,21 @@ def _alive(pid: int) -> bool:
 
 def _children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def test_an_output_layer_that_shares_its_weights_can_be_written_as_one_of_its_own(
+    build_model: Build, tokenizer: Any, tmp_path: Path
+) -> None:
+    # vLLM on a CPU packs such a layer when it starts, and never again.
+    model = build_model("llama")
+    handover = Handover(model, tokenizer, str(tmp_path), untied=True)
+    for step in (1, 2):
+        handover.take(weights_of(build_model, step))
+        with handover.now() as folder:
+            found = dict(folder_weights(folder))
+            assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
+            assert round(float(found["lm_head.weight"][0, 0])) == step
+            assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is False
+    handover.close()
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -10,14 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
 from transformers.utils.logging import disable_progress_bar
 
 from whetstone.engine.loading import save_model
 from whetstone.engine.weights import copy_weights
 from whetstone.errors import UserError
+from whetstone.outputs import explained
 
 _IN_MEMORY = Path("/dev/shm")
 _NAME = "whetstone-weights-"
+_OUTPUT = "output.safetensors"
 
 
 class Handover:
@@ -25,10 +29,12 @@ class Handover:
 
     model: a plain one with the run's first weights; it is kept, on the CPU, to give the weights their places
     and the names that files have. place: a folder that the server sees under the same path; this machine's
-    memory (``/dev/shm``) unless given.
+    memory (``/dev/shm``) unless given. untied: where the output layer shares the weights of the input, it is
+    written as one of its own.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, place: str | None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, place: str | None, *, untied: bool = False) -> None:
+        self._untied = untied
         disable_progress_bar()  # every update would draw one
         self._model = model.to("cpu")
         self._tokenizer = tokenizer
@@ -50,8 +56,11 @@ class Handover:
         Raises UserError when there is no room for them.
         """
         folder = self.folder / "weights"
-        save_model(self._model, self._tokenizer, folder)
         try:
+            save_model(self._model, self._tokenizer, folder)
+            if self._untied:
+                with explained(folder):
+                    write_output_apart(self._model, folder)
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -64,6 +73,24 @@ class Handover:
     def close(self) -> None:
         """Remove what was written."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def write_output_apart(model: Any, folder: Path) -> None:
+    """Have a folder that :func:`save_model` wrote hold the weights of the output layer, too, if it has none
+    of its own, and say so."""
+    layer = model.get_output_embeddings()
+    if layer is None or layer.weight is not model.get_input_embeddings().weight:
+        return
+    name = next(name for name, module in model.named_modules() if module is layer) + ".weight"
+    save_file({name: layer.weight.detach()}, folder / _OUTPUT, metadata={"format": "pt"})
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        listed = json.loads(index.read_text())
+        listed["weight_map"][name] = _OUTPUT
+        index.write_text(json.dumps(listed))
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"] = False
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def _remove_left() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +34,9 @@ class _Launch(Struct, frozen=True):
     environment: Mapping[str, str]
     model: str
     context: str
+    packs: bool = False
+    """Whether it keeps, on a CPU, a packed copy of an output layer that shares the weights of the input, and
+    leaves it as it was when new weights come (vLLM 0.32)."""
 
 
 def vllm_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> ServedEngine:
@@ -43,7 +47,7 @@ def vllm_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> Ser
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
     arguments += ["--logprobs-mode", "processed_logprobs"]
-    launch = _Launch("vllm", arguments, SWITCH, "--model", "--max-model-len")
+    launch = _Launch("vllm", arguments, SWITCH, "--model", "--max-model-len", packs=True)
     return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer)
 
 
@@ -60,7 +64,8 @@ def _engine(
     given = None if asked.url is None else _root(asked.url)
     interpreter = _interpreter(launch.package, asked) if given is None else ""
     with ExitStack() as undone:
-        handover = Handover(model(), tokenizer, asked.folder)
+        untied = bool(interpreter) and launch.packs and _on_a_cpu(interpreter)
+        handover = Handover(model(), tokenizer, asked.folder, untied=untied)
         undone.callback(handover.close)
         process = None
         root = given
@@ -98,6 +103,13 @@ def _interpreter(package: str, asked: ServedOptions) -> str:
     if found is None:
         raise UserError(f"engine.options.python: {asked.python}: no such interpreter")
     return found
+
+
+def _on_a_cpu(interpreter: str) -> bool:
+    """Whether the torch of an environment knows no accelerator."""
+    asks = "import torch.version as v; print(any(getattr(v, n, None) for n in ('cuda', 'hip', 'xpu')))"
+    done = subprocess.run([interpreter, "-c", asks], capture_output=True, text=True, check=False)
+    return done.stdout.strip() == "False"
 
 
 def _started(
