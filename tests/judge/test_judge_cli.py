@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,10 +117,25 @@ def test_a_shell_may_ask_for_the_first_failure_or_a_choice_of_cases(
     assert "max_cases" in capsys.readouterr().err
 
 
+def test_the_doctor_says_whose_supervisor_waits_for_a_core() -> None:
+    code = (
+        "import os\nfrom whetstone.cli.doctor import under_load\nprint(under_load([]).detail)\n"
+        "if os.geteuid() == 0: os.setresuid(54321, 54321, 54321)\nprint(under_load([]).detail)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    as_now, as_a_user = said.splitlines()
+    if os.geteuid() == 0:
+        assert "goes before" in as_now
+        assert "time or memory" in as_a_user
+    else:
+        assert as_now == as_a_user
+
+
 def test_the_doctor_proves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["doctor", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert report["safe"] == (status == 0)
     assert any(probe["name"] == "judge" and probe["ok"] for probe in report["probes"])
+    assert "limits under load" in {probe["name"] for probe in report["probes"]}
     assert {found["name"]: found["available"] for found in report["languages"]}["python"]
     assert all(found["detail"] for found in report["languages"])

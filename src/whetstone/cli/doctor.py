@@ -31,6 +31,7 @@ from whetstone.judge.environments.missing import way_out
 from whetstone.judge.languages.probe import probe_languages
 from whetstone.judge.languages.toolchains import Availability, available_languages
 from whetstone.sandbox import ProbeResult, probe
+from whetstone.sandbox.priority import turn
 
 # Run in a process of its own: torch takes seconds and memory to import, and can fail to.
 _ACCELERATORS = """
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         return run_stress(args.stress, as_json=args.json)
     probes = probe()
     judging, languages = _judging()
-    findings = [judging]
+    findings = [under_load(probes), judging]
     accelerators = _accelerators()
     safe = all(found.ok for found in findings) and _all_hold(probes)
     if args.json:
@@ -125,6 +126,22 @@ def _all_hold(probes: list[ProbeResult]) -> bool:
     return any(tier.ok for tier in tiers) and all(
         found.ok for found in probes if not found.name.startswith(optional)
     )
+
+
+def under_load(probes: list[ProbeResult]) -> ProbeResult:
+    """Whether limits that are measured from outside hold while every core is fought for."""
+    with turn() as mine:
+        mine.go_first()
+        first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+    grouped = any(found.name == "counts memory" and found.detail.startswith("control") for found in probes)
+    detail = (
+        "the supervisor of many processes goes before all that compute"
+        if first
+        else "the supervisor waits for a core like any other process: now and then a run passes its limit on "
+        f"CPU time{'' if grouped else ' or memory'} by more than a fifth before its end (docs/threats.md); "
+        "run as root to have it go first"
+    )
+    return ProbeResult("limits under load", True, detail)
 
 
 def _judging() -> tuple[ProbeResult, list[Availability]]:
