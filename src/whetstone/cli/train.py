@@ -63,13 +63,17 @@ def run_recipe(recipe: Recipe, console: Console) -> None:
     """Build the data where that is not done yet, train, and print what came out, stage by stage."""
     from whetstone.launch.local import train
     from whetstone.launch.stages import check_models, runs_of
+    from whetstone.launch.together import train_together
 
     check_models(recipe)
     for stage in stage_recipes(recipe):
         build_data(stage, console)
     with Display(console) as display:
         for stage, before in runs_of(recipe, display.say):
-            summary = train(stage, display, before)
+            if stage.verifier is None:
+                summary = train(stage, display, before)
+            else:
+                summary = train_together(stage, display)
             display.print(results_table(summary.before, summary.after))
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
 

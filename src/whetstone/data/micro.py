@@ -295,13 +295,14 @@ class _Inputs:
 
 
 @functools.cache
-def _siblings(family: str) -> tuple[MicroTask, ...]:
+def siblings(family: str) -> tuple[MicroTask, ...]:
+    """The tasks of a family."""
     return tuple(t for t in micro_tasks() if t.family == family)
 
 
 def _rivals(task: MicroTask) -> list[str]:
     """Near misses that the cases have to reject: the slip, and what the siblings return."""
-    return [task.slip, *(t.expression for t in _siblings(task.family) if t is not task)]
+    return [task.slip, *(t.expression for t in siblings(task.family) if t is not task)]
 
 
 def _wrong_reply(task: MicroTask, inputs: _Inputs, rng: random.Random) -> str:

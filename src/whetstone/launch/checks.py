@@ -15,9 +15,11 @@ from whetstone.launch.evaluation import Measured
 from whetstone.launch.parts import Parts
 from whetstone.launch.recipe import Recipe
 from whetstone.problem import InteractiveTests, Problem, Program
-from whetstone.workflow.episode import Workflow
+from whetstone.workflow.episode import Conversation, Workflow
 from whetstone.workflow.factory import build_workflow
 from whetstone.workflow.replies import EngineReplies
+
+_TRAIN = "`data.train`"
 
 
 async def check_episodes(parts: Parts, train: list[Problem], measured: Sequence[Measured]) -> None:
@@ -25,7 +27,7 @@ async def check_episodes(parts: Parts, train: list[Problem], measured: Sequence[
 
     Of a benchmark single prompts may be too long: such a reply counts as not right.
     """
-    _check_prompts(parts.replies, parts.workflow, train, "`data.train`", each=True)
+    _check_prompts(parts.replies, parts.workflow, train, _TRAIN, each=True)
     await _check_judging(parts, train)
     for one in measured:
         most = one.settings.max_prompt_tokens
@@ -44,9 +46,11 @@ def _check_prompts(
     for problem in problems:
         try:
             replies.check(problem, workflow.prompt(problem))
+            if isinstance(workflow, Conversation) and where == _TRAIN:
+                workflow.check(problem)
         except UserError as error:
             refused.append(error)
-    if len(refused) == len(problems) or (refused and each):
+    if refused and (each or len(refused) == len(problems)):
         rest = f" ({len(refused)} of the {len(problems)} problems of {where} are refused)"
         raise UserError(f"{refused[0]}{rest if len(refused) > 1 else ''}")
 

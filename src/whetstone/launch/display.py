@@ -79,6 +79,29 @@ class Display:
         self.say(line)
 
 
+class Beside(Display):
+    """What a person sees of a second model: lines that stay, marked with its name. The bar is the first's."""
+
+    def __init__(self, name: str, display: Display) -> None:
+        super().__init__(display.console)
+        self._name = name
+
+    def say(self, text: str) -> None:
+        """See Display."""
+        super().say(f"{self._name}: {text}")
+
+    def begin(self, name: str, total: int, done: int = 0) -> None:
+        """See Display: the first model's run says the same."""
+
+    def end(self, note: str = "") -> None:
+        """See Display."""
+        self.say(note)
+
+    def step(self, record: dict[str, Any], steps: int) -> None:
+        """See Display: its reward, below the line of the first."""
+        self.say(f"step {record['step']:>4}/{steps}  reward {record.get('reward/mean', float('nan')):.3f}")
+
+
 _TITLES = {"train": "training", "heldout": "held-out"}
 
 

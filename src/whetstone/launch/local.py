@@ -10,10 +10,11 @@ the checkpoint that contains it, and resuming from a checkpoint drops whatever i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -46,6 +47,9 @@ from whetstone.trainer.ranks import Ranks, joined_ranks
 from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.sharding import whole_model
 
+if TYPE_CHECKING:
+    from whetstone.launch.run_judge import RunJudge
+
 
 @dataclass(frozen=True)
 class RunSummary:
@@ -77,9 +81,9 @@ def train(recipe: Recipe, display: Display, before: StageBefore | None = None) -
                 return None if checkpoint is None else str(checkpoint)
 
             checkpoint = ranks.from_first(found, "rank 0 to look into the run's folder")
-            _configure_torch(recipe, ranks)
+            configure_torch(recipe, ranks)
             from_where = None if checkpoint is None else Path(checkpoint)
-            return asyncio.run(_run(ahead, folder, from_where, before, display, ranks))
+            return asyncio.run(run_joined(ahead, folder, from_where, before, display, ranks, alone))
 
 
 def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
@@ -93,20 +97,33 @@ def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
         )
 
 
-def _configure_torch(recipe: Recipe, ranks: Ranks) -> None:
+def configure_torch(recipe: Recipe, ranks: Ranks) -> None:
+    """What a process of a run sets once."""
     keep_freed_memory()
     disable_progress_bar()  # ours shows the run; transformers' bars would tear it
     torch.set_num_threads(recipe.model.threads or share_of_cores(ranks))
     torch.manual_seed(recipe.seed)
 
 
-async def _run(
+Join = Callable[[Ahead, "RunJudge", LoadedModel, Ranks], AbstractAsyncContextManager[Parts]]
+"""Joins the parts of a run around a judge and a model."""
+
+
+def alone(
+    ahead: Ahead, judge: RunJudge, policy: LoadedModel, ranks: Ranks
+) -> AbstractAsyncContextManager[Parts]:
+    """The parts of a run of one model."""
+    return joined(ahead.recipe, ahead.sets.train, judge, policy, ranks)
+
+
+async def run_joined(
     ahead: Ahead,
     folder: Path,
     checkpoint: Path | None,
     before: StageBefore | None,
     display: Display,
     ranks: Ranks,
+    join: Join,
 ) -> RunSummary:
     """Join the parts, check the episodes, open the files, and go.
 
@@ -119,7 +136,7 @@ async def _run(
     workers = recipe.judge.workers or (share_of_cores(ranks) if ranks.size > 1 else 0)
     async with run_judge(recipe, workers) as judge:
         policy = _policy(recipe, folder, checkpoint, display)
-        async with joined(recipe, train, judge, policy, ranks) as parts:
+        async with join(ahead, judge, policy, ranks) as parts:
             await check_episodes(parts, train, ahead.measured)
             await check_references(parts, recipe, train, display.say)
             if checkpoint is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from whetstone.engine.engine import Engine
 from whetstone.engine.factory import build_engine, require
 from whetstone.engine.loading import LoadedModel
+from whetstone.flow.flow import Flow
 from whetstone.flow.local import LocalFlow
 from whetstone.flow.source import PromptSource
 from whetstone.launch.recipe import Recipe
@@ -38,7 +39,7 @@ class Parts:
     engine: Engine
     workflow: Workflow
     replies: EngineReplies
-    flow: LocalFlow
+    flow: Flow
 
     async def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint: the trainer's state, the prompts drawn so far, the weights served."""
@@ -59,10 +60,10 @@ def share_of_cores(ranks: Ranks) -> int:
 
 
 @asynccontextmanager
-async def joined(
-    recipe: Recipe, train: list[Problem], judge: RunJudge, policy: LoadedModel, ranks: Ranks
-) -> AsyncGenerator[Parts]:
-    """Join the parts around a judge and a model, and let go of the engine at the end.
+async def learner(
+    recipe: Recipe, policy: LoadedModel, ranks: Ranks
+) -> AsyncGenerator[tuple[Trainer, Engine, EngineReplies]]:
+    """The trainer of a model, the engine that serves it, and its replies.
 
     Raises UserError for a model that the trainer or the engine cannot take. All ``ranks`` do this together.
     """
@@ -90,9 +91,23 @@ async def joined(
             full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
             ranks=ranks.size,
         )
-        workflow = build_workflow(recipe.workflow, judge)
         limit = recipe.workflow.max_prompt_tokens
         replies = EngineReplies(engine, policy.tokenizer, recipe.sampling, max_prompt_tokens=limit)
+        yield trainer, engine, replies
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def joined(
+    recipe: Recipe, train: list[Problem], judge: RunJudge, policy: LoadedModel, ranks: Ranks
+) -> AsyncGenerator[Parts]:
+    """Join the parts of a run of one model around a judge, and let go of the engine at the end.
+
+    Raises UserError as ``learner`` does.
+    """
+    async with learner(recipe, policy, ranks) as (trainer, engine, replies):
+        workflow = build_workflow(recipe.workflow, judge)
         flow = LocalFlow(
             PromptSource(train, recipe.seed),
             workflow,
@@ -106,5 +121,3 @@ async def joined(
             together=recipe.deterministic,
         )
         yield Parts(ranks, judge, policy, trainer, engine, workflow, replies, flow)
-    finally:
-        await engine.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from whetstone.algorithm.named import DEFAULT, AnyAlgorithm, algorithm_named
 from whetstone.data.settings import DataSection
@@ -19,7 +19,7 @@ from whetstone.engine.settings import EngineSection, ModelSection
 from whetstone.evaluate.settings import EvaluationSection
 from whetstone.judge.settings import JudgeSection
 from whetstone.report.settings import ReportSection
-from whetstone.settings import NonEmpty, Sampling, Section, read_mapping, read_settings
+from whetstone.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
 from whetstone.trainer.settings import TrainerSection, WarmupSection
 from whetstone.workflow.settings import WorkflowSection
 
@@ -40,6 +40,43 @@ class Stage(Section):
     judge: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class Partner(Section):
+    """What the second model of a run has other than the first, section by section.
+
+    model, warmup, sampling, algorithm: in place of those of the recipe, key by key; another ``model.path`` or
+    ``model.scratch``, and an ``algorithm.preset``, bring their own values. trainer: how it learns (``lr``,
+    ``minibatches``, …); how long, and on how many prompts, both models share. engine: likewise.
+    max_prompt_tokens: of its prompts; 0: as many as of the first model's.
+    """
+
+    model: dict[str, Any] = Field(default_factory=dict[str, Any])
+    warmup: dict[str, Any] = Field(default_factory=dict[str, Any])
+    sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
+    engine: dict[str, Any] = Field(default_factory=dict[str, Any])
+    algorithm: dict[str, Any] = Field(default_factory=dict[str, Any])
+    trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
+    max_prompt_tokens: Natural = 0
+
+    @field_validator("trainer")
+    @classmethod
+    def _shared(cls, trainer: dict[str, Any]) -> dict[str, Any]:
+        if shared := sorted(_SHARED & trainer.keys()):
+            raise ValueError(f"both models share `trainer.{shared[0]}`; give it in `trainer` of the recipe")
+        return trainer
+
+
+_SHARED = {
+    "steps",
+    "passes",
+    "prompts_per_step",
+    "samples_per_prompt",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "keep_best",
+    "wait_s",
+}
+
+
 class Recipe(Section):
     """A whole run, or, with ``stages``, several that follow each other (``launch/stages.py``)."""
 
@@ -58,6 +95,7 @@ class Recipe(Section):
     evaluation: EvaluationSection = EvaluationSection()
     judge: JudgeSection = JudgeSection()
     report: ReportSection = ReportSection()
+    verifier: Partner | None = None
     stages: tuple[Stage, ...] = ()
 
     @model_validator(mode="after")
@@ -66,11 +104,8 @@ class Recipe(Section):
             raise ValueError("`warmup` is for a model from scratch; `model.path` names a trained one")
         if self.trainer.minibatches > self.trainer.prompts_per_step:
             raise ValueError("`trainer.minibatches` cannot exceed `trainer.prompts_per_step`")
-        if len(self.workflow.models) > 1:
-            raise ValueError(
-                f"`workflow.kind: {self.workflow.kind}` asks {len(self.workflow.models)} models, and "
-                "`whetstone train` trains one; take another kind"
-            )
+        if fault := self._of_two_models():
+            raise ValueError(fault)
         obstacle = self.algorithm.obstacle(self.longest_sample)
         if obstacle is not None:
             raise ValueError(obstacle)
@@ -86,6 +121,23 @@ class Recipe(Section):
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two of `stages` are called `{twice[0]}`")
         return self
+
+    def _of_two_models(self) -> str:
+        """What cannot be with a run of two models; empty where nothing is wrong."""
+        kind, two = self.workflow.kind, len(self.workflow.models) > 1
+        if not two:
+            return "" if self.verifier is None else f"`verifier` is a second model; `{kind}` asks one"
+        if self.verifier is None:
+            return (
+                f"`workflow.kind: {kind}` asks a second model: give `verifier`, `{{}}` for one like the first"
+            )
+        if self.stages:
+            return "`verifier` and `stages` cannot be in one recipe: run the stages one by one"
+        if self.trainer.keep_checkpoints < 2:
+            return "`trainer.keep_checkpoints` has to be 2 at least: both models go on from the same step"
+        if self.evaluation.process == "separate" or self.trainer.keep_best:
+            return "`evaluation.process: separate` and `trainer.keep_best` are for runs of one model"
+        return ""
 
     @property
     def longest_sample(self) -> int:
@@ -104,6 +156,35 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     data = read_mapping(path, overrides, what="a recipe", example="recipes/tiny.yaml")
     return read_settings(Recipe, data, where=str(Path(path)))
+
+
+def partner_recipe(recipe: Recipe) -> Recipe:
+    """The recipe of the second model: a run below the first one's folder that makes the same steps.
+
+    Its ``workflow`` says how the coder is asked, but for the length of its own prompts. It is not evaluated.
+    Raises UserError that names the key of ``verifier``.
+    """
+    assert recipe.verifier is not None
+    partner = recipe.verifier
+    base = recipe.model_dump(exclude_unset=True, exclude={"verifier"})
+    given = partner.model_dump(exclude={"max_prompt_tokens"})
+    said = {name: section for name, section in given.items() if section}
+    values = {**base, **_merged(base, said)}
+    if {"path", "scratch"} & partner.model.keys():
+        own = {
+            key: value for key, value in base["model"].items() if key not in ("path", "scratch", "revision")
+        }
+        values["model"] = {**own, **partner.model}
+    most = partner.max_prompt_tokens or recipe.workflow.max_prompt_tokens
+    values |= {
+        "name": f"{recipe.name}-verifier",
+        "out": str(recipe.run_dir() / "verifier"),
+        "workflow": {"chat": recipe.workflow.chat, "max_prompt_tokens": most},
+        "evaluation": {},
+        "data": {**base.get("data", {}), "references": {"sample": 0}},
+        "judge": {**base.get("judge", {}), "workers": 1},
+    }
+    return read_settings(Recipe, values, name=lambda key: f"`verifier.{key}`")
 
 
 def stage_recipes(recipe: Recipe) -> list[Recipe]:
@@ -135,7 +216,7 @@ def _merged(base: dict[str, Any], stage: dict[str, dict[str, Any]]) -> dict[str,
     """The sections that a stage says something of, whole."""
     sections: dict[str, Any] = {}
     for name, said in stage.items():
-        whole: dict[str, Any] = {} if "preset" in said else dict(base.get(name, {}))
+        whole: dict[str, Any] = {} if "preset" in said else dict(base.get(name) or {})
         for one, other in (("steps", "passes"), ("passes", "steps")):
             if one in said:
                 whole.pop(other, None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whetstone.data.micro import micro_examples
+from whetstone.data.micro_cases import micro_case_examples
 from whetstone.engine.device import pick_device
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.scratch import build_scratch
@@ -41,9 +42,7 @@ def start_model(recipe: Recipe, display: Display) -> LoadedModel:
         losses = warm_up(
             model,
             tokenizer,
-            micro_examples(
-                recipe.warmup.steps * recipe.warmup.batch_size, recipe.seed, recipe.warmup.wrong_share
-            ),
+            _examples(recipe, recipe.warmup.steps * recipe.warmup.batch_size),
             recipe.warmup,
             on_step,
         )
@@ -59,6 +58,11 @@ def keep_start(run: Path, start: LoadedModel) -> None:
 
 
 def _scratch(settings: ScratchModel, recipe: Recipe) -> tuple[Any, Any]:
-    wrong_share = recipe.warmup.wrong_share if recipe.warmup else 0.0
-    examples = micro_examples(_TOKENIZER_EXAMPLES, recipe.seed, wrong_share)
+    examples = _examples(recipe, _TOKENIZER_EXAMPLES)
     return build_scratch(settings, (prompt + reply for prompt, reply in examples), recipe.seed)
+
+
+def _examples(recipe: Recipe, count: int) -> list[tuple[str, str]]:
+    warmup = recipe.warmup
+    made = micro_case_examples if warmup is not None and warmup.writes == "cases" else micro_examples
+    return made(count, recipe.seed, 0.0 if warmup is None else warmup.wrong_share)

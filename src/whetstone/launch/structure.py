@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from whetstone.data.journey import load_journey
 from whetstone.errors import UserError
-from whetstone.launch.recipe import Recipe, stage_recipes
+from whetstone.launch.recipe import Recipe, partner_recipe, stage_recipes
 
 
 def check_structure(recipe: Recipe) -> None:
     """Raise UserError, naming the key, for a stage, a journey, a benchmark or a plan that cannot be."""
     for stage in stage_recipes(recipe):
         _check(stage)
+    if recipe.verifier is not None:
+        partner_recipe(recipe)
 
 
 def _check(recipe: Recipe) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -22,6 +23,8 @@ from whetstone.report.run_data import RunData, read_run
 from whetstone.report.summary import headline, result_table
 
 _PACKAGE = "whetstone.report"
+PARTNERS = ("verifier",)
+"""The folders of second models."""
 MAX_TEXT = 20_000
 """Characters of a prompt, reply or program that the page holds; the Parquet file holds all."""
 
@@ -32,16 +35,26 @@ def write_page(folder: str | Path, out: str | Path | None = None, *, max_rollout
     Raises UserError when the folder is no run or the page cannot be written.
     """
     target = Path(out) if out else Path(folder) / "report.html"
-    text = render(read_run(folder, max_rollouts=max_rollouts))
+    text = render(read_run(folder, max_rollouts=max_rollouts), partners_of(Path(folder)))
     write_file(target, [text.encode(errors="replace")])
     return target
 
 
-def render(run: RunData) -> str:
+def partners_of(folder: Path) -> dict[str, RunData]:
+    """The other models that were trained with that of a run, by name: their folders are below its own."""
+    found = [path.parent for path in folder.glob("*/metrics.jsonl") if path.parent.name in PARTNERS]
+    return {path.name: read_run(path, max_rollouts=0) for path in sorted(found)}
+
+
+def render(run: RunData, partners: Mapping[str, RunData] | None = None) -> str:
     """The page as text."""
     panels = Panels(run)
-    curves = panels.all()
-    data = {"charts": panels.hover, "rollouts": [_row(rollout) for rollout in run.rollouts]}
+    curves, charts = panels.all(), panels.hover
+    for name, partner in (partners or {}).items():
+        beside = Panels(partner)
+        curves += beside.of_partner(name)
+        charts = charts | beside.hover
+    data = {"charts": charts, "rollouts": [_row(rollout) for rollout in run.rollouts]}
     main = Template(asset(_PACKAGE, "page.html")).substitute(
         result=result_table(run), curves=curves, rollouts_note=html.escape(_rollouts_note(run))
     )

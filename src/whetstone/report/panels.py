@@ -92,6 +92,15 @@ class Panels:
             ]
         )
 
+    def of_partner(self, name: str) -> str:
+        """The curves of a second model of the run, which is not evaluated and writes no programs."""
+        whole = "".join([self._reward(), self._lengths(), self._optimisation()])
+        self.hover = {f"{name}/{chart}": values for chart, values in self.hover.items()}
+        title = html.escape(name.capitalize())
+        note = "The second model of the run: its curves, by training step."
+        head = f'<section class="panel wide"><h2>{title}</h2><p class="note">{note}</p></section>'
+        return head + whole.replace('data-chart="', f'data-chart="{html.escape(name)}/')
+
     def _reward(self) -> str:
         raw = self.run.series(self.run.train, "reward/mean")
         points, width = thin(raw, MAX_POINTS)

@@ -138,6 +138,13 @@ def prune_checkpoints(
         _remove(path)
 
 
+def remove_checkpoints_after(run_dir: Path, step: int) -> None:
+    """Remove the checkpoints of later steps, whole or not."""
+    for path in _newest_first(run_dir / "checkpoints"):
+        if _step(path) > step:
+            _remove(path)
+
+
 def latest_checkpoint(run_dir: Path, on_skip: Callable[[str], None] = log.warning) -> Path | None:
     """The newest whole checkpoint of a run; None when it has made none yet.
 

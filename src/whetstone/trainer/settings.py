@@ -99,7 +99,10 @@ class WarmupSection(Section):
     """Supervised warm-up on generated micro-tasks, for a model from scratch.
 
     ``wrong_share`` of the examples carry a deliberately wrong answer, so that RL has something to mend.
+    writes: what the model learns to write, ``programs``, or test ``cases`` for them, as a verifier does.
     """
+
+    writes: Literal["programs", "cases"] = "programs"
 
     steps: Count = 250
     batch_size: Count = 64

@@ -121,7 +121,7 @@ class CodegenVerifier(SingleTurn):
 
     async def _ask_verifier(self, problem: Problem, done: _Exchange, index: int, asked: Asked) -> None:
         """Have cases written for a program, and try them."""
-        replies, prompt = asked.replies[VERIFIER], self._verifier_prompt(problem, done.first)
+        replies, prompt = asked.replies[VERIFIER], self.verifier_prompt(problem, done.first.program or "")
         try:
             replies.check(problem, prompt)
         except UserError:  # the program is too long to be shown
@@ -151,13 +151,14 @@ class CodegenVerifier(SingleTurn):
             always=self._options.variant == "astraflow_v2",
         )
 
-    def _verifier_prompt(self, problem: Problem, first: Sample) -> Prompt:
+    def verifier_prompt(self, problem: Problem, program: str) -> Prompt:
+        """What the verifier is asked about a program."""
         options = self._options
         words = {
             "count": str(options.cases),
             "form": form_of(problem),
             "statement": without_examples(problem.statement) if options.strip_examples else problem.statement,
-            "program": (first.program or "").strip("\n"),
+            "program": program.strip("\n"),
         }
         # Not str.format, and all at once: statements and programs are full of braces.
         text = _PLACES.sub(lambda place: words[place[1]], options.prompt)

@@ -1,0 +1,91 @@
+"""Two models trained against each other: killed at any step both go on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from tiny_recipe import RECIPE, run, start, timeless
+
+from whetstone.cli.main import main
+from whetstone.errors import UserError
+from whetstone.launch.recipe import load_recipe, partner_recipe
+
+_OPTIONS = {
+    "cases": 1,
+    "prompt": "# {statement}\n{program}\n",
+    "prefix": '{"inputs": [[[',
+}
+VERIFIED = (
+    RECIPE.replace("workflow: {", f"workflow: {{kind: codegen_verifier, options: {json.dumps(_OPTIONS)}, ")
+    + """verifier:
+  warmup: {writes: cases}
+  sampling: {max_tokens: 30}
+  algorithm: {preset: dapo, drop_zero_variance: false, refill_rounds: 0, overlong_buffer: 30}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "two.yaml"
+    path.write_text(VERIFIED, encoding="utf-8")
+    return path
+
+
+def test_the_second_model_has_a_recipe_of_its_own(recipe: Path) -> None:
+    whole = load_recipe(recipe)
+    partner = partner_recipe(whole)
+    assert partner.warmup is not None
+    assert whole.warmup is not None
+    assert (partner.warmup.writes, partner.warmup.steps) == ("cases", whole.warmup.steps)
+    assert (partner.sampling.max_tokens, partner.sampling.temperature) == (30, whole.sampling.temperature)
+    assert (partner.trainer, partner.seed) == (whole.trainer, whole.seed)
+    assert partner.run_dir() == whole.run_dir() / "verifier"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("verifier=null", "asks a second model: give `verifier`"),
+        ("workflow.kind=single_turn", "`single_turn` has no options"),
+        ("verifier.trainer={steps: 3}", "both models share `trainer.steps`"),
+        ("trainer.keep_checkpoints=1", "`trainer.keep_checkpoints` has to be 2 at least"),
+        ("verifier.sampling={max_token: 3}", "unknown key `verifier.sampling.max_token`; did you mean"),
+        ("verifier.trainer={lr: -1}", "`verifier.trainer.lr`: Input should be greater than 0"),
+    ],
+)
+def test_what_two_models_cannot_be_is_said(recipe: Path, override: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        partner_recipe(load_recipe(recipe, [override]))
+    assert words in str(caught.value)
+
+
+@pytest.mark.slow
+def test_killed_and_restarted_both_models_have_the_metrics_of_an_uninterrupted_run(
+    recipe: Path, tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = run(recipe, whole)
+    assert done.returncode == 0, done.stderr
+    verifier = [json.loads(line) for line in (whole / "verifier" / "metrics.jsonl").read_text().splitlines()]
+    assert any(record.get("loss/updates", 0) > 0 for record in verifier)
+    for records in (1, 4):
+        metrics, deadline = killed / "verifier" / "metrics.jsonl", time.monotonic() + 900
+        with start(recipe, killed) as process:
+            while time.monotonic() < deadline and process.running:
+                if metrics.exists() and metrics.read_bytes().count(b"\n") > records:
+                    break
+                time.sleep(0.005)
+            assert process.running, "the run ended before it could be killed"
+            process.kill()
+    resumed = run(recipe, killed)
+    assert resumed.returncode == 0, resumed.stderr
+    for name in (".", "verifier"):
+        assert timeless(killed / name / "metrics.jsonl") == timeless(whole / name / "metrics.jsonl")
+    assert main(["report", str(killed)]) == 0
+    page = (killed / "report.html").read_text()
+    assert 'data-chart="verifier/reward"' in page
+    assert '"verifier/reward":' in page
