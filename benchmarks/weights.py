@@ -1,6 +1,7 @@
 """Versions of weights after real optimizer steps: bytes, CPU time, memory, seconds over links, as tables.
 
     .venv/bin/python benchmarks/weights.py --model models/SmolLM2-135M-Instruct --steps 4
+    .venv/bin/python benchmarks/weights.py --steps 1 --rows 1 --lrs 1e-5 --links loopback --vllm PYTHON
 
 Each step is our AdamW on fp32 masters over a policy-gradient loss of ``--rows`` reference programs, with
 advantages drawn at random, and the bf16 weights are the masters rounded. Masters begin at a random place
@@ -14,10 +15,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import os
 import random
-import socket
-import threading
+import subprocess
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -29,8 +30,9 @@ import zstandard
 
 from whetstone.data.builtin import shipped_problems
 from whetstone.engine.engine import GenerationRequest
+from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
-from whetstone.engine.torch_engine import TorchEngine
+from whetstone.engine.settings import EngineSection
 from whetstone.settings import Sampling
 from whetstone.trainer.optimizer import MasterAdamW
 from whetstone.weights.follow import Follower
@@ -41,14 +43,16 @@ from whetstone.weights.shelf import Shelf
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
 
-LINKS = {"loopback": 0.0, "1 Gbit/s": 125e6, "100 Mbit/s": 12.5e6}
+LINKS = {"loopback": "", "1 Gbit/s": "1gbit", "100 Mbit/s": "100mbit"}
+NETWORK = 0x40000000  # CLONE_NEWNET
+TOKEN = "beyond loopback there has to be one"
 
 
 class Training:
     """A model, and steps of its weights."""
 
     def __init__(self, model: Any, tokenizer: Any, lr: float, rows: int) -> None:
-        self.model, self.lr, self._rows = model, lr, rows
+        self.model, self.lr, self._rows, self.number = model, lr, rows, 0
         self._draw = torch.Generator().manual_seed(0)
         self.optimizer = MasterAdamW(model.named_parameters())
         for master in (v for k, v in self.optimizer.state_dict().items() if k.startswith("master/")):
@@ -69,6 +73,7 @@ class Training:
             advantage = float(torch.randn((), generator=self._draw))
             (-advantage * chosen.sum() / tokens).backward()
         self.optimizer.update(self.lr)
+        self.number += 1
 
 
 def rivals(old: dict[str, Any], new: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -120,37 +125,46 @@ class Here:
 
 
 @contextlib.contextmanager
-def limited(port: int, rate: float) -> Iterator[int]:
-    """A port that passes bytes on from ``port``, all connections together ``rate`` bytes a second at most."""
+def served_over(shelf: Shelf, rate: str) -> Iterator[tuple[TcpServer, str]]:
+    """A server of versions, and its address for this thread, which is another host while the block lasts.
+
+    The hosts are network namespaces, with a link between them of ``rate`` (of tc's tbf) each way.
+    """
     if not rate:
-        yield port
+        with TcpServer(shelf) as server:
+            yield server, server.address
         return
-    listening = socket.create_server(("127.0.0.1", 0))
-    child = os.fork()
-    if not child:
-        bucket, free = threading.Lock(), [time.monotonic()]
+    hosts = [f"w{side}{os.getpid()}" for side in "tr"]
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        for host in hosts:
+            ip("netns", "add", host)
+        ends = ["type", "veth", "peer", "name", "wire", "netns", hosts[1]]
+        ip("-n", hosts[0], "link", "add", "wire", *ends)
+        for number, host in enumerate(hosts, 1):
+            ip("-n", host, "address", "add", f"10.77.0.{number}/24", "dev", "wire")
+            ip("-n", host, "link", "set", "wire", "up")
+            bucket = ["rate", rate, "burst", "1mb", "latency", "50ms"]
+            ip("netns", "exec", host, "tc", "qdisc", "add", "dev", "wire", "root", "tbf", *bucket)
+        go_to(hosts[0])
+        with TcpServer(shelf, host="10.77.0.1", token=TOKEN) as server:
+            go_to(hosts[1])
+            yield server, server.address
+    finally:
+        ctypes.CDLL(None).setns(home, NETWORK)
+        os.close(home)
+        for host in hosts:
+            subprocess.run(["ip", "netns", "del", host], check=False, capture_output=True)
 
-        def passing(one: socket.socket, other: socket.socket) -> None:
-            with contextlib.suppress(OSError):
-                while data := one.recv(65536):
-                    with bucket:
-                        free[0] = max(free[0], time.monotonic() - 0.005) + len(data) / rate
-                        due = free[0]
-                    time.sleep(max(due - time.monotonic(), 0))
-                    other.sendall(data)
-            for end in (one, other):
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
 
-        while True:
-            near, _ = listening.accept()
-            far = socket.create_connection(("127.0.0.1", port))
-            for pair in ((near, far), (far, near)):
-                threading.Thread(target=passing, args=pair, daemon=True).start()
-    yield listening.getsockname()[1]
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    listening.close()
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def go_to(host: str) -> None:
+    """This thread, and those that it starts from now on, are there."""
+    with open(f"/run/netns/{host}") as place:
+        ctypes.CDLL(None).setns(place.fileno(), NETWORK)
 
 
 def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Publisher, Shelf]:
@@ -195,37 +209,41 @@ def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Publis
     return training, publisher, shelf
 
 
-async def pauses(args: argparse.Namespace, training: Training, publisher: Publisher, shelf: Shelf) -> None:
-    """An engine that generates while it follows two versions by a socket, over each link."""
-    number = args.steps
-    for name, rate in LINKS.items():
-        loaded = load_model(args.model)
-        served = loaded.model
-        with TcpServer(shelf) as server, limited(server.port, rate) as port:
-            source = TcpSource(f"127.0.0.1:{port}")
-            with torch.no_grad():
-                for parameter in served.parameters():
-                    parameter.zero_()
-            engine = TorchEngine(served, loaded.tokenizer)
-            follower = Follower(engine, Replica(dict(served.named_parameters()), "smol"), source)
-            reply = asyncio.ensure_future(
-                anext(engine.generate(GenerationRequest([1, 2, 3], Sampling(max_tokens=4000), n=8)))
-            )
-            [full] = await follower.catch_up()
-            training.step()
-            number += 1
-            publisher.begin(number, whole(training.model.named_parameters()))
-            publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
-            [delta] = await follower.catch_up()
-            reply.cancel()
-            await engine.close()
-            source.close()
-        for step in (full, delta):
-            print(
-                f"| {name} | {step.kind} | {step.fetched:,} | {step.prepare_s:.2f} "
-                f"| {step.pause_s * 1e3:.0f} |",
-                flush=True,
-            )
+async def follow(
+    args: argparse.Namespace, training: Training, publisher: Publisher, shelf: Shelf, link: str
+) -> None:
+    """An engine that generates while it follows two versions by a socket."""
+    loaded = load_model(args.model)
+    served = loaded.model
+    with torch.no_grad():
+        for parameter in served.parameters():
+            parameter.mul_(0.5)
+    section = EngineSection()
+    if args.vllm:
+        arguments = ["--max-num-seqs", "8", "--max-model-len", "2048", "--enforce-eager"]
+        given = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+        options = {"python": args.vllm, "arguments": arguments, "environment": given}
+        section = EngineSection(kind="vllm", options=options)
+    engine = build_engine(section, lambda: served, loaded.tokenizer)
+    replica = Replica(dict(served.named_parameters()), "smol")
+    with served_over(shelf, LINKS[link]) as (_, address):
+        source = TcpSource(address, token=TOKEN if LINKS[link] else "")
+        follower = Follower(engine, replica, source, copies=bool(args.vllm))
+        asked = GenerationRequest([1, 2, 3], Sampling(max_tokens=1900), n=8)
+        reply = asyncio.ensure_future(anext(engine.generate(asked)))
+        [full] = await follower.catch_up()
+        training.step()
+        publisher.begin(training.number, whole(training.model.named_parameters()))
+        publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
+        [delta] = await follower.catch_up()
+        reply.cancel()
+        await engine.close()
+        source.close()
+    for step in (full, delta):
+        print(
+            f"| {link} | {step.kind} | {step.fetched:,} | {step.prepare_s:.2f} | {step.pause_s * 1e3:.0f} |",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -234,6 +252,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--lrs", type=float, nargs="+", default=[1e-6, 3e-6, 1e-5])
+    parser.add_argument("--links", nargs="*", default=list(LINKS), choices=LINKS)
+    parser.add_argument("--vllm", help="an interpreter with vLLM, which then is the engine")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(
@@ -244,7 +264,8 @@ def main() -> None:
     for lr in args.lrs:
         last = measure_steps(args, lr)
     print("\n| link | version | bytes | fetch and verify, s | pause, ms |\n| --- | --- | --- | --- | --- |")
-    asyncio.run(pauses(args, *last))
+    for link in args.links:
+        asyncio.run(follow(args, *last, link))
 
 
 if __name__ == "__main__":

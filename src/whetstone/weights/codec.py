@@ -7,15 +7,19 @@ tensor or several; its bytes are made and read by themselves, whatever became of
 A delta holds, of the words that changed: the gaps between them, and how far each moved. Optimizer steps of
 RL move a bf16 weight by one unit in the last place, seldom more. So a word is seen as its place among all
 floats in order, where neighbours differ by one; of the way from the old place to the new the sign is one bit,
-and the rest is nearly always 0. Gaps of independent changes are geometric, of which the bytes are independent
-of each other: each byte of gaps and of the rest is a plane of its own, entropy-coded by zstd. What does not
+and the rest is nearly always 0, but for small weights, whose unit is small: it is coded apart for words of
+each magnitude, which the other side knows. Gaps of independent changes are geometric, of which the bytes are
+independent of each other. What is mostly 0 is a plane of bits that say where it is not, and the bytes of what
+is there: zstd spends a bit on the most frequent byte. Each plane is entropy-coded by zstd. What does not
 shrink is kept as it is.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,8 +34,9 @@ Bytes = bytes | bytearray | memoryview
 PART_WORDS = 1 << 22
 """The most words of a part; positions in one fit 32 bits."""
 
-_FULL, _DELTA = 0, 1
-_HEADER = struct.Struct("<BBBBI")  # kind, bytes of a word, planes of gaps, planes of distances, changes
+_FULL, _DELTA = 0, 2  # 1 was an earlier form of deltas
+_HEADER = struct.Struct("<BBHI")  # kind, bytes of a word, frames, changes
+_FEW = 1024  # changes of one magnitude that are not worth planes of their own
 _LENGTH = struct.Struct("<I")
 _LANES = 1 << 16  # 64-bit lanes that are compared at a time: they and the result stay in the cache
 
@@ -45,7 +50,7 @@ def encode_full(blocks: Sequence[Words]) -> bytes:
     words = np.concatenate(blocks)
     width = words.dtype.itemsize
     planes = [_pack(plane) for plane in _planes(words, width)]
-    return _joined(_HEADER.pack(_FULL, width, 0, 0, len(words)), planes)
+    return _joined(_FULL, width, len(words), planes)
 
 
 def encode_delta(old: Sequence[Words], new: Sequence[Words]) -> tuple[bytes, int]:
@@ -62,43 +67,59 @@ def encode_delta(old: Sequence[Words], new: Sequence[Words]) -> tuple[bytes, int
         start += len(left)
     width = new[0].dtype.itemsize
     if not positions:
-        return _HEADER.pack(_DELTA, width, 0, 0, 0), 0
-    at = np.concatenate(positions)
+        return _joined(_DELTA, width, 0, []), 0
+    at, was = np.concatenate(positions), np.concatenate(before)
     gaps = np.diff(at, prepend=np.uint32(0))
     gaps[1:] -= 1
-    away = _zigzag(_ordered(np.concatenate(after)) - _ordered(np.concatenate(before))) - 1
+    away = _zigzag(_ordered(np.concatenate(after)) - _ordered(was)) - 1
+    order, sizes = _by_magnitude(was)
+    parts = [_sparse(gaps >> 8), *map(_sparse, np.split(away[order] >> 1, np.cumsum(sizes)[:-1]))]
+    counts = bytes(len(frames) - 1 for frames in parts)
     signs = _pack(np.packbits((away & 1).astype(np.uint8)))
-    gap_planes, far_planes = _planes(gaps), _planes(away >> 1)
-    header = _HEADER.pack(_DELTA, width, len(gap_planes), len(far_planes), len(at))
-    return _joined(header, [*map(_pack, gap_planes), signs, *map(_pack, far_planes)]), len(at)
+    frames = [_pack((gaps & 255).astype(np.uint8)), signs, counts, *(f for frames in parts for f in frames)]
+    return _joined(_DELTA, width, len(at), frames), len(at)
 
 
 def decode_full(data: Bytes, width: int, count: int) -> Words:
     """The ``count`` words of a full part. Raises Damaged."""
-    _, _, changes, frames = _split(data, _FULL, width, count)
+    changes, frames = _split(data, _FULL, width, count)
     if changes != count or len(frames) != width:
         raise Damaged("a full part of another size")
     return _from_planes([_unpack(frame, count) for frame in frames], _dtype(width))
 
 
-def decode_delta(data: Bytes, width: int, count: int) -> tuple[Words, Words]:
-    """Positions of changes among ``count`` words, ascending, int64; how far each moves, for :func:`moved`.
+def decode_delta(data: Bytes, width: int, count: int, held: Callable[[Words], Words]) -> tuple[Words, Words]:
+    """Positions of changes among ``count`` words, ascending, int64; and the new words there.
 
-    Raises Damaged. Nothing larger than the part itself is allocated, whatever the bytes say.
+    held: the old words at ascending positions. Raises Damaged. Nothing larger than the part itself is
+    allocated, whatever the bytes say.
     """
-    gap_planes, far_planes, changes, frames = _split(data, _DELTA, width, count)
-    if changes > count or gap_planes > 4 or far_planes > width:
-        raise Damaged("more changes than words")
+    changes, frames = _split(data, _DELTA, width, count)
+    if changes > count or (changes and len(frames) < 4):
+        raise Damaged("more changes than words, or less than they need")
     if not changes:
         return np.empty(0, np.int64), np.empty(0, _dtype(width))
-    gaps = _from_planes([_unpack(f, changes) for f in frames[:gap_planes]], np.dtype("<u4"), changes)
+    low, signs, counts, *rest = frames
+    left, planes = iter(rest), list(counts)
+    gaps = _from_sparse(left, planes[:1], 3, changes, np.dtype("<u4")) << 8 | _unpack(low, changes)
     positions = np.cumsum(gaps, dtype=np.int64)
     positions += np.arange(changes)
     if positions[-1] >= count:
         raise Damaged("a change beyond the last word")
-    signs = np.unpackbits(_unpack(frames[gap_planes], -(-changes // 8)), count=changes)
-    far = _from_planes([_unpack(f, changes) for f in frames[gap_planes + 1 :]], _dtype(width), changes)
-    return positions, _unzigzag((far << 1 | signs) + 1)
+    was = held(positions)
+    order, sizes = _by_magnitude(was)
+    if len(planes) != len(sizes) + 1:
+        raise Damaged("changes of words of other magnitudes")
+    far = np.empty(changes, _dtype(width))
+    parts = [
+        _from_sparse(left, [n], width, int(size), _dtype(width))
+        for n, size in zip(planes[1:], sizes, strict=True)
+    ]
+    far[order] = np.concatenate(parts)
+    bits = np.unpackbits(_unpack(signs, -(-changes // 8)), count=changes)
+    if next(left, None) is not None:
+        raise Damaged("more planes than changes need")
+    return positions, moved(was, _unzigzag((far << 1 | bits) + 1))
 
 
 def moved(words: Words, distances: Words) -> Words:
@@ -108,7 +129,7 @@ def moved(words: Words, distances: Words) -> Words:
 
 def most_bytes(width: int, count: int) -> int:
     """The most bytes that a part of ``count`` words can have."""
-    return count * (width + 5) + 1024
+    return count * (width + 5) + 8192
 
 
 def _changes(old: Words, new: Words) -> list[tuple[Words, Words, Words]]:
@@ -138,6 +159,37 @@ def _changes(old: Words, new: Words) -> list[tuple[Words, Words, Words]]:
     return found
 
 
+def _by_magnitude(words: Words) -> tuple[Words, Words]:
+    """An order in which words of a like exponent are together, and how many there are of each kind."""
+    bits = words.dtype.itemsize * 8
+    kinds = ((words >> (bits - 8)) & 127).astype(np.uint8)
+    rare = np.bincount(kinds, minlength=128) < _FEW
+    kinds[rare[kinds]] = 127
+    sizes = np.bincount(kinds)
+    return np.argsort(kinds, kind="stable"), sizes[sizes > 0]
+
+
+def _sparse(words: Words) -> list[bytes]:
+    """Words of which most are 0 as frames: where they are not, and the planes of what is there, less 1."""
+    there = words != 0
+    return [_pack(np.packbits(there)), *map(_pack, _planes(words[there] - 1))]
+
+
+def _from_sparse(
+    frames: Iterator[memoryview], planes: Sequence[int], most: int, count: int, dtype: np.dtype[Any]
+) -> Words:
+    """The ``count`` words whose frames are next, with as many planes as the first of ``planes`` says."""
+    number = planes[0] if planes else most + 1
+    found = list(islice(frames, number + 1))
+    if number > most or len(found) != number + 1:
+        raise Damaged("planes that are missing, or too many")
+    there = np.unpackbits(_unpack(found[0], -(-count // 8)), count=count).view(bool)
+    size = int(np.count_nonzero(there))
+    words = np.zeros(count, dtype)
+    words[there] = _from_planes([_unpack(frame, size) for frame in found[1:]], dtype, size) + 1
+    return words
+
+
 def _ordered(words: Words) -> Words:
     """Bit patterns of floats as integers in the floats' order (modulo the width); its own inverse."""
     bits = words.dtype.itemsize * 8
@@ -162,7 +214,7 @@ def _dtype(width: int) -> np.dtype[Any]:
 def _planes(words: Words, count: int | None = None) -> list[Words]:
     """The first ``count`` bytes of each word, a plane for each, lowest first; as many as hold anything."""
     if count is None:
-        count = (int(words.max()).bit_length() + 7) // 8
+        count = (int(words.max()).bit_length() + 7) // 8 if len(words) else 0
     columns = words.view(np.uint8).reshape(len(words), words.dtype.itemsize)
     return [np.ascontiguousarray(columns[:, n]) for n in range(count)]
 
@@ -175,8 +227,19 @@ def _from_planes(planes: Sequence[Words], dtype: np.dtype[Any], count: int = 0) 
     return words
 
 
+_own = threading.local()
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """That of this thread: to make one takes longer than to compress a small plane."""
+    found: zstandard.ZstdCompressor | None = getattr(_own, "compressor", None)
+    if found is None:
+        found = _own.compressor = zstandard.ZstdCompressor(level=1)
+    return found
+
+
 def _pack(plane: Words) -> bytes:
-    packed = zstandard.ZstdCompressor(level=1).compress(plane.data)
+    packed = _compressor().compress(plane.data)
     return packed if len(packed) < len(plane) else plane.tobytes()
 
 
@@ -196,19 +259,19 @@ def _unpack(frame: memoryview, size: int) -> Words:
     return np.frombuffer(data, np.uint8)
 
 
-def _joined(header: bytes, frames: Sequence[bytes]) -> bytes:
+def _joined(kind: int, width: int, changes: int, frames: Sequence[bytes]) -> bytes:
+    header = _HEADER.pack(kind, width, len(frames), changes)
     return b"".join([header, *(_LENGTH.pack(len(frame)) for frame in frames), *frames])
 
 
-def _split(data: Bytes, kind: int, width: int, count: int) -> tuple[int, int, int, list[memoryview]]:
-    """Planes of gaps, planes of distances, changes, and the frames of a part."""
+def _split(data: Bytes, kind: int, width: int, count: int) -> tuple[int, list[memoryview]]:
+    """The changes and the frames of a part."""
     view = memoryview(data)
     if len(view) < _HEADER.size or len(view) > most_bytes(width, count):
         raise Damaged("a part of an impossible size")
-    found, size, gaps, far, changes = _HEADER.unpack_from(view)
+    found, size, number, changes = _HEADER.unpack_from(view)
     if (found, size) != (kind, width):
         raise Damaged("a part of another kind or width")
-    number = width if kind == _FULL else gaps + far + 1 if changes else 0
     start = _HEADER.size + number * _LENGTH.size
     if len(view) < start:
         raise Damaged("a part that ends early")
@@ -219,4 +282,4 @@ def _split(data: Bytes, kind: int, width: int, count: int) -> tuple[int, int, in
         start += length
     if start != len(view):
         raise Damaged("a part whose planes do not fill it")
-    return gaps, far, changes, frames
+    return changes, frames

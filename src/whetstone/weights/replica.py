@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from whetstone.engine.weights import Patch
 from whetstone.errors import UserError
-from whetstone.weights.codec import Bytes, Damaged, Words, decode_delta, decode_full, moved
+from whetstone.weights.codec import Bytes, Damaged, Words, decode_delta, decode_full
 from whetstone.weights.manifest import Block, Manifest, Mark, digest
 from whetstone.weights.pieces import SIGNED, signed, words_of
 from whetstone.weights.source import PartKey, Take
@@ -190,18 +190,22 @@ class Replica:
     def _take_delta(self, prepared: Prepared, key: PartKey, data: Bytes) -> None:
         manifest = prepared.manifest
         blocks = manifest.shards[key[0]].part(key[1])
-        positions, distances = decode_delta(data, *manifest.part_shape(*key))
         starts = np.cumsum([0, *(block.count for block in blocks)])
+
+        def held(at: Words) -> Words:
+            within = zip(blocks, starts, np.split(at, np.searchsorted(at, starts[1:-1])), strict=False)
+            return np.concatenate([self._old(manifest, block)[some - start] for block, start, some in within])
+
+        positions, values = decode_delta(data, *manifest.part_shape(*key), held)
         edges = np.searchsorted(positions, starts)
         found: list[tuple[Words, Words] | Words] = []
         for n, block in enumerate(blocks):
             inside = slice(edges[n], edges[n + 1])
             at = positions[inside] - starts[n]
             new = self._old(manifest, block).copy()
-            values = moved(new[at], distances[inside])
-            new[at] = values
+            new[at] = values[inside]
             _verify(manifest, block, new)
-            found.append((at, values))
+            found.append((at, values[inside]))
         prepared.add(blocks, found, len(data))
 
 
