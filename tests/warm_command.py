@@ -63,6 +63,12 @@ class WarmCommand:
         """Whether it has not ended."""
         return self._process.is_alive()
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """End it by SIGKILL."""
         self._process.kill()

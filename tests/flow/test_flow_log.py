@@ -74,15 +74,27 @@ def test_the_log_stays_small_and_says_all(tmp_path: Path) -> None:
 
 
 def test_a_log_of_another_run_or_in_use_or_damaged_is_refused(tmp_path: Path) -> None:
-    _, log = opened(tmp_path)
+    desk, log = opened(tmp_path)
     with pytest.raises(UserError, match="another flow uses it"):
         opened(tmp_path)
+    work(desk, 1, 10)
     log.close()
     with pytest.raises(UserError, match="another run"):
         opened(tmp_path, "other")
     (tmp_path / "log-00000001").write_bytes(b"WSFLOW1\nnothing of the kind")
     with pytest.raises(UserError, match="is no log of a flow"):
         opened(tmp_path)
+
+
+def test_a_log_in_which_nothing_has_happened_binds_nobody(tmp_path: Path) -> None:
+    _, log = opened(tmp_path)
+    log.close()
+    desk, log = opened(tmp_path, "other")
+    work(desk, 1, 10)
+    log.close()
+    again, log = opened(tmp_path, "other")
+    log.close()
+    assert again.books == desk.books
 
 
 FULL = """

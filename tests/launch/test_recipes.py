@@ -17,7 +17,7 @@ RECIPES = sorted(ROOT.glob("recipes/*.yaml"))
 WRONG = {
     "trainer.lrr=1": "`trainer.lrr`; did you mean `trainer.lr`",
     "evaluaton.every=1": "`evaluaton`; did you mean `evaluation`",
-    "algorithm.clip_hihg=0.3": "`algorithm.clip_hihg`; did you mean `algorithm.clip_high`",
+    "algorithm.kl_ceof=0.3": "`algorithm.kl_ceof`; did you mean `algorithm.kl_coef`",
 }
 
 
@@ -31,7 +31,7 @@ def test_a_recipe_that_ships_is_whole(
     assert f"name: {file.stem}\n" in capsys.readouterr().out
     recipe = load_recipe(file)
     assert len(stage_recipes(recipe)) == max(1, len(recipe.stages))
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 50, "a recipe is one screen"
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 52, "a recipe is one screen"
     if recipe.model.path:
         assert architecture_of(recipe.model.path) in {"qwen2", "qwen3", "qwen3_moe", "llama"}
     for override, words in WRONG.items():
@@ -42,7 +42,11 @@ def test_a_recipe_that_ships_is_whole(
 
 
 def test_published_recipes_say_what_differs() -> None:
-    published = [file for file in RECIPES if file.stem not in {"tiny", "quickstart"}]
+    published = [
+        file
+        for file in RECIPES
+        if file.stem not in {"tiny", "tiny-verifier", "quickstart", "async-quickstart"}
+    ]
     assert len(published) == 10
     for file in published:
         comment = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]

@@ -27,6 +27,8 @@ VERBS = {
     "data": "problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
     "model": "convert a model to a plain folder",
     "train": "train a model by a recipe; the same command again resumes it",
+    "role": "start one role of an asynchronous run: a flow, a rollout replica, a trainer",
+    "status": "what the roles of a run do, and what they wait for",
     "export": "write the model of a run's checkpoint as a plain folder that transformers and vLLM load",
     "eval": "measure a model or an endpoint on benchmarks or any problem file; compare two measurements",
     "report": "write one self-contained HTML page of a run: result, curves, rollouts",

@@ -60,7 +60,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_recipe(recipe: Recipe, console: Console) -> None:
-    """Build the data where that is not done yet, train, and print what came out, stage by stage."""
+    """Build the data where that is not done yet, train, and print what came out, stage by stage.
+
+    Raises KeyboardInterrupt when the roles of an asynchronous run were told to end.
+    """
+    if recipe.flow is not None:
+        _run_roles(recipe, console)
+        return
     from whetstone.launch.local import train
     from whetstone.launch.stages import check_models, runs_of
     from whetstone.launch.together import train_together
@@ -76,6 +82,22 @@ def run_recipe(recipe: Recipe, console: Console) -> None:
                 summary = train_together(stage, display)
             display.print(results_table(summary.before, summary.after))
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
+
+
+def _run_roles(recipe: Recipe, console: Console) -> None:
+    from whetstone.launch.roles.here import train_here
+
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError(
+            "a recipe with `flow` starts its own processes: run `whetstone train` without torchrun"
+        )
+    build_data(recipe, console)
+    with Display(console) as display:
+        evaluated = train_here(recipe, display)
+        if evaluated is None:
+            raise KeyboardInterrupt
+        display.print(results_table(*evaluated))
+        display.say(f"run: {recipe.run_dir()}   page: whetstone report {recipe.run_dir()}")
 
 
 def build_data(recipe: Recipe, console: Console) -> None:

@@ -100,6 +100,11 @@ class Books(Struct):
     round: Round | None = None
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
+    @property
+    def blank(self) -> bool:
+        """Whether nothing has happened yet."""
+        return not (self.serial or self.drawn or any(model.ready for model in self.models.values()))
+
     def count(self, what: str, by: int = 1) -> None:
         """Add to a count."""
         if by:

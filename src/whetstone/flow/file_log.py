@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -140,7 +141,11 @@ class FileLog:
                     os.close(self._open.pop(number))
                 path.unlink()
 
-    def _restored(self) -> Books:
+    def remove(self) -> None:
+        """Leave nothing behind; for a closed log of which nothing is wanted."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _restored(self) -> Books | None:
         path = self._path(self._number)
         data = path.read_bytes()
         found = _records(data, len(_MAGIC))
@@ -152,6 +157,8 @@ class FileLog:
         if not data.startswith(_MAGIC):
             raise UserError(f"{path}: is no log of a flow of this version; name another folder")
         if said.run != self._run:
+            if said.books.blank and next(found, None) is None:
+                return None  # it binds nobody
             raise UserError(f"{self.folder}: is the log of another run; name another folder, or remove it")
         for _, end, event, sizes in found:
             offset, places = end - sum(sizes), list[Place]()

@@ -14,6 +14,7 @@ from whetstone.flow.exchange import LONGEST_WAIT_S, Ask, Made, News, Told, Waiti
 from whetstone.flow.refusal import FlowRefusal
 from whetstone.flow.status import Activity, stalls, status_of, what_a_batch_waits_for
 from whetstone.flow.turns import Turns
+from whetstone.flow.usage import Usage
 
 _TICK_S = 1.0
 Say = Callable[..., None]
@@ -35,12 +36,15 @@ class LiveFlow:
         self._now = time.monotonic
         self.trainers = {name: Activity("not there yet", self._now()) for name in desk.books.models}
         self.waiting_replicas: dict[str, float] = {}
+        self.usage = Usage()
+        self._state = (0, 0, False)
 
     async def run(self) -> None:
         """Take back what is late or of the dead, and name who waits, until cancelled."""
         said = self._now()
         while True:
             await asyncio.sleep(_TICK_S)
+            self._look()
             before = dict(self.desk.books.counts)
             try:
                 self.desk.expire(self._now())
@@ -117,11 +121,13 @@ class LiveFlow:
             self.desk.members[ask.replica].heard = heard
         if new:
             self._say("joined", replica=ask.replica, room=ask.room)
+        self._look()
         offers = {name: offer for name, offer in taken.offers.items() if offer != ask.serving[name]}
         return News(taken.leases, taken.let_go, offers)
 
     def _news(self, *, everybody: bool = False) -> None:
         """Something has happened: see for whom it is news."""
+        self._look()
         self._changed.set()
         self._changed = asyncio.Event()
         if everybody:
@@ -187,6 +193,7 @@ class LiveFlow:
         known = self.desk.books.models.get(model)
         if known is None or offer != known.offer:
             self.desk.published(model, offer)
+            self._is(model, f"has published version {offer.version}")
             self._say("published", model=model, version=offer.version)
             self._news(everybody=True)
 
@@ -200,10 +207,20 @@ class LiveFlow:
     def _is(self, model: str, what: str) -> None:
         if self.trainers[model].what != what:
             self.trainers[model] = Activity(what, self._now())
+            self._look()
+
+    def _look(self) -> None:
+        """Note for how long it was as it was."""
+        replicas, sampling, training = self._state
+        self.usage.look(self._now(), replicas=replicas, sampling=sampling, training=training)
+        trains = any(activity.what.startswith("trains") for activity in self.trainers.values())
+        self._state = (len(self.desk.members), len(self.desk.books.owned), trains)
 
     def status(self) -> dict[str, Any]:
         """What everybody does, waits for, and since when; plain data."""
-        return status_of(self.desk, self.trainers, self.waiting_replicas, self._now())
+        self._look()
+        found = status_of(self.desk, self.trainers, self.waiting_replicas, self._now())
+        return {**found, "usage": self.usage.figures()}
 
 
 def _tells(news: News) -> bool:

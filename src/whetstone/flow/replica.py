@@ -137,7 +137,6 @@ class Replica:
             arrived: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             await self._finished.put((Delivery(grant.serial, grant.draw, groups), arrived))
             receipt = await arrived
-            self.receipts[receipt.partition(":")[0]] += 1
             if receipt.startswith("refused"):
                 self._say(f"draw {grant.draw} ({grant.problem}): {receipt}")
         self._tasks.pop(grant.serial, None)
@@ -150,6 +149,7 @@ class Replica:
                 ready.append(self._finished.get_nowait())
             receipts = await self._flow.deliver(self.name, [delivery for delivery, _ in ready])
             for (_, arrived), receipt in zip(ready, receipts, strict=True):
+                self.receipts[receipt.partition(":")[0]] += 1
                 if not arrived.done():  # its lease may have been let go of
                     arrived.set_result(receipt)
 

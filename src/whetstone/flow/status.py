@@ -76,6 +76,9 @@ def status_of(
                 "batches_kept": len(model.batches),
                 "trainer": trainers[name].what,
                 "since_s": round(now - trainers[name].since, 1),
+                "waits_for": what_a_batch_waits_for(desk, name, now)
+                if trainers[name].what.startswith("waits")
+                else "",
                 "audit": model.audit.figures(),
             }
             for name, model in books.models.items()

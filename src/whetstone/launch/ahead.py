@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from whetstone.engine.preview import Preview, preview
 from whetstone.errors import UserError
@@ -15,11 +16,15 @@ from whetstone.launch.recipe import Recipe
 
 @dataclass(frozen=True)
 class Ahead:
-    """The recipe with its length in steps, its problems, and what it is evaluated on."""
+    """The recipe with its length in steps, its problems, and what it is evaluated on.
+
+    tokenizer: of ``model.path``; None for a model from scratch.
+    """
 
     recipe: Recipe
     sets: ProblemSets
     measured: Sequence[Measured]
+    tokenizer: Any
 
 
 def look_ahead(recipe: Recipe, say: Callable[[str], None]) -> Ahead:
@@ -29,11 +34,12 @@ def look_ahead(recipe: Recipe, say: Callable[[str], None]) -> Ahead:
     replies that are longer than the model's context.
     """
     seen = look_at_model(recipe)
-    sets = problem_sets(recipe, None if seen is None else seen.tokenizer, say)
+    tokenizer = None if seen is None else seen.tokenizer
+    sets = problem_sets(recipe, tokenizer, say)
     recipe = with_steps(recipe, len(sets.train))
     measured = own_sets(recipe, sets)
     check_best(recipe, measured)
-    return Ahead(recipe, sets, measured)
+    return Ahead(recipe, sets, measured, tokenizer)
 
 
 def look_at_model(recipe: Recipe) -> Preview | None:

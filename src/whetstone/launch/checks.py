@@ -9,33 +9,47 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from whetstone.engine.engine import Engine
 from whetstone.errors import UserError
 from whetstone.launch.evaluation import Measured
-from whetstone.launch.parts import Parts
 from whetstone.launch.recipe import Recipe
 from whetstone.problem import InteractiveTests, Problem, Program
 from whetstone.workflow.episode import Conversation, Workflow
 from whetstone.workflow.factory import build_workflow
+from whetstone.workflow.prompt import Tokenizer
 from whetstone.workflow.replies import EngineReplies
+
+if TYPE_CHECKING:
+    from whetstone.launch.run_judge import RunJudge
 
 _TRAIN = "`data.train`"
 
 
-async def check_episodes(parts: Parts, train: list[Problem], measured: Sequence[Measured]) -> None:
+async def check_episodes(
+    recipe: Recipe,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    judge: RunJudge,
+    train: list[Problem],
+    measured: Sequence[Measured],
+) -> None:
     """Raise UserError when a problem of any set cannot be put to the model, or its programs not be judged.
 
     Of a benchmark single prompts may be too long: such a reply counts as not right.
     """
-    _check_prompts(parts.replies, parts.workflow, train, _TRAIN, each=True)
-    await _check_judging(parts, train)
+    limit = recipe.workflow.max_prompt_tokens
+    replies = EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
+    _check_prompts(replies, build_workflow(recipe.workflow, judge), train, _TRAIN, each=True)
+    await _check_judging(judge, train)
     for one in measured:
         most = one.settings.max_prompt_tokens
-        replies = EngineReplies(parts.engine, parts.policy.tokenizer, one.plan, max_prompt_tokens=most)
+        replies = EngineReplies(engine, tokenizer, one.plan, max_prompt_tokens=most)
         own = one.name in ("train", "heldout")
         where = f"`data.{one.name}`" if own else f"`evaluation.sets` ({one.name})"
-        _check_prompts(replies, build_workflow(one.settings, parts.judge), one.problems, where, each=own)
-        await _check_judging(parts, one.problems)
+        _check_prompts(replies, build_workflow(one.settings, judge), one.problems, where, each=own)
+        await _check_judging(judge, one.problems)
 
 
 def _check_prompts(
@@ -55,7 +69,7 @@ def _check_prompts(
         raise UserError(f"{refused[0]}{rest if len(refused) > 1 else ''}")
 
 
-async def _check_judging(parts: Parts, problems: Iterable[Problem]) -> None:
+async def _check_judging(judge: RunJudge, problems: Iterable[Problem]) -> None:
     """One program is judged for each combination of languages and kind of tests.
 
     The judge refuses by these and by nothing else of a problem: a language that is not here, or not on this
@@ -66,12 +80,12 @@ async def _check_judging(parts: Parts, problems: Iterable[Problem]) -> None:
         judges = problem.tests.interactor if isinstance(problem.tests, InteractiveTests) else problem.checker
         language = getattr(judges, "language", "")
         kinds.setdefault((problem.language, type(problem.tests).__name__, language), problem)
-    tried = (parts.judge.judge(problem, Program(problem.language, "0")) for problem in kinds.values())
+    tried = (judge.judge(problem, Program(problem.language, "0")) for problem in kinds.values())
     await asyncio.gather(*tried)
 
 
 async def check_references(
-    parts: Parts, recipe: Recipe, train: Sequence[Problem], say: Callable[[str], None]
+    judge: RunJudge, recipe: Recipe, train: Sequence[Problem], say: Callable[[str], None]
 ) -> None:
     """Judge the references of a sample of training problems. Raises UserError when too few are accepted.
 
@@ -85,7 +99,7 @@ async def check_references(
     if not known:
         return say("no training problem has a reference: that right programs are accepted here is not seen")
     chosen = random.Random(recipe.seed).sample(known, min(settings.sample, len(known)))
-    judgements = await asyncio.gather(*(parts.judge.judge(p, p.references[0]) for p in chosen))
+    judgements = await asyncio.gather(*(judge.judge(p, p.references[0]) for p in chosen))
     refused = [(p, j) for p, j in zip(chosen, judgements, strict=True) if not j.accepted]
     share = 1 - len(refused) / len(chosen)
     said = f"references: {len(chosen) - len(refused)} of a sample of {len(chosen)} are accepted"

@@ -1,7 +1,8 @@
-"""A recipe, run in this process: judge, engine, flow and trainer joined, with exact resume.
+"""A recipe, trained in this process, with exact resume: alone, or as the trainer of a flow elsewhere.
 
-Under torchrun there are several such processes, the ranks of one run. All of them sample, judge and train;
-the first alone writes files, evaluates and speaks.
+Alone it samples and judges, too; ``launch/roles/trainer.py`` has the parts of one that is given its batches.
+Under torchrun there are several such processes, the ranks of one run. The first alone writes files, evaluates
+and speaks.
 
 The order of a step's files makes a kill harmless: a step's rollouts and metrics are written before
 the checkpoint that contains it, and resuming from a checkpoint drops whatever is later than it.
@@ -42,7 +43,7 @@ from whetstone.report.metrics import MetricsWriter, Record
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
 from whetstone.report.sinks.shown import ShownMetrics, check_views
 from whetstone.trainer.checkpoint import load_checkpoint
-from whetstone.trainer.loop import train_sync
+from whetstone.trainer.loop import Drained, train_steps
 from whetstone.trainer.ranks import Ranks, joined_ranks
 from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.sharding import whole_model
@@ -60,10 +61,29 @@ class RunSummary:
     after: Record
 
 
-def train(recipe: Recipe, display: Display, before: StageBefore | None = None) -> RunSummary:
+Join = Callable[[Ahead, "RunJudge", LoadedModel, Ranks], AbstractAsyncContextManager[Parts]]
+"""Joins the parts of a run around a judge and a model."""
+
+
+def alone(
+    ahead: Ahead, judge: RunJudge, policy: LoadedModel, ranks: Ranks
+) -> AbstractAsyncContextManager[Parts]:
+    """The parts of a run that samples and learns in turn, in one process."""
+    return joined(ahead.recipe, ahead.sets.train, judge, policy, ranks)
+
+
+def train(
+    recipe: Recipe,
+    display: Display,
+    before: StageBefore | None = None,
+    *,
+    join: Join = alone,
+    threads: int = 0,
+) -> RunSummary:
     """Run a recipe without stages to its last step, from the newest checkpoint in its folder if there is one.
 
-    before: the stage whose last weights are the first of this run.
+    before: the stage whose last weights are the first of this run. threads: of this process, where the recipe
+    says nothing.
 
     Raises UserError for bad input before anything is written, and SandboxUnavailable when this
     machine cannot isolate as strictly as ``judge.minimum_tier`` asks. Under torchrun, every rank calls this;
@@ -81,9 +101,9 @@ def train(recipe: Recipe, display: Display, before: StageBefore | None = None) -
                 return None if checkpoint is None else str(checkpoint)
 
             checkpoint = ranks.from_first(found, "rank 0 to look into the run's folder")
-            configure_torch(recipe, ranks)
+            configure_torch(recipe, threads or share_of_cores(ranks))
             from_where = None if checkpoint is None else Path(checkpoint)
-            return asyncio.run(run_joined(ahead, folder, from_where, before, display, ranks, alone))
+            return asyncio.run(run_joined(ahead, folder, from_where, before, display, ranks, join))
 
 
 def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
@@ -97,23 +117,12 @@ def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
         )
 
 
-def configure_torch(recipe: Recipe, ranks: Ranks) -> None:
-    """What a process of a run sets once."""
+def configure_torch(recipe: Recipe, threads: int) -> None:
+    """What every process of a run sets once. ``threads``: where the recipe says nothing."""
     keep_freed_memory()
     disable_progress_bar()  # ours shows the run; transformers' bars would tear it
-    torch.set_num_threads(recipe.model.threads or share_of_cores(ranks))
+    torch.set_num_threads(recipe.model.threads or threads)
     torch.manual_seed(recipe.seed)
-
-
-Join = Callable[[Ahead, "RunJudge", LoadedModel, Ranks], AbstractAsyncContextManager[Parts]]
-"""Joins the parts of a run around a judge and a model."""
-
-
-def alone(
-    ahead: Ahead, judge: RunJudge, policy: LoadedModel, ranks: Ranks
-) -> AbstractAsyncContextManager[Parts]:
-    """The parts of a run of one model."""
-    return joined(ahead.recipe, ahead.sets.train, judge, policy, ranks)
 
 
 async def run_joined(
@@ -137,10 +146,11 @@ async def run_joined(
     async with run_judge(recipe, workers) as judge:
         policy = _policy(recipe, folder, checkpoint, display)
         async with join(ahead, judge, policy, ranks) as parts:
-            await check_episodes(parts, train, ahead.measured)
-            await check_references(parts, recipe, train, display.say)
+            async with parts.serving() as engine:
+                await check_episodes(recipe, engine, policy.tokenizer, judge, train, ahead.measured)
+            await check_references(judge, recipe, train, display.say)
             if checkpoint is not None:
-                await parts.restore(load_checkpoint(checkpoint))
+                parts.restore(load_checkpoint(checkpoint))
             elif _needs_start(recipe):
                 start = whole_model(policy.model, parts.trainer.dtype, keep=ranks.first)
                 if start is not None:
@@ -236,13 +246,22 @@ class _Run:
     async def go(self, *, fresh: bool) -> RunSummary:
         """Train to the last step, evaluate, and say what came out."""
         parts, steps, written = self.parts, self.recipe.trainer.steps, self.written
+        await parts.serve()
         if written is not None and written.separate is None:
             await self._evaluate_start(written)
         if fresh:
             self._checkpoint(0)
+        else:
+            self.saver.newest = parts.trainer.version
         if parts.trainer.version < steps:
             self.display.begin("training", steps, done=parts.trainer.version)
-            await train_sync(parts.trainer, parts.flow, parts.engine, self, steps=steps)
+            try:
+                await train_steps(parts.trainer, parts.flow, parts.server, self, steps=steps)
+            except Drained:
+                if parts.trainer.version != self.saver.newest:
+                    self._checkpoint(parts.trainer.version)
+                self.saver.finish()
+                raise
         self.saver.finish()
         last = parts.trainer.version
         if written is None:
@@ -283,7 +302,8 @@ class _Run:
         written = self.written
         if written is not None:
             written.rollouts.write(step, rollouts_from(step, drawn.sampled, self.parts.decode))
-            record = train_record(step, drawn, metrics, seconds)
+            bound = None if self.recipe.flow is None else self.recipe.flow.staleness
+            record = train_record(step, drawn, metrics, seconds | await self.parts.others(), bound)
             written.metrics.write(record)
             self.display.step(record, settings.steps)
             if written.separate is None and self.recipe.evaluation.due(step, last=last):
@@ -312,7 +332,7 @@ class _Run:
         """
         if 0 in recorded(self.folder):
             return
-        if self.parts.engine.version == 0:
+        if self.parts.trainer.version == 0:
             await self._evaluate(written)
         elif (kept := kept_model(self.folder, 0)) is not None:
             recipe, evaluator = self.recipe, written.evaluator
@@ -321,7 +341,7 @@ class _Run:
             )
 
     async def _evaluate(self, written: _Written) -> None:
-        """Evaluate the weights that the engine serves, as the step that they are of."""
-        engine = self.parts.engine
-        tokenizer = self.parts.policy.tokenizer
-        written.metrics.write(await written.evaluator.served(engine.version, engine, tokenizer))
+        """Evaluate the weights as they are, as the step that they are of."""
+        step, tokenizer = self.parts.trainer.version, self.parts.policy.tokenizer
+        async with self.parts.serving() as engine:
+            written.metrics.write(await written.evaluator.served(step, engine, tokenizer))

@@ -1,10 +1,14 @@
-"""The parts of a run, joined: judge, model, trainer, engine and flow. Nothing here writes a file."""
+"""The parts of a run, joined: judge, model, trainer, engine and flow. Nothing here writes a file.
+
+``joined`` has them all in one process, which samples and learns in turn; ``launch/roles/`` has a trainer
+whose flow and replicas are processes of their own.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,10 +21,10 @@ from whetstone.flow.source import PromptSource
 from whetstone.launch.recipe import Recipe
 from whetstone.problem import Problem
 from whetstone.trainer.checkpoint import Checkpoint
+from whetstone.trainer.loop import Server
 from whetstone.trainer.lora import adapt
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.trainer import Trainer
-from whetstone.workflow.episode import Workflow
 from whetstone.workflow.factory import build_workflow
 from whetstone.workflow.replies import EngineReplies
 
@@ -28,26 +32,38 @@ if TYPE_CHECKING:
     from whetstone.launch.run_judge import RunJudge
 
 
+async def _nothing() -> dict[str, float]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Parts:
-    """What a rank works with. ``policy`` holds the model that ``trainer`` trains."""
+    """What a rank works with. ``policy`` holds the model that ``trainer`` trains.
+
+    server: who serves its weights to those who sample. serving: an engine with the weights as they are, for
+    an evaluation or a check. others: what other roles did meanwhile, for the record of a step.
+    """
 
     ranks: Ranks
     judge: RunJudge
     policy: LoadedModel
     trainer: Trainer
-    engine: Engine
-    workflow: Workflow
-    replies: EngineReplies
     flow: Flow
+    server: Server
+    serving: Callable[[], AbstractAsyncContextManager[Engine]]
+    others: Callable[[], Awaitable[dict[str, float]]] = _nothing
 
-    async def restore(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint: the trainer's state, the prompts drawn so far, the weights served."""
+    def restore(self, saved: Checkpoint) -> None:
+        """Go on from a checkpoint: the trainer's state, the prompts drawn so far."""
         state = self.trainer.state_dict()
         saved.read_into(state, self.ranks)
         self.trainer.load_state_dict(state)
         self.flow.restore(saved.state["flow"])
-        await self.engine.update_weights(self.trainer.weights(), self.trainer.version)
+
+    async def serve(self) -> None:
+        """Have the weights served as they are."""
+        if self.server.version != self.trainer.version:
+            await self.server.update_weights(self.trainer.weights(), self.trainer.version)
 
     def decode(self, ids: list[int]) -> str:
         """Token ids as text."""
@@ -59,18 +75,11 @@ def share_of_cores(ranks: Ranks) -> int:
     return max(1, (os.cpu_count() or 1) // ranks.local_size)
 
 
-@asynccontextmanager
-async def learner(
-    recipe: Recipe, policy: LoadedModel, ranks: Ranks
-) -> AsyncGenerator[tuple[Trainer, Engine, EngineReplies]]:
-    """The trainer of a model, the engine that serves it, and its replies.
-
-    Raises UserError for a model that the trainer or the engine cannot take. All ``ranks`` do this together.
-    """
+def trainer_of(recipe: Recipe, policy: LoadedModel, ranks: Ranks) -> Trainer:
+    """The trainer of a model, with its adapters if it has some. All ``ranks`` do this together."""
     if recipe.trainer.lora is not None:
         adapt(policy.model, recipe.trainer.lora, recipe.seed)
-    # The trainer comes first: its frozen reference (`kl_coef`) is a copy of the weights as they are now.
-    trainer = Trainer(
+    return Trainer(
         policy.model,
         recipe.algorithm,
         recipe.trainer,
@@ -80,6 +89,17 @@ async def learner(
         ranks=ranks,
     )
 
+
+@asynccontextmanager
+async def learner(
+    recipe: Recipe, policy: LoadedModel, ranks: Ranks
+) -> AsyncGenerator[tuple[Trainer, Engine, EngineReplies]]:
+    """The trainer of a model, the engine that serves it, and its replies.
+
+    Raises UserError for a model that the trainer or the engine cannot take. All ``ranks`` do this together.
+    """
+    # The trainer comes first: its frozen reference (`kl_coef`) is a copy of the weights as they are now.
+    trainer = trainer_of(recipe, policy, ranks)
     # The engine serves a copy: the trainer's weights change while replies may be in flight.
     engine = build_engine(recipe.engine, trainer.plain_copy, policy.tokenizer)
     try:
@@ -107,10 +127,9 @@ async def joined(
     Raises UserError as ``learner`` does.
     """
     async with learner(recipe, policy, ranks) as (trainer, engine, replies):
-        workflow = build_workflow(recipe.workflow, judge)
         flow = LocalFlow(
             PromptSource(train, recipe.seed),
-            workflow,
+            build_workflow(recipe.workflow, judge),
             replies,
             recipe.algorithm,
             prompts_per_step=recipe.trainer.prompts_per_step,
@@ -120,4 +139,4 @@ async def joined(
             crew=ranks,
             together=recipe.deterministic,
         )
-        yield Parts(ranks, judge, policy, trainer, engine, workflow, replies, flow)
+        yield Parts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))

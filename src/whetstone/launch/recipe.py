@@ -17,6 +17,7 @@ from whetstone.algorithm.named import DEFAULT, AnyAlgorithm, algorithm_named
 from whetstone.data.settings import DataSection
 from whetstone.engine.settings import EngineSection, ModelSection
 from whetstone.evaluate.settings import EvaluationSection
+from whetstone.flow.settings import FlowSection
 from whetstone.judge.settings import JudgeSection
 from whetstone.report.settings import ReportSection
 from whetstone.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
@@ -78,7 +79,10 @@ _SHARED = {
 
 
 class Recipe(Section):
-    """A whole run, or, with ``stages``, several that follow each other (``launch/stages.py``)."""
+    """A whole run, or, with ``stages``, several that follow each other (``launch/stages.py``).
+
+    With ``flow`` its roles are processes that work beside each other (``launch/roles/``).
+    """
 
     name: NonEmpty
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
@@ -96,6 +100,7 @@ class Recipe(Section):
     judge: JudgeSection = JudgeSection()
     report: ReportSection = ReportSection()
     verifier: Partner | None = None
+    flow: FlowSection | None = None
     stages: tuple[Stage, ...] = ()
 
     @model_validator(mode="after")
@@ -117,6 +122,17 @@ class Recipe(Section):
                 f"({self.evaluation.every}) must be a multiple of `trainer.checkpoint_every` "
                 f"({self.trainer.checkpoint_every})"
             )
+        if self.flow is not None:
+            prompts = self.trainer.prompts_per_step
+            obstacle = self.flow.obstacle(prompts, deterministic=self.deterministic)
+            if obstacle is not None:
+                raise ValueError(obstacle)
+            if self.verifier is not None:
+                raise ValueError(
+                    "`flow` and `verifier` cannot be in one recipe: two models train in one process"
+                )
+            if self.stages:
+                raise ValueError("`flow` and `stages` cannot be in one recipe: run the stages one by one")
         names = [stage.name for stage in self.stages]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two of `stages` are called `{twice[0]}`")
@@ -185,6 +201,17 @@ def partner_recipe(recipe: Recipe) -> Recipe:
         "judge": {**base.get("judge", {}), "workers": 1},
     }
     return read_settings(Recipe, values, name=lambda key: f"`verifier.{key}`")
+
+
+def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    """The recipe with some values in place of its own, key by key. Raises UserError as reading does."""
+    return read_settings(Recipe, _joined(recipe.model_dump(exclude_unset=True), values))
+
+
+def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    inside = {key: base.get(key) for key, value in values.items() if isinstance(value, dict)}
+    merged = {key: _joined(its or {}, values[key]) for key, its in inside.items()}
+    return {**base, **values, **merged}
 
 
 def stage_recipes(recipe: Recipe) -> list[Recipe]:

@@ -11,25 +11,39 @@ from whetstone.report.batch import batch_metrics
 
 
 def train_record(
-    step: int, drawn: FlowBatch, metrics: dict[str, float], seconds: dict[str, float]
+    step: int,
+    drawn: FlowBatch,
+    metrics: dict[str, float],
+    seconds: dict[str, float],
+    staleness: int | None = None,
 ) -> dict[str, Any]:
     """The record of a training step; everything that depends on clock or machine is under ``time``.
 
     ``time.judge`` is CPU seconds of the judged programs: judging overlaps generation, so it has no
     phase of its own. ``time.tokens_per_s`` is of replies generated, ``time.train_tokens_per_s`` of replies
     trained on, ``time.peak_bytes`` the most memory so far.
+
+    staleness: the bound, in a run whose flow is elsewhere; tokens are then those of the whole step's seconds.
+    Above 0, ``staleness/*`` tell by how many versions the weights were ahead of a trained group's oldest
+    token.
     """
+    sampling = seconds["generate"] if staleness is None else seconds["step"]
     samples = [sample for group in drawn.sampled for sample in group.samples]
     judged = (case.cpu_s for s in samples if s.judgement for case in s.judgement.cases)
     tokens = sum(sample.length for sample in samples)
     clock = dict(seconds) | {
         "judge": sum(judged),
-        "tokens_per_s": tokens / max(seconds["generate"], 1e-9),
+        "tokens_per_s": tokens / max(sampling, 1e-9),
         "train_tokens_per_s": metrics["tokens"] / max(seconds["train"], 1e-9),
         "peak_bytes": peak_bytes(),
     }
     record: dict[str, Any] = {"step": step, "kind": "train", "time": clock}
     record |= batch_metrics(drawn.sampled, drawn.batch)
+    if staleness:
+        behind = [group.meta["staleness"] for group in drawn.batch.groups]
+        known = [each for each in behind if each is not None]
+        if known:
+            record |= {"staleness/mean": sum(known) / len(known), "staleness/max": max(known)}
     record |= {f"loss/{name}": value for name, value in metrics.items()}
     return record
 

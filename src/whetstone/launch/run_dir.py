@@ -14,6 +14,7 @@ from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
 from whetstone.outputs import write_file
 from whetstone.report.metrics import read_metrics
 from whetstone.trainer.checkpoint import latest_checkpoint
+from whetstone.weights.settings import WeightsSection
 
 _MAY_CHANGE = {
     "trainer.steps",
@@ -30,6 +31,18 @@ _MAY_CHANGE = {
     "report.wandb",
     "report.trackio",
     "out",
+    "flow.replicas",
+    "flow.room",
+    "flow.lease_s",
+    "flow.silence_s",
+    "flow.most_failures",
+    "flow.stall_s",
+    "flow.restarts",
+    "flow.host",
+    "flow.port",
+    "flow.url",
+    "flow.log",
+    *(f"flow.weights.{key}" for key in WeightsSection.model_fields),
 }
 """Keys that a resumed run may set anew: they change how far and how fast it goes, not what it computes."""
 

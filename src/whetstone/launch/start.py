@@ -50,6 +50,23 @@ def start_model(recipe: Recipe, display: Display) -> LoadedModel:
     return LoadedModel(model=model, tokenizer=tokenizer, source="scratch")
 
 
+def model_to_fill(recipe: Recipe) -> LoadedModel:
+    """The model of a run as a replica has it, whose weights come from the trainer: without a warm-up.
+
+    Raises UserError as ``start_model`` does.
+    """
+    settings = recipe.model
+    if settings.scratch is None:
+        assert settings.path is not None
+        return load_model(
+            settings.path, revision=settings.revision, dtype=settings.dtype, device=settings.device
+        )
+    model, tokenizer = _scratch(settings.scratch, recipe)
+    return LoadedModel(
+        model=model.to(device=pick_device(settings.device)), tokenizer=tokenizer, source="scratch"
+    )
+
+
 def keep_start(run: Path, start: LoadedModel) -> None:
     """Keep the starting weights in ``run/start``. What an attempt left that came to no checkpoint goes."""
     for left in (run / "start", *run.glob(".start.*.tmp")):

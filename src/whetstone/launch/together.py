@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from whetstone.flow.together import SharedFlow
 from whetstone.launch.ahead import Ahead, look_ahead, look_at_model
 from whetstone.launch.display import Beside, Display
 from whetstone.launch.local import Join, RunSummary, configure_torch, run_joined
-from whetstone.launch.parts import Parts, learner
+from whetstone.launch.parts import Parts, learner, share_of_cores
 from whetstone.launch.problem_sets import ProblemSets
 from whetstone.launch.recipe import Recipe, partner_recipe
 from whetstone.launch.run_dir import check_recipe, locked, resume_from
@@ -49,7 +49,7 @@ def train_together(recipe: Recipe, display: Display) -> RunSummary:
             for each, folder in zip((first, second), folders, strict=True):
                 check_recipe(folder, each.recipe)
             checkpoints = _resumed(folders, display)
-            configure_torch(first.recipe, ranks)
+            configure_torch(first.recipe, share_of_cores(ranks))
             return asyncio.run(_both((first, second), folders, checkpoints, display, ranks))
 
 
@@ -130,8 +130,7 @@ class _Meeting:
                 if len(self._replies) == self._size:
                     self._flow.set_result(self._made())
                 flow = (await self._flow).of(name)
-                workflow = build_workflow(ahead.recipe.workflow, judge)
-                yield Parts(ranks, judge, policy, trainer, engine, workflow, replies, flow)
+                yield Parts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))
 
         return join
 

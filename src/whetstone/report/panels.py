@@ -20,6 +20,12 @@ SET_LABELS = {"heldout": "held-out", "train": "training"}
 SET_COLORS = {"heldout": "var(--spark)", "train": "var(--steel)"}
 PHASE_COLORS = ["var(--steel)", "var(--spark)", "var(--moss)", "var(--plum)", "var(--stone)"]
 _OVERLAPPING = {"at", "step", "judge", "tokens_per_s", "train_tokens_per_s", "peak_bytes", "eval"}
+_SHARES = {
+    "replicas_busy": "replicas with prompts in hand",
+    "trainer_busy": "trainer with a batch in hand",
+    "overlap": "both at once",
+}
+"""Of the time of a step, where the roles of a run are processes of their own."""
 _SOURCE = "reward/source/"
 _DRAWN = ("reward/", "verdict/", "length/", "sample/unscored", "group/zero_variance")
 _FIRST = [
@@ -37,6 +43,8 @@ _FIRST = [
     "loss/logprob_gap",
     "loss/logprob_gap_max",
     "loss/engine_gap",
+    "staleness/mean",
+    "staleness/max",
     "loss/importance",
     "loss/importance_truncated",
     "loss/importance_masked",
@@ -67,6 +75,8 @@ _TITLES = {
     "loss/replies": "replies trained",
     "loss/updates": "updates",
     "loss/skipped": "updates skipped",
+    "staleness/mean": "versions behind the weights, mean",
+    "staleness/max": "versions behind the weights, most",
     "group/trained": "groups trained",
     "group/sampled": "groups sampled",
 }
@@ -186,7 +196,7 @@ class Panels:
 
     def _time(self) -> str:
         rows = _column_means([r for r in self.run.train if isinstance(r.get("time"), dict)])
-        known = dict.fromkeys(n for _, t in rows for n in t if n not in _OVERLAPPING)
+        known = dict.fromkeys(n for _, t in rows for n in t if n not in _OVERLAPPING | _SHARES.keys())
         names = [n for n in PHASES if n in known] + [n for n in known if n not in PHASES]
         layers = [
             Layer(name, PHASE_COLORS[min(i, 4)], [t.get(name, 0.0) for _, t in rows])
@@ -202,8 +212,20 @@ class Panels:
             self._small_time(rows, "train_tokens_per_s", "tokens trained per second"),
             self._small_time(rows, "peak_bytes", "peak memory, GB", scale=1e-9),
             self._small_time(rows, "judge", "judge, CPU seconds (while generating)"),
+            self._roles(rows),
         ]
         return self._panel("Time", "Wall seconds of each step by phase.", chart, smaller, wide=True)
+
+    def _roles(self, rows: Sequence[tuple[float, dict[str, float]]]) -> Chart | None:
+        lines = [
+            Line(title, PHASE_COLORS[i], [(step, t[name]) for step, t in rows if name in t])
+            for i, (name, title) in enumerate(_SHARES.items())
+        ]
+        drawn = [line for line in lines if line.points]
+        if not drawn:
+            return None
+        title = "shares of the time in which roles worked"
+        return line_chart("roles", title, drawn, y_range=(0.0, 1.0), y_format=_whole_percent, small=True)
 
     def _small_time(
         self, rows: Sequence[tuple[float, dict[str, float]]], name: str, title: str, *, scale: float = 1.0

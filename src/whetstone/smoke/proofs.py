@@ -28,9 +28,10 @@ def prove(recipe: Recipe) -> str:
         _evaluated(folder, [r for r in records if r["kind"] == "eval"], stage)
     _expect(accepted > 0, recipe.run_dir(), "a planted program was accepted")
     stages = f" in each of {len(recipe.stages)} stages" if recipe.stages else ""
+    killed = "killed in step 2 and resumed" if recipe.flow is None else "a role killed and started again"
     return (
-        f"{recipe.trainer.steps} steps{stages} changed the weights, {accepted} programs accepted, killed in "
-        "step 2 and resumed, evaluated before and after"
+        f"{recipe.trainer.steps} steps{stages} changed the weights, {accepted} programs accepted, {killed}, "
+        "evaluated before and after"
     )
 
 

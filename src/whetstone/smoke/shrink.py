@@ -36,6 +36,10 @@ def shrunken(recipe: Recipe, data: dict[str, Any], benchmarks: dict[str, Path], 
     values["trainer"] |= _trainer(recipe)
     values["evaluation"] |= _evaluation(recipe, benchmarks)
     values["judge"] |= {"workers": 1, "environment": "", "url": ""}
+    if values["flow"] is not None:
+        values["flow"] |= {"host": "127.0.0.1", "port": 0, "url": "", "log": "", "room": 0}
+        values["flow"] |= {"shares": 1, "replicas": min(2, values["flow"]["replicas"])}
+        values["flow"]["weights"] |= {"host": "127.0.0.1", "port": 0, "address": "", "folder": ""}
     return read_settings(Recipe, values, where="the smoke run")
 
 

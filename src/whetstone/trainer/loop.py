@@ -1,6 +1,7 @@
-"""The synchronous loop: sample a batch, learn from it, serve the new weights, keep what is needed.
+"""The loop of training: have a batch, learn from it, serve the new weights, keep what is needed.
 
-It sees batches, metrics and versions; prompts, judging and files are behind the flow and the hooks.
+It sees batches, metrics and versions; prompts, judging and files are behind the flow and the hooks. Whether
+sampling takes turns with learning or goes on beside it depends on the flow, and on who serves the weights.
 One step of the loop makes weight version ``step`` out of version ``step - 1``.
 """
 
@@ -11,7 +12,6 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Protocol
 
-from whetstone.engine.engine import Engine
 from whetstone.flow.flow import Flow, FlowBatch
 from whetstone.sample import Batch
 
@@ -47,6 +47,23 @@ class Hooks(Protocol):
         ...
 
 
+class Server(Protocol):
+    """Who has the weights served: an engine of this process, or replicas of others."""
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that are served; below 0 before there are any."""
+        ...
+
+    async def update_weights(self, weights: Iterable[tuple[str, object]], version: int) -> None:
+        """Serve these from now on. They have been read when this returns."""
+        ...
+
+
+class Drained(Exception):
+    """There will be no further batch: whoever runs this was told to end, after the step that it was in."""
+
+
 class StepClock:
     """Wall seconds of the parts of one step."""
 
@@ -63,8 +80,8 @@ class StepClock:
             self.seconds[name] = time.perf_counter() - start
 
 
-async def train_sync(trainer: StepTrainer, flow: Flow, engine: Engine, hooks: Hooks, *, steps: int) -> None:
-    """Run steps until the trainer's version is ``steps``. Sampling and learning take turns."""
+async def train_steps(trainer: StepTrainer, flow: Flow, server: Server, hooks: Hooks, *, steps: int) -> None:
+    """Run steps until the trainer's version is ``steps``."""
     while trainer.version < steps:
         clock = StepClock()
         with clock.part("step"):
@@ -77,5 +94,5 @@ async def train_sync(trainer: StepTrainer, flow: Flow, engine: Engine, hooks: Ho
                 metrics = trainer.step(drawn.batch)
             hooks.phase("sync")
             with clock.part("sync"):
-                await engine.update_weights(trainer.weights(), trainer.version)
+                await server.update_weights(trainer.weights(), trainer.version)
         await hooks.stepped(trainer.version, drawn, metrics, clock.seconds)

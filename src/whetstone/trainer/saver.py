@@ -47,6 +47,8 @@ class CheckpointSaver:
         self._placed = placed
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self.newest: int | None = None
+        """The step whose checkpoint was made last, or is being made."""
 
     def __enter__(self) -> CheckpointSaver:
         return self
@@ -76,6 +78,7 @@ class CheckpointSaver:
         :func:`whetstone.trainer.checkpoint.write_checkpoint`.
         """
         self.finish()
+        self.newest = step
         plain = whole_model(model, dtype or model.dtype, keep=self._ranks.first, copied=self._beside)
         if self._beside:
             trainer_state = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from whetstone.flow.books import new_books
@@ -31,8 +32,12 @@ def serve_flow(
     limits: FlowLimits | None = None,
     stall_s: float = 60.0,
     file_bytes: int = FILE_BYTES,
+    on_listening: Callable[[str, int], None] = lambda host, port: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. ``folder`` is the log's; the same folder again goes on where it was.
+
+    A log in which nothing has happened is removed at the end, and need not be of this run at the beginning.
+    on_listening: told the host and the port.
 
     Raises UserError for an address that cannot be had, or that everybody could reach without a token, and for
     a folder that is in use, not of this run, or cannot be written.
@@ -51,10 +56,13 @@ def serve_flow(
         host, port = listening.getsockname()[:2]
         drawn = desk.books.drawn
         telemetry.say("listening", host=host, port=port, tokens=len(address.tokens), drawn=drawn)
+        on_listening(host, port)
         flow = LiveFlow(desk, say=telemetry.say, stall_s=stall_s)
         behind = FlowHost(flow, identity, telemetry, limits)
         asyncio.run(server(build_app(behind, address.tokens), behind).serve([listening]))
         log.close()
+        if desk.books.blank:
+            log.remove()
     finally:
         listening.close()
         telemetry.say("ended")

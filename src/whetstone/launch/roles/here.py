@@ -1,0 +1,160 @@
+"""An asynchronous run on one machine: ``whetstone train`` starts its roles and keeps them going.
+
+This process loads no model: it starts a flow, tells replicas and a trainer where it is, shows what they say,
+and keeps it in ``logs/`` of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from whetstone.addresses import host_port
+from whetstone.errors import UserError
+from whetstone.launch.display import Display
+from whetstone.launch.evaluations import recorded
+from whetstone.launch.recipe import Recipe, dump_recipe
+from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
+from whetstone.launch.roles.told import LOGS
+from whetstone.launch.roles.where import listening_address
+from whetstone.launch.roles.whose import flow_section, rules_of
+from whetstone.launch.run_dir import is_locked
+from whetstone.outputs import write_file
+from whetstone.report.metrics import Record
+
+
+def train_here(recipe: Recipe, display: Display) -> tuple[Record, Record] | None:
+    """Run a recipe with a section ``flow`` to its last step: the first and the last evaluation.
+
+    None when it was told to end before. Raises UserError for a recipe that cannot be, with the last words
+    of a role that refuses, and for one that dies too often.
+    """
+    section = flow_section(recipe)
+    rules_of(recipe).check()
+    listening_address(section, None, None, None).check("the flow would serve")
+    folder = recipe.run_dir()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    if is_locked(folder):
+        raise UserError(
+            f"{folder}: another process trains in this folder; wait for it, or name another with out=FOLDER"
+        )
+    with tempfile.TemporaryDirectory(prefix="whetstone-") as temporary:
+        file = Path(temporary) / "recipe.yaml"
+        write_file(file, [dump_recipe(recipe).encode()])
+        log = _Log(folder)
+        supervisor = Supervisor(
+            _roles(recipe, file, display.say),
+            restarts=section.restarts,
+            hears=lambda name, line: display.say(log.note(name, line)),
+            say=lambda text: display.say(log.note("run", text)),
+        )
+        try:
+            status = asyncio.run(supervisor.run())
+        finally:
+            log.close()
+            if made and not (folder / "recipe.yaml").exists():  # nothing came of it
+                (folder / ".lock").unlink(missing_ok=True)
+                with suppress(OSError):
+                    for path in made:
+                        path.rmdir()
+    if status == INTERRUPTED:
+        return None
+    evaluated = recorded(folder)
+    return evaluated.get(0, {}), evaluated.get(max(evaluated, default=0), {})
+
+
+def _roles(recipe: Recipe, file: Path, say: Callable[[str], None]) -> list[Role]:
+    section = flow_section(recipe)
+    flow = _Flow(section.port)
+
+    def command(role: str, *arguments: str) -> Callable[[], Sequence[str]]:
+        def made() -> Sequence[str]:
+            words = [sys.executable, "-m", "whetstone", "role", role, str(file)]
+            place = ["--port", str(flow.port)] if role == "flow" else ["--flow", flow.url]
+            return [*words, *place, "--parent", str(os.getpid()), *arguments]
+
+        return made
+
+    # Of a run whose roles work beside each other each has its part of the cores; with staleness 0 they take
+    # turns, and a deterministic run computes as the one in one process does.
+    cores, workers = os.cpu_count() or 1, section.replicas + 1
+    threads = ["--threads", str(max(1, cores // workers))] if section.staleness else []
+    replicas = [
+        Role(name, command("rollout", "--name", name, *threads))
+        for name in (f"rollout-{number}" for number in range(section.replicas))
+    ]
+    return [
+        Role("flow", command("flow"), ready=flow.hear, stays=True),
+        Role("trainer", command("trainer", *threads), leads=True),
+        *replicas,
+    ]
+
+
+class _Flow:
+    """Where the flow listens: on a port that it finds when it is first started, and keeps."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.url = port, ""
+
+    def hear(self, line: str) -> bool:
+        """Whether a line says that it listens."""
+        said = event(line)
+        if said.get("event") != "listening":
+            return False
+        host, self.port = str(said["host"]), int(said["port"])
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        self.url = f"http://{host_port(host, self.port)}"
+        return True
+
+
+def event(line: str) -> dict[str, Any]:
+    """A line of JSON as a service logs it; of any other line nothing."""
+    if line.startswith("{") and line.endswith("}"):
+        try:
+            return dict(json.loads(line))
+        except ValueError:
+            return {}
+    return {}
+
+
+class _Log:
+    """What the roles say, in ``logs/ROLE.log`` of the run, which begins with its recipe: before, nothing of
+    a run may be written."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._waiting: list[tuple[str, str]] = []
+        self._files: dict[str, Any] = {}
+
+    def note(self, name: str, line: str) -> str:
+        """Keep a line; as it is shown."""
+        self._waiting.append((name, line))
+        if (self._run / "recipe.yaml").exists():
+            self._write()
+        said = event(line)
+        if said:
+            rest = " ".join(f"{k}={v}" for k, v in said.items() if k not in ("time", "event"))
+            line = f"{said.get('event')} {rest}".strip()
+        return f"{name:<9} | {line}"
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files.values():
+            file.close()
+
+    def _write(self) -> None:
+        for name, line in self._waiting:
+            if name not in self._files:
+                (self._run / LOGS).mkdir(exist_ok=True)
+                self._files[name] = (self._run / LOGS / f"{name}.log").open(
+                    "a", encoding="utf-8", buffering=1
+                )
+            self._files[name].write(line + "\n")
+        self._waiting.clear()

@@ -1,0 +1,130 @@
+"""``whetstone role trainer``: the trainer of a run whose batches come from a flow.
+
+It goes by the code of a run in one process (``launch/local.py``), with other parts: batches are asked for,
+weights are published, and an engine exists only while this process evaluates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from whetstone.engine.engine import Engine
+from whetstone.engine.factory import build_engine
+from whetstone.engine.loading import LoadedModel
+from whetstone.errors import UserError
+from whetstone.flow.flow import FlowBatch
+from whetstone.flow.remote import RemoteFlow
+from whetstone.flow.service.client import FlowClient
+from whetstone.flow.usage import shares
+from whetstone.launch.ahead import Ahead
+from whetstone.launch.display import Display
+from whetstone.launch.local import RunSummary, train
+from whetstone.launch.parts import Parts, trainer_of
+from whetstone.launch.recipe import Recipe
+from whetstone.launch.roles.ends import on_signals
+from whetstone.launch.roles.told import flow_url_of, write_flow_url
+from whetstone.launch.roles.weights import PublishingServer
+from whetstone.launch.roles.where import own_token, reachable
+from whetstone.launch.roles.whose import flow_section, run_identity
+from whetstone.trainer.loop import Drained
+from whetstone.trainer.ranks import Ranks
+from whetstone.weights.offer import Offer
+from whetstone.weights.published import PublishedWeights
+from whetstone.workflow.shipped import POLICY
+
+if TYPE_CHECKING:
+    from whetstone.launch.run_judge import RunJudge
+
+
+def train_for(recipe: Recipe, url: str, display: Display, *, threads: int = 0) -> RunSummary:
+    """Train to the last step on the batches of the flow at ``url``, from the newest checkpoint on.
+
+    threads: of this process, where the recipe says nothing. Raises Drained when it was told to end, after a
+    checkpoint of the step that it was in, and UserError as ``train`` does, for a flow that is not there or
+    another run's, and where no batch comes.
+    """
+    section = flow_section(recipe)
+
+    @asynccontextmanager
+    async def join(ahead: Ahead, judge: RunJudge, policy: LoadedModel, ranks: Ranks) -> AsyncGenerator[Parts]:
+        if ranks.size > 1:
+            raise UserError("a trainer of a flow is one process; start it without torchrun")
+        client = FlowClient(url, run_identity(ahead), say=display.say)
+        try:
+            await client.hello()
+            batches = _Batches(client, recipe, display.say)
+            mine = asyncio.current_task()
+            assert mine is not None
+            on_signals(batches.drain, mine.cancel)
+            trainer = trainer_of(recipe, policy, ranks)
+            serving = partial(_serving, recipe, trainer.plain_copy, policy.tokenizer)
+            with PublishedWeights(
+                POLICY,
+                section.weights,
+                dtype=trainer.dtype,
+                token=own_token(),
+                folder=recipe.run_dir() / "weights",
+                reach=partial(reachable, url),
+            ) as published:
+                server = PublishingServer(published, batches)
+                yield Parts(ranks, judge, policy, trainer, batches, server, serving, batches.usage)
+        finally:
+            await client.close()
+
+    return train(recipe, display, join=join, threads=threads)
+
+
+@asynccontextmanager
+async def _serving(recipe: Recipe, copy: Callable[[], Any], tokenizer: Any) -> AsyncGenerator[Engine]:
+    """An engine of its own with the weights as they are now, for as long as it is needed."""
+    engine = build_engine(recipe.engine, copy, tokenizer)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+class _Batches(RemoteFlow):
+    """The batches of the flow, until this trainer is told to end; and what other roles did meanwhile."""
+
+    def __init__(self, client: FlowClient, recipe: Recipe, say: Callable[[str], None]) -> None:
+        super().__init__(client, POLICY, wait_s=recipe.trainer.wait_s, say=say)
+        self._client, self._tell, self._run = client, say, recipe.run_dir()
+        self._drains = asyncio.Event()
+        self._before: dict[str, float] = {}
+
+    def drain(self) -> None:
+        """Give no batch any more."""
+        if not self._drains.is_set():
+            self._tell("draining: a checkpoint is made of the step that is complete")
+        self._drains.set()
+
+    async def publish(self, offer: Offer) -> None:
+        """See RemoteFlow. The first time is when the run has begun to write its files."""
+        await super().publish(offer)
+        if flow_url_of(self._run) != self._client.url:
+            write_flow_url(self._run, self._client.url)
+
+    async def next_batch(self, version: int) -> FlowBatch:
+        """See Flow. Raises Drained."""
+        drains = asyncio.ensure_future(self._drains.wait())
+        batch = asyncio.ensure_future(super().next_batch(version))
+        try:
+            await asyncio.wait((drains, batch), return_when=asyncio.FIRST_COMPLETED)
+            if self._drains.is_set():
+                raise Drained
+            return batch.result()
+        finally:
+            for task in (drains, batch):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def usage(self) -> dict[str, float]:
+        """Which shares of the time since the last call the roles worked."""
+        now = (await self._client.status())["usage"]
+        before, self._before = self._before, now
+        return shares(before, now)

@@ -1,0 +1,81 @@
+"""An asynchronous run: its roles are processes, which find each other, may be killed, and end in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
+from tiny_recipe import run, timeless, write_recipe
+
+from whetstone.cli.main import main
+
+
+@pytest.mark.slow
+def test_with_staleness_0_its_metrics_are_the_synchronous_runs_whatever_is_killed(tmp_path: Path) -> None:
+    alone = run(write_recipe(tmp_path), tmp_path / "alone", *CHEAPER)
+    assert alone.returncode == 0, alone.stderr
+    with RolesByHand(write_async_recipe(tmp_path), tmp_path / "run", *CHEAPER) as roles:
+        roles.until_records(2)  # the evaluation before, and the first step
+        roles.flow.kill()
+        roles.start_flow()
+        roles.until_records(3)
+        roles.rollout.kill()
+        roles.start_rollout()
+        roles.until_records(4)
+        roles.trainer.kill()
+        roles.start_trainer()
+        assert roles.trainer.wait() == 0, roles.trainer.printed("err")
+    assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
+
+
+def test_roles_started_by_hand_do_the_synchronous_runs_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = (*CHEAPER, "trainer.steps=2", "evaluation.train_problems=null", "warmup.steps=5")
+    alone = run(write_recipe(tmp_path), tmp_path / "alone", *short)
+    assert alone.returncode == 0, alone.stderr
+    with RolesByHand(write_async_recipe(tmp_path), tmp_path / "run", *short) as roles:
+        assert roles.trainer.wait() == 0, roles.trainer.printed("err")
+
+        def said() -> str:
+            assert main(["status", str(roles.out)]) == 0
+            return capsys.readouterr().out
+
+        until(lambda: "replica one: serves weights 2, " in said(), "the last weights to be served")
+        assert "step 2 of 2 is made" in said()
+    assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
+
+
+REFUSED = {
+    ("role", "rollout"): "the replica does not know where the flow is: give --flow http://HOST:PORT",
+    ("role", "trainer"): "the trainer does not know where the flow is: give --flow http://HOST:PORT",
+    ("role", "flow", "--host", "0.0.0.0"): "everybody who can reach 0.0.0.0: give --token-file",
+    ("role", "flow", "--port", "70000"): "port 70000",
+    ("train", "flow.staleness=1"): "`deterministic` promises the same batches every time",
+    ("train", "flow.room=3"): "a replica samples a whole share, which has 4 prompts: no batch could ever",
+    ("train", "flow.shares=5"): "4 prompts of a step cannot be dealt in 5 shares",
+    ("train", "flow.host=0.0.0.0"): "everybody who can reach 0.0.0.0: give --token-file",
+    ("train", "flow.weights.folder=/x"): "`folder` is for `by: folder`",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_can_never_work_is_refused_before_anything_is_written(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WHETSTONE_FLOW", raising=False)
+    monkeypatch.delenv("WHETSTONE_FLOW_TOKEN", raising=False)
+    recipe, out = write_async_recipe(tmp_path), tmp_path / "run"
+    verb = words[:2] if words[0] == "role" else words[:1]
+    assert main([*verb, str(recipe), f"out={out}", *words[len(verb) :]]) == 2
+    assert REFUSED[words] in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_run_without_roles_has_none_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["role", "flow", str(write_recipe(tmp_path))]) == 2
+    assert "has no section `flow`" in capsys.readouterr().err

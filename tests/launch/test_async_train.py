@@ -1,0 +1,54 @@
+"""``whetstone train`` of a recipe with a flow starts all roles, and keeps them going whichever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from roles_by_hand import CHEAPER, until, write_async_recipe
+from tiny_recipe import run, start, timeless, write_recipe
+
+pytestmark = pytest.mark.slow
+
+
+def process_of(role: str, parent: int) -> int:
+    """The process of a role that ``parent`` has started."""
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if role in Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0"):
+            return int(child)
+    raise AssertionError(f"there is no {role}")
+
+
+def test_all_roles_are_started_and_each_is_started_again_when_it_is_killed(tmp_path: Path) -> None:
+    alone = run(write_recipe(tmp_path), tmp_path / "alone", *CHEAPER)
+    assert alone.returncode == 0, alone.stderr
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    with start(write_async_recipe(tmp_path), tmp_path / "run", *CHEAPER) as train:
+        for role, records in (("rollout", 2), ("flow", 3), ("trainer", 4)):
+            until(
+                lambda records=records: metrics.exists() and metrics.read_bytes().count(b"\n") >= records,
+                f"{records} records",
+                train,
+            )
+            os.kill(process_of(role, train.pid), signal.SIGKILL)
+        assert train.wait() == 0, train.printed() + train.printed("err")
+        said = train.printed()
+    for name in ("rollout-0", "flow", "trainer"):
+        assert f"{name} ended by SIGKILL; it is started again (1 of 5)" in said
+    assert timeless(metrics) == timeless(tmp_path / "alone" / "metrics.jsonl")
+
+
+def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    recipe, metrics = write_async_recipe(tmp_path), tmp_path / "run" / "metrics.jsonl"
+    alone = run(write_recipe(tmp_path), tmp_path / "alone", *CHEAPER)
+    assert alone.returncode == 0, alone.stderr
+    with start(recipe, tmp_path / "run", *CHEAPER) as train:
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 2, "two records", train)
+        os.kill(train.pid, signal.SIGINT)
+        assert train.wait() == 130
+        assert "draining: a checkpoint is made of the step that is complete" in train.printed()
+    again = run(recipe, tmp_path / "run", *CHEAPER)
+    assert again.returncode == 0, again.stderr
+    assert timeless(metrics) == timeless(tmp_path / "alone" / "metrics.jsonl")
