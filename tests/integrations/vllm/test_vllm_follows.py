@@ -86,11 +86,12 @@ def test_vllm_follows_and_replies_in_flight_go_on_under_the_new_version() -> Non
         for reply in await replies:
             # Two versions behind, and one reload: no token of version 2.
             assert sorted(set(reply.versions)) == [1, 3]
-            for number in (1, 3):
+            for number, other in ((1, 3), (3, 1)):
                 found = gap(versions[number], prompt, reply, number)
-                print(f"version {number}: mean gap {found:.4f}")
-                # That of other weights is some nats; the rest is bf16, of a model as sharp as this one.
-            assert found < 0.3
+                wrong = gap(versions[other], prompt, reply, number)
+                print(f"version {number}: mean gap {found:.4f}, to the other version {wrong:.4f}")
+                # Rounding in bf16 makes .05 of it; up to .33 was seen where a reply went on.
+                assert found < wrong / 4
         await engine.close()
 
     with PublishedWeights("policy", settings, dtype=torch.bfloat16) as published:
