@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from whetstone.judge.outcome import judge_failure, storable
+from whetstone.judge.outcome import storable
 from whetstone.problem import Program
 from whetstone.sandbox import SandboxFault
-from whetstone.sandbox.execute import NotExecuted
 from whetstone.verdict import CaseJudgement, Verdict
 
 DEATHS = 3
@@ -73,20 +73,13 @@ def despite_faults(
 
 
 def judged_despite_faults(attempt: Callable[[Program], CaseJudgement], program: Program) -> CaseJudgement:
-    """``attempt(program)``, tried again when a fork-server dies of it; a tool that cannot be executed is no
-    death at all: no other attempt would find it."""
+    """``attempt(program)``, tried again when a fork-server dies of it."""
 
     def harmless(lived_s: float) -> bool:
         attempt(harmless_program(lived_s))
         return True
 
-    def once() -> CaseJudgement:
-        try:
-            return attempt(program)
-        except NotExecuted as fault:
-            return judge_failure(str(fault))
-
     try:
-        return despite_faults("the sandbox", once, harmless)
+        return despite_faults("the sandbox", partial(attempt, program), harmless)
     except NotJudged as failure:
         return CaseJudgement(failure.verdict, reason=storable(str(failure)))

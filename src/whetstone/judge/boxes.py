@@ -63,6 +63,9 @@ def harness_job(
     return Job(_SIDES[name], name.encode() + b"\n" + payload, limits, stdin, link)
 
 
+CodeState = tuple[Sandbox | None, bytes, bytes]
+
+
 class LastCode:
     """The compiled code of the Python program that ran last: its next case need not compile it again.
 
@@ -81,11 +84,11 @@ class LastCode:
         """Remember this one alone."""
         self._sandbox, self._source, self._code = sandbox, source, code
 
-    def state(self) -> tuple[Sandbox | None, bytes, bytes]:
+    def state(self) -> CodeState:
         """What is known now, for ``restore``."""
         return self._sandbox, self._source, self._code
 
-    def restore(self, state: tuple[Sandbox | None, bytes, bytes]) -> None:
+    def restore(self, state: CodeState) -> None:
         """Know what was known then: a run that is made again must not look like a later one."""
         self._sandbox, self._source, self._code = state
 

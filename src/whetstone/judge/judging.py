@@ -26,11 +26,12 @@ The rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from whetstone.judge.blame import judged_despite_faults
-from whetstone.judge.boxes import Boxes
+from whetstone.judge.boxes import Boxes, CodeState
 from whetstone.judge.environments.missing import named_missing
 from whetstone.judge.kinds.asserts import is_stopped, judge_assert, judge_assert_list
 from whetstone.judge.kinds.call import judge_call
@@ -40,6 +41,7 @@ from whetstone.judge.kinds.shared_process import SharedProcess, judge_in_sequenc
 from whetstone.judge.kinds.stdin import judge_stdin
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.options import JudgeOptions
+from whetstone.judge.outcome import judge_failure
 from whetstone.judge.scoring import chosen_cases, score
 from whetstone.problem import (
     AssertTests,
@@ -51,6 +53,7 @@ from whetstone.problem import (
     StdinTests,
     case_count,
 )
+from whetstone.sandbox.execute import NotExecuted
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 MAX_SOURCE_CHARACTERS = 8 << 20
@@ -197,36 +200,39 @@ class _Runs:
         """
         if _too_long(self._program):
             return CaseJudgement(Verdict.COMPILE_ERROR, reason="the program's text is too long")
-        before = self._boxes.last_code.state()
-
-        def run(program: Program) -> CaseJudgement:
-            self._boxes.last_code.restore(before)
-            # The harmless program that probes for faults (see ``blame``) has said nothing yet.
-            answered = self._answered if program is self._program else {}
-            try:
-                return _run(self._boxes, self._problem, number, program, answered)
-            finally:
-                self._watcher.made()
-
-        judged = self._stopped.get(number) or judged_despite_faults(run, self._program)
+        attempt = partial(self._attempt, number, self._boxes.last_code.state())
+        judged = self._stopped.get(number) or judged_despite_faults(attempt, self._program)
         unknown = self._answered.get(number, []) is None
         if unknown or not is_stopped(judged) or not self._options.confirm_time_limit:
             return judged
         # Time may have been short for what else ran on the machine; the second run decides.
-        again = judged_despite_faults(run, self._program)
+        again = judged_despite_faults(attempt, self._program)
         cpu_s = self._problem.limits.cpu_s
         if again.verdict is Verdict.TIME_LIMIT and judged.cpu_s < cpu_s and again.cpu_s < cpu_s:
             self._stalled.add(number)  # it slept through its wall clock limit twice: so would other cases
         return again
 
+    def _attempt(self, number: int, before: CodeState, program: Program) -> CaseJudgement:
+        """One run of a case from the code kept ``before``, of our program or a harmless one (see ``blame``).
 
-def _run(boxes: Boxes, problem: Problem, number: int, program: Program, answered: Stopped) -> CaseJudgement:
-    """One run of a case. Raises SandboxFault."""
-    tests, source = problem.tests, program.source
-    if isinstance(tests, StdinTests):
-        return judge_stdin(boxes, problem, tests.cases[number], program)
-    if isinstance(tests, CallTests):
-        return judge_call(boxes, problem, tests, tests.cases[number], source)
-    if isinstance(tests, InteractiveTests):
-        return judge_interactive(boxes, problem, tests, number, program, answered)
-    return judge_assert(boxes, problem, tests, number, source, answered)
+        Raises SandboxFault. A tool that cannot be executed is none for our program: no other attempt would
+        find it.
+        """
+        boxes, problem, tests = self._boxes, self._problem, self._problem.tests
+        boxes.last_code.restore(before)
+        # The harmless program has said nothing yet.
+        answered: Stopped = self._answered if program is self._program else {}
+        try:
+            if isinstance(tests, StdinTests):
+                return judge_stdin(boxes, problem, tests.cases[number], program)
+            if isinstance(tests, CallTests):
+                return judge_call(boxes, problem, tests, tests.cases[number], program.source)
+            if isinstance(tests, InteractiveTests):
+                return judge_interactive(boxes, problem, tests, number, program, answered)
+            return judge_assert(boxes, problem, tests, number, program.source, answered)
+        except NotExecuted as fault:
+            if program is not self._program:
+                raise
+            return judge_failure(str(fault))
+        finally:
+            self._watcher.made()
