@@ -10,9 +10,12 @@ import pytest
 
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.engine.factory import build_engine, require
+from whetstone.engine.miniature import CONTEXT, build_miniature
+from whetstone.engine.on_paper import OnPaper
 from whetstone.engine.settings import EngineSection
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.errors import UserError
+from whetstone.settings import Sampling
 
 
 class Echo:
@@ -75,3 +78,13 @@ def test_what_an_engine_cannot_promise_is_refused_to_those_who_need_it(
     embedded = build_engine(EngineSection(options={"max_batch": 3}), lambda: build_model("llama"), tokenizer)
     assert isinstance(embedded, TorchEngine)
     require(embedded, EngineSection(), repeatable=True, tensors=True)
+
+
+def test_where_nobody_generates_a_prompt_is_measured_on_paper() -> None:
+    model, _ = build_miniature("qwen3", ["print(1)"], 0)
+    params = Sampling(max_tokens=100)
+    for most, context in ((None, CONTEXT), (300, 300), (2 * CONTEXT, CONTEXT)):
+        engine = OnPaper(model, most)
+        engine.check(GenerationRequest([1] * (context - 100), params))
+        with pytest.raises(UserError, match=f"exceed the context of {context}"):
+            engine.check(GenerationRequest([1] * (context - 99), params))

@@ -9,6 +9,8 @@ from roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
 from tiny_recipe import run, timeless, write_recipe
 
 from whetstone.cli.main import main
+from whetstone.launch.recipe import load_recipe
+from whetstone.launch.start import model_to_fill
 
 
 @pytest.mark.slow
@@ -55,6 +57,8 @@ REFUSED = {
     ("train", "flow.staleness=1"): "`deterministic` promises the same batches every time",
     ("train", "flow.room=3"): "a replica samples a whole share, which has 4 prompts: no batch could ever",
     ("train", "flow.shares=5"): "4 prompts of a step cannot be dealt in 5 shares",
+    ("train", "flow.gpus={replicas: ['0', '1']}"): "has 2 entries, and `flow.replicas` is 1; give one for",
+    ("train", "flow.gpus={trainers: ['0', '1']}"): "has 2 entries, and the run trains 1: give one for each",
     ("train", "flow.host=0.0.0.0"): "everybody who can reach 0.0.0.0: give --token-file",
     ("train", "flow.weights.folder=/x"): "`folder` is for `by: folder`",
 }
@@ -79,3 +83,10 @@ def test_what_can_never_work_is_refused_before_anything_is_written(
 def test_a_run_without_roles_has_none_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["role", "flow", str(write_recipe(tmp_path))]) == 2
     assert "has no section `flow`" in capsys.readouterr().err
+
+
+def test_what_a_server_generates_with_is_loaded_into_the_hosts_memory(tmp_path: Path) -> None:
+    elsewhere = ["model.device=meta"]
+    for kind, device in (("vllm", "cpu"), ("sglang", "cpu"), ("torch", "meta")):
+        recipe = load_recipe(write_async_recipe(tmp_path), [*elsewhere, f"engine.kind={kind}"])
+        assert model_to_fill(recipe).model.device.type == device

@@ -25,14 +25,19 @@ def test_all_roles_are_started_and_each_is_started_again_when_it_is_killed(tmp_p
     alone = run(write_recipe(tmp_path), tmp_path / "alone", *CHEAPER)
     assert alone.returncode == 0, alone.stderr
     metrics = tmp_path / "run" / "metrics.jsonl"
-    with start(write_async_recipe(tmp_path), tmp_path / "run", *CHEAPER) as train:
+    gpus = "flow.gpus={replicas: ['5'], trainers: ['6']}"  # of which a run on the CPU needs none
+    with start(write_async_recipe(tmp_path), tmp_path / "run", *CHEAPER, gpus) as train:
         for role, records in (("rollout", 2), ("flow", 3), ("trainer", 4)):
             until(
                 lambda records=records: metrics.exists() and metrics.read_bytes().count(b"\n") >= records,
                 f"{records} records",
                 train,
             )
-            os.kill(process_of(role, train.pid), signal.SIGKILL)
+            process = process_of(role, train.pid)
+            words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+            seen = words[words.index("--gpus") + 1] if "--gpus" in words else None
+            assert seen == {"rollout": "5", "trainer": "6"}.get(role)
+            os.kill(process, signal.SIGKILL)
         assert train.wait() == 0, train.printed() + train.printed("err")
         said = train.printed()
     for name in ("rollout-0", "flow", "trainer"):

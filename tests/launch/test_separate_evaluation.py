@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tiny_recipe import run, start, timeless, write_recipe
 
 from warm_command import WarmCommand, whetstone
 from whetstone.errors import UserError
+from whetstone.evaluate.settings import EvaluationSection
 from whetstone.launch import evaluations
+from whetstone.launch.display import Display
+from whetstone.launch.separate import SeparateEvaluation
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.run_data import read_run
 
@@ -234,3 +238,13 @@ def test_an_interval_between_checkpoints_is_refused(tmp_path: Path) -> None:
     odd = run(write_recipe(tmp_path), tmp_path / "run", "evaluation.process=separate")
     assert odd.returncode == 2
     assert "multiple of `trainer.checkpoint_every`" in odd.stderr
+
+
+def test_its_process_sees_the_devices_that_are_its_own(tmp_path: Path) -> None:
+    with (
+        Display(Console(quiet=True)) as display,
+        SeparateEvaluation(tmp_path, EvaluationSection(), display, gpus="7"),
+    ):
+        children = Path("/proc/thread-self/children").read_text().split()
+        said = [Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children]
+    assert any(b"CUDA_VISIBLE_DEVICES=7" in variables for variables in said)

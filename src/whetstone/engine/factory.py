@@ -19,6 +19,10 @@ ENGINES = {
 """Name → ``module:callable``, imported when it is first asked for and called as ``build_engine`` says."""
 
 
+SERVERS = frozenset({"vllm", "sglang"})
+"""Those that keep the weights in processes of their own: what they are given belongs in the host's memory."""
+
+
 def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
     """The engine that ``settings`` name, called with ``model``, ``tokenizer`` and the options as keywords.
 

@@ -26,19 +26,27 @@ class PlantedEngine:
     """A ``TorchEngine`` whose replies to some prompts are given; see the module's text.
 
     planted: a JSON file of ``{"right": …, "wrong": …}`` by prompt, all in text.
-    kill_at: this process kills itself (SIGKILL) when a reply is first asked of the weights of that version.
-        It leaves ``planted`` with the ending ``.killed``, and with it there does so no more.
+    kill_at: this process kills itself (SIGKILL) when ``kill_n`` replies or more are first asked of the
+        weights of that version. It leaves ``planted`` with the ending ``.killed``, and with it there does so
+        no more.
     """
 
     capabilities = TorchEngine.capabilities
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, planted: str, kill_at: int = -1, **options: Any
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        planted: str,
+        kill_at: int = -1,
+        kill_n: int = 1,
+        **options: Any,
     ) -> None:
         self._tokenizer = tokenizer
         self._engine = TorchEngine(model, tokenizer, **options)
         self._planted: dict[str, dict[str, str]] = json.loads(Path(planted).read_text(encoding="utf-8"))
-        self._kill_at = kill_at
+        self._kill_at, self._kill_n = kill_at, kill_n
         self._killed = Path(planted).with_suffix(".killed")
 
     @property
@@ -52,7 +60,7 @@ class PlantedEngine:
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See Engine."""
-        if self.version == self._kill_at and not self._killed.exists():
+        if self.version == self._kill_at and request.n >= self._kill_n and not self._killed.exists():
             self._killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         replies = self._engine.generate(request)

@@ -13,6 +13,19 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=1)]
 
 
+class Gpus(Section):
+    """Which devices the processes see that `whetstone train` starts, each as in CUDA_VISIBLE_DEVICES, such as
+    "0" or "4,5"; all where nothing is said.
+
+    trainers: of the trainer of each model. replicas: of each rollout replica. evaluation: of the process of
+    `evaluation.process: separate`, whoever starts its trainer.
+    """
+
+    trainers: tuple[NonEmpty, ...] = ()
+    replicas: tuple[NonEmpty, ...] = ()
+    evaluation: str = ""
+
+
 class FlowSection(Section):
     """A run whose replicas sample while its trainer learns, in processes of their own.
 
@@ -25,6 +38,7 @@ class FlowSection(Section):
     silence_s: a replica that says nothing for so long has lost its prompts.
     most_failures: a prompt that was taken back so often is dropped, and counted.
     stall_s: who waits for longer is named in the log.
+    gpus: which devices each process sees.
     restarts: `whetstone train` starts a role that has died again, each at most so often.
     host, port: where the flow listens; port 0 is a free one. Beyond loopback a token is needed.
     url: where replicas and trainer find it, such as http://10.0.0.1:8090, if roles are started one by one.
@@ -41,6 +55,7 @@ class FlowSection(Section):
     most_failures: Count = 5
     stall_s: Seconds = 60.0
     restarts: Natural = 5
+    gpus: Gpus = Gpus()
     host: NonEmpty = "127.0.0.1"
     port: Port = 0
     url: str = ""
@@ -61,6 +76,11 @@ class FlowSection(Section):
         if self.staleness and self.shares > 1:
             return (
                 "`flow.shares` are for `flow.staleness: 0`; otherwise replicas take what they have room for"
+            )
+        if self.gpus.replicas and len(self.gpus.replicas) != self.replicas:
+            return (
+                f"`flow.gpus.replicas` has {len(self.gpus.replicas)} entries, and `flow.replicas` is "
+                f"{self.replicas}; give one for each, or none"
             )
         share = -(-prompts_per_step // self.shares)
         if self.shares > prompts_per_step:

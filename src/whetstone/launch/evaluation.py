@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whetstone.engine.engine import Engine
-from whetstone.engine.factory import build_engine
+from whetstone.engine.factory import SERVERS, build_engine
 from whetstone.engine.loading import load_model
 from whetstone.engine.settings import EngineSection, ModelSection
 from whetstone.evaluate.benchmarks import load_benchmark, problems_hash
@@ -119,7 +119,8 @@ class Evaluator:
         self, step: int, model: Path, settings: ModelSection, engine: EngineSection, *, digest: str
     ) -> Record:
         """The same for the checkpoint in the folder ``model``, with an engine of its own."""
-        loaded = load_model(str(model), dtype=settings.dtype, device=settings.device)
+        device = "cpu" if engine.kind in SERVERS else settings.device
+        loaded = load_model(str(model), dtype=settings.dtype, device=device)
         serving = build_engine(engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
         try:
             return await self.served(step, serving, loaded.tokenizer, digest=digest)

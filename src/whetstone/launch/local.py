@@ -199,7 +199,10 @@ def _written(
             rest = f"; {dropped} later records are made again" if dropped else ""
             display.say(f"resuming {folder} from step {done}{rest}")
         evaluator = Evaluator(folder, ahead.measured, parts.judge, display, recipe.judge.minimum_tier)
-        process = SeparateEvaluation(folder, recipe.evaluation, display) if beside else nullcontext()
+        gpus = "" if recipe.flow is None else recipe.flow.gpus.evaluation
+        process = (
+            SeparateEvaluation(folder, recipe.evaluation, display, gpus=gpus) if beside else nullcontext()
+        )
         with process as separate:
             yield _Written(metrics, rollouts, evaluator, separate)
 

@@ -127,6 +127,12 @@ class Recipe(Section):
             obstacle = self.flow.obstacle(prompts, deterministic=self.deterministic)
             if obstacle is not None:
                 raise ValueError(obstacle)
+            trainers, models = self.flow.gpus.trainers, len(self.workflow.models)
+            if trainers and len(trainers) != models:
+                raise ValueError(
+                    f"`flow.gpus.trainers` has {len(trainers)} entries, and the run trains {models}: give "
+                    "one for each model, or none"
+                )
             if self.verifier is not None:
                 raise ValueError(
                     "`flow` and `verifier` cannot be in one recipe: two models train in one process"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whetstone.errors import UserError
+from whetstone.flow.settings import Gpus
 from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
 from whetstone.outputs import write_file
 from whetstone.report.metrics import read_metrics
@@ -32,6 +33,7 @@ _MAY_CHANGE = {
     "report.trackio",
     "out",
     "flow.replicas",
+    *(f"flow.gpus.{key}" for key in Gpus.model_fields),
     "flow.room",
     "flow.lease_s",
     "flow.silence_s",

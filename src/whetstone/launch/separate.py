@@ -26,18 +26,23 @@ _END_WITHIN_S = 10.0
 class SeparateEvaluation:
     """A context manager: the process lives no longer than it, nor than this process, which may be killed."""
 
-    def __init__(self, run: Path, settings: EvaluationSection, display: Display) -> None:
+    def __init__(self, run: Path, settings: EvaluationSection, display: Display, *, gpus: str = "") -> None:
+        """``gpus``: the devices that it sees, as in CUDA_VISIBLE_DEVICES; empty: those of this process."""
         self._run = run
         self._settings = settings
         self._display = display
+        self._gpus = gpus
         self._log = run / "logs" / "evaluation.log"
 
     def __enter__(self) -> SeparateEvaluation:
         self._log.parent.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "whetstone", "eval", "watch", str(self._run)]
         command += ["--threads", str(self._settings.threads), "--parent", str(os.getpid())]
+        environment = os.environ | ({"CUDA_VISIBLE_DEVICES": self._gpus} if self._gpus else {})
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
         return self
 
     def hold(self, last_step: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from whetstone.data.micro import micro_examples
 from whetstone.data.micro_cases import micro_case_examples
 from whetstone.engine.device import pick_device
+from whetstone.engine.factory import SERVERS
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.scratch import build_scratch
 from whetstone.engine.settings import ScratchModel
@@ -53,18 +54,16 @@ def start_model(recipe: Recipe, display: Display) -> LoadedModel:
 def model_to_fill(recipe: Recipe) -> LoadedModel:
     """The model of a run as a replica has it, whose weights come from the trainer: without a warm-up.
 
-    Raises UserError as ``start_model`` does.
+    A server has weights of its own, so what it gets them from is in the host's memory. Raises UserError as
+    ``start_model`` does.
     """
     settings = recipe.model
+    device = "cpu" if recipe.engine.kind in SERVERS else settings.device
     if settings.scratch is None:
         assert settings.path is not None
-        return load_model(
-            settings.path, revision=settings.revision, dtype=settings.dtype, device=settings.device
-        )
+        return load_model(settings.path, revision=settings.revision, dtype=settings.dtype, device=device)
     model, tokenizer = _scratch(settings.scratch, recipe)
-    return LoadedModel(
-        model=model.to(device=pick_device(settings.device)), tokenizer=tokenizer, source="scratch"
-    )
+    return LoadedModel(model=model.to(device=pick_device(device)), tokenizer=tokenizer, source="scratch")
 
 
 def keep_start(run: Path, start: LoadedModel) -> None:

@@ -58,6 +58,8 @@ def _reply(problem: Problem, settings: WorkflowSection, code: str) -> str | None
     prefix = reply_prefix(problem, settings)
     if not prefix or whole.startswith(prefix):
         return whole[len(prefix) :]
+    if "```" not in prefix and settings.extraction != "whole" and settings.answer_format == "plain":
+        return whole  # a thinking that is over, such as `<think></think>`
     begun = prefix.rpartition("```python\n")[2]
     if "```python\n" in prefix and code.startswith(begun):  # words, and then the fence
         return f"{code[len(begun) :].rstrip()}\n```"

@@ -54,8 +54,9 @@ def smoke(recipe: Recipe, folder: Path, build: Build, run: Callable[[Recipe], No
     planted = folder / "planted.json"
     write_file(planted, [json.dumps(given).encode()])
     # Of an asynchronous run one role dies, and is started again: all prompts may be sampled by version 0.
-    kill_at = 1 if recipe.flow is None else 0
-    engine = {"kind": PLANTED, "options": {"planted": str(planted), "kill_at": kill_at}}
+    # One that samples whole groups: an evaluation in a process of its own would not be started again.
+    kill = {"kill_at": 1 if recipe.flow is None else 0, "kill_n": small[0].trainer.samples_per_prompt}
+    engine = {"kind": PLANTED, "options": {"planted": str(planted), **kill}}
     whole = joined(recipe, small, folder / "run", engine)
     if recipe.flow is None:
         _first_life(whole, folder, planted)

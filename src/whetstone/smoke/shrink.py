@@ -37,8 +37,9 @@ def shrunken(recipe: Recipe, data: dict[str, Any], benchmarks: dict[str, Path], 
     values["evaluation"] |= _evaluation(recipe, benchmarks)
     values["judge"] |= {"workers": 1, "environment": "", "url": ""}
     if values["flow"] is not None:
-        values["flow"] |= {"host": "127.0.0.1", "port": 0, "url": "", "log": "", "room": 0}
-        values["flow"] |= {"shares": 1, "replicas": min(2, values["flow"]["replicas"])}
+        prompts = values["trainer"]["prompts_per_step"]
+        values["flow"] |= {"host": "127.0.0.1", "port": 0, "url": "", "log": "", "room": prompts}
+        values["flow"] |= {"shares": 1, "replicas": min(2, values["flow"]["replicas"]), "gpus": {}}
         values["flow"]["weights"] |= {"host": "127.0.0.1", "port": 0, "address": "", "folder": ""}
     return read_settings(Recipe, values, where="the smoke run")
 
@@ -53,6 +54,7 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
         "minibatches": min(2, trainer.minibatches, trainer.prompts_per_step),
         "epochs": min(2, trainer.epochs),
         "micro_batch_tokens": 2048,
+        "offload": False,
         "checkpoint_every": 1,
         "keep_checkpoints": STEPS + 1,
     }
@@ -80,7 +82,7 @@ def _evaluation(recipe: Recipe, benchmarks: dict[str, Path]) -> dict[str, Any]:
         "k": [1],
         "max_tokens": None if own.max_tokens is None else MAX_TOKENS,
         "train_problems": None if own.train_problems is None else 2,
-        "wait_s": min(own.wait_s, 120.0),
+        "wait_s": min(own.wait_s, 600.0),
         "sets": sets,
     }
 

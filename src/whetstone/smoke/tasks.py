@@ -190,6 +190,20 @@ def _livecodebench(task: Task, number: int) -> dict[str, Any]:
     }
 
 
+def _codeforces(task: Task, number: int) -> dict[str, Any]:
+    return {"problem": task.statement, "tests": json.dumps(_listed(task, "stdin", "testtype"))}
+
+
+def _humaneval(task: Task, number: int) -> dict[str, Any]:
+    return {
+        "task_id": f"HumanEval/{number}",
+        "prompt": f'def solve(a: int, b: int) -> int:\n    """Return {task.what}."""\n',
+        "canonical_solution": f"    return {task.formula}\n",
+        "test": _asserts(task),
+        "entry_point": "solve",
+    }
+
+
 def _framed(task: Task) -> str:
     return (
         f"Solve the following coding problem using the programming language python:\n\n{task.statement}\n\n"
@@ -201,9 +215,11 @@ def _framed(task: Task) -> str:
 _ROWS: dict[str, Callable[[Task, int], dict[str, Any]]] = {
     "archer": _archer,
     "code-r1": _code_r1,
+    "deepcoder-codeforces": _codeforces,
     "deepcoder-lcbv5": _lcbv5,
     "deepcoder-primeintellect": _synthetic,
     "deepcoder-taco": _taco,
+    "humaneval": _humaneval,
     "leetcode": _leetcode,
     "livecodebench": _livecodebench,
     "primeintellect": _primeintellect,

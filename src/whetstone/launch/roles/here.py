@@ -87,14 +87,19 @@ def _roles(recipe: Recipe, file: Path, say: Callable[[str], None]) -> list[Role]
     cores, workers = os.cpu_count() or 1, section.replicas + 1
     threads = ["--threads", str(max(1, cores // workers))] if section.staleness else []
     replicas = [
-        Role(name, command("rollout", "--name", name, *threads))
-        for name in (f"rollout-{number}" for number in range(section.replicas))
+        Role(name, command("rollout", "--name", name, *threads, *_seen(section.gpus.replicas, number)))
+        for number, name in enumerate(f"rollout-{number}" for number in range(section.replicas))
     ]
     return [
         Role("flow", command("flow"), ready=flow.hear, stays=True),
-        Role("trainer", command("trainer", *threads), leads=True),
+        Role("trainer", command("trainer", *threads, *_seen(section.gpus.trainers, 0)), leads=True),
         *replicas,
     ]
+
+
+def _seen(gpus: Sequence[str], number: int) -> list[str]:
+    """The flag for the devices of one of several processes; none where nothing is said of them."""
+    return ["--gpus", gpus[number]] if gpus else []
 
 
 class _Flow:

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from whetstone.engine.engine import Engine
-from whetstone.engine.factory import build_engine
+from whetstone.engine.factory import SERVERS, build_engine
 from whetstone.engine.loading import LoadedModel
+from whetstone.engine.on_paper import OnPaper
 from whetstone.errors import UserError
 from whetstone.flow.flow import FlowBatch
 from whetstone.flow.remote import RemoteFlow
@@ -61,7 +62,11 @@ def train_for(recipe: Recipe, url: str, display: Display, *, threads: int = 0) -
             assert mine is not None
             on_signals(batches.drain, mine.cancel)
             trainer = trainer_of(recipe, policy, ranks)
-            serving = partial(_serving, recipe, trainer.plain_copy, policy.tokenizer)
+            serving = (
+                partial(_on_paper, recipe, policy.model)
+                if recipe.evaluation.process == "separate" and recipe.engine.kind in SERVERS
+                else partial(_serving, recipe, trainer.plain_copy, policy.tokenizer)
+            )
             with PublishedWeights(
                 POLICY,
                 section.weights,
@@ -86,6 +91,12 @@ async def _serving(recipe: Recipe, copy: Callable[[], Any], tokenizer: Any) -> A
         yield engine
     finally:
         await engine.close()
+
+
+@asynccontextmanager
+async def _on_paper(recipe: Recipe, model: Any) -> AsyncGenerator[Engine]:
+    """What checks prompts in the place of a server, which this process needs for nothing else."""
+    yield OnPaper(model, recipe.engine.options.get("max_context"))
 
 
 class _Batches(RemoteFlow):
