@@ -45,7 +45,10 @@ def test_roles_started_by_hand_do_the_synchronous_runs_work(
             return capsys.readouterr().out
 
         until(lambda: "replica one: serves weights 2, " in said(), "the last weights to be served")
-        assert "step 2 of 2 is made" in said()
+        assert "step 2 of 2 is made; the run is complete" in said()
+        assert "prompts of policy: 8 trained, dropped: none; " in said()
+    assert main(["status", str(roles.out)]) == 0
+    assert "flow: none answers at http://127.0.0.1:" in capsys.readouterr().out
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
 

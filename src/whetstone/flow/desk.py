@@ -128,6 +128,8 @@ class Desk:
             self.do(event)
         self.granted.extend((serial, now) for serial in range(before + 1, self.books.serial + 1))
         books = self.books
+        while self.granted and self.granted[0][0] not in books.leases:
+            self.granted.popleft()
         mine = books.owned.get(replica, set())
         held = set(holding)
         wanted = [(serial, books.leases[serial].draw) for serial in sorted(mine - held)]

@@ -35,7 +35,7 @@ class LiveFlow:
         self._changed = asyncio.Event()
         self._now = time.monotonic
         self.trainers = {name: Activity("not there yet", self._now()) for name in desk.books.models}
-        self.waiting_replicas: dict[str, float] = {}
+        self._idle: dict[str, float] = {}
         self.usage = Usage()
         self._state = (0, 0, False)
 
@@ -56,7 +56,7 @@ class LiveFlow:
                 self._news()
             if self._now() - said > self._stall_s:
                 said = self._now()
-                for words in stalls(self.desk, self.trainers, said, self._stall_s):
+                for words in stalls(self.desk, self.trainers, self._idle_now(), said, self._stall_s):
                     self._say("stall", what=words)
 
     # -- replicas
@@ -70,7 +70,6 @@ class LiveFlow:
         self._asking[ask.replica] = mine = (ask, future)
         if self.desk.may_take(ask.replica):
             self._turns.add(ask.replica)
-        self.waiting_replicas[ask.replica] = self._now()
         try:
             async with asyncio.timeout(min(ask.wait_s, LONGEST_WAIT_S, self.desk.rules.silence_s / 3)):
                 return await future
@@ -80,7 +79,6 @@ class LiveFlow:
             if self._asking.get(ask.replica) is mine:
                 del self._asking[ask.replica]
                 self._turns.discard(ask.replica)
-                del self.waiting_replicas[ask.replica]
 
     async def deliver(self, replica: str, deliveries: Sequence[Delivery]) -> list[str]:
         """See ForReplicas. Raises UserError for a full disk: nothing, or a part, was taken in then."""
@@ -121,6 +119,10 @@ class LiveFlow:
             self.desk.members[ask.replica].heard = heard
         if new:
             self._say("joined", replica=ask.replica, room=ask.room)
+        if ask.replica in self.desk.books.owned:
+            self._idle.pop(ask.replica, None)
+        else:
+            self._idle.setdefault(ask.replica, self._now())
         self._look()
         offers = {name: offer for name, offer in taken.offers.items() if offer != ask.serving[name]}
         return News(taken.leases, taken.let_go, offers)
@@ -216,10 +218,15 @@ class LiveFlow:
         trains = any(activity.what.startswith("trains") for activity in self.trainers.values())
         self._state = (len(self.desk.members), len(self.desk.books.owned), trains)
 
+    def _idle_now(self) -> dict[str, float]:
+        """The replicas that have no prompt, and since when."""
+        self._idle = {name: since for name, since in self._idle.items() if name in self.desk.members}
+        return self._idle
+
     def status(self) -> dict[str, Any]:
         """What everybody does, waits for, and since when; plain data."""
         self._look()
-        found = status_of(self.desk, self.trainers, self.waiting_replicas, self._now())
+        found = status_of(self.desk, self.trainers, self._idle_now(), self._now())
         return {**found, "usage": self.usage.figures()}
 
 

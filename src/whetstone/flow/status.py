@@ -7,7 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from whetstone.flow.audit import TRAINED
+from whetstone.flow.books import Books
 from whetstone.flow.desk import Desk
+
+_SHOWN = 16
+"""Prompts of a replica in the status, those first that it has had for longest."""
 
 
 class Activity(Struct, frozen=True):
@@ -46,8 +51,28 @@ def _owners(desk: Desk, draw: int) -> str:
     return ", ".join(owners) or "nobody"
 
 
-def stalls(desk: Desk, trainers: Mapping[str, Activity], now: float, stall_s: float) -> list[str]:
-    """Who waits for longer than ``stall_s``, and for what, in words."""
+def accounts(books: Books, name: str) -> dict[str, int]:
+    """Where every prompt that was drawn is now, for a model; together they are all that this log has drawn.
+
+    ``trained``, or the reason why not; ``under_way`` with replicas or with nobody; ``buffered`` for a batch
+    to come.
+    """
+    model = books.models[name]
+    found = {fate: tally.groups for fate, tally in model.audit.fates.items()}
+    for reason in [item.reason for item in model.aside]:
+        found[reason] = found.get(reason, 0) + 1
+    for what, count in books.counts.items():
+        if what.startswith("lost/"):
+            found[what.removeprefix("lost/")] = count
+    counted = {TRAINED: found.pop(TRAINED, 0), **dict(sorted(found.items()))}
+    return counted | {"buffered": len(model.buffer), "under_way": len(books.wanted)}
+
+
+def stalls(
+    desk: Desk, trainers: Mapping[str, Activity], idle: Mapping[str, float], now: float, stall_s: float
+) -> list[str]:
+    """Who waits for longer than ``stall_s``, and for what, in words. ``idle``: replicas without a prompt, and
+    since when."""
     found: list[str] = []
     for name, activity in trainers.items():
         if activity.what.startswith("waits") and now - activity.since > stall_s:
@@ -55,14 +80,23 @@ def stalls(desk: Desk, trainers: Mapping[str, Activity], now: float, stall_s: fl
             found.append(f"the trainer of {name} {activity.what} since {now - activity.since:.0f} s: {why}")
         elif now - activity.since > stall_s and not desk.books.models[name].ready:
             found.append(f"the trainer of {name} is not there since {now - activity.since:.0f} s")
+    if not found and desk.members and idle.keys() >= desk.members.keys():
+        waited = now - max(idle[replica] for replica in desk.members)
+        if waited > stall_s:
+            of = "; ".join(
+                f"the trainer of {name} {activity.what} since {now - activity.since:.0f} s"
+                for name, activity in trainers.items()
+            )
+            found.append(f"no replica ({', '.join(sorted(desk.members))}) has a prompt, {waited:.0f} s: {of}")
     return found
 
 
 def status_of(
-    desk: Desk, trainers: Mapping[str, Activity], waiting: Mapping[str, float], now: float
+    desk: Desk, trainers: Mapping[str, Activity], idle: Mapping[str, float], now: float
 ) -> dict[str, Any]:
     """Everything at a glance, as plain data."""
     books = desk.books
+    granted = dict(desk.granted)
     return {
         "drawn": books.drawn,
         "wanted": len(books.wanted),
@@ -74,6 +108,7 @@ def status_of(
                 "next_batch": model.next_use,
                 "buffered": len(model.buffer),
                 "batches_kept": len(model.batches),
+                "accounts": accounts(books, name),
                 "trainer": trainers[name].what,
                 "since_s": round(now - trainers[name].since, 1),
                 "waits_for": what_a_batch_waits_for(desk, name, now)
@@ -89,10 +124,25 @@ def status_of(
                 "room": member.room,
                 "holds": len(books.owned.get(name, ())),
                 "heard_s": round(now - member.heard, 1),
-                "waits_s": round(now - waiting[name], 1) if name in waiting else None,
+                "idle_s": round(now - idle[name], 1) if name in idle else None,
                 "load": member.load,
-                "draws": sorted(books.leases[serial].draw for serial in books.owned.get(name, ()))[:16],
+                "prompts": _prompts(desk, name, granted, now),
             }
             for name, member in sorted(desk.members.items())
         },
     }
+
+
+def _prompts(desk: Desk, replica: str, granted: Mapping[int, float], now: float) -> list[dict[str, Any]]:
+    """The prompts of a replica, and for how long it has had them."""
+    leases = desk.books.leases
+    mine = sorted(desk.books.owned.get(replica, ()))[:_SHOWN]
+    return [
+        {
+            "draw": leases[serial].draw,
+            "problem": desk.problem(leases[serial].draw),
+            # One that is late is not timed any more.
+            "since_s": round(now - granted[serial], 1) if serial in granted else None,
+        }
+        for serial in mine
+    ]

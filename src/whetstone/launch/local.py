@@ -35,8 +35,9 @@ from whetstone.launch.parts import Parts, joined, share_of_cores
 from whetstone.launch.pins import kept_model
 from whetstone.launch.recipe import Recipe
 from whetstone.launch.records import train_record
-from whetstone.launch.run_dir import check_recipe, locked, resume_from, write_recipe
+from whetstone.launch.run_dir import check_recipe, resume_from, write_recipe
 from whetstone.launch.run_judge import run_judge
+from whetstone.launch.run_lock import locked
 from whetstone.launch.separate import SeparateEvaluation
 from whetstone.launch.start import keep_start, start_model
 from whetstone.report.metrics import MetricsWriter, Record

@@ -25,7 +25,8 @@ from whetstone.launch.local import Join, RunSummary, configure_torch, run_joined
 from whetstone.launch.parts import Parts, learner, share_of_cores
 from whetstone.launch.problem_sets import ProblemSets
 from whetstone.launch.recipe import Recipe, partner_recipe
-from whetstone.launch.run_dir import check_recipe, locked, resume_from
+from whetstone.launch.run_dir import check_recipe, resume_from
+from whetstone.launch.run_lock import locked
 from whetstone.problem import Problem
 from whetstone.trainer.checkpoint import checkpoint_fault, remove_checkpoints_after
 from whetstone.trainer.ranks import Ranks, joined_ranks

@@ -27,8 +27,8 @@ from whetstone.launch.evaluation import Evaluator, Measured
 from whetstone.launch.evaluations import only_writer, pins_folder, records_file
 from whetstone.launch.pins import Pins
 from whetstone.launch.recipe import Recipe, load_recipe
-from whetstone.launch.run_dir import is_locked
 from whetstone.launch.run_judge import run_judge
+from whetstone.launch.run_lock import is_locked
 from whetstone.report.metrics import MetricsWriter, read_metrics
 
 _LOOK_EVERY_S = 0.5

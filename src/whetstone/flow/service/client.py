@@ -25,8 +25,10 @@ from whetstone.judge_service.look_up import authorization, server_urls
 from whetstone.judge_service.refusal_words import ErrorReply
 
 TOKEN_VARIABLE = "WHETSTONE_FLOW_TOKEN"
-GIVE_UP_S = 600.0
+GIVE_UP_S, NEVER_THERE_S = 600.0, 120.0
+"""For so long a flow is asked again that was there once, and one that never was."""
 _CONNECT_S = 10.0
+_SAID_AFTER_S = 5.0
 _ANSWER_S = 60.0
 """So much longer than it was asked to wait may a flow take for its answer."""
 _FIRST_REST_S, _LONGEST_REST_S = 0.1, 5.0
@@ -36,14 +38,18 @@ T = TypeVar("T")
 
 
 class _Again(Exception):
-    """It was in vain this time."""
+    """It was in vain this time. ``answered``: the flow said so itself."""
+
+    def __init__(self, why: str, *, answered: bool = False) -> None:
+        super().__init__(why)
+        self.answered = answered
 
 
 class FlowClient:
     """Requests to one flow, on one event loop.
 
-    Every call raises UserError when the flow did not answer for ``give_up_s``, or is not this run's, and
-    FlowRefusal for what it never will do.
+    Every call raises UserError when the flow did not answer for ``give_up_s`` (``NEVER_THERE_S`` where it
+    never has), or is not this run's, and FlowRefusal for what it never will do.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class FlowClient:
         """token: None: WHETSTONE_FLOW_TOKEN of the environment, if there is one. say: told of long waits."""
         [self.url] = server_urls(url, of="a flow", port=8090)
         self._identity, self._give_up_s, self._say = identity, give_up_s, say
+        self._met = self._waits = False
         token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
         self._client = httpx2.AsyncClient(
             headers={**authorization(token), wire.RUN_HEADER: identity.digest},
@@ -103,9 +110,13 @@ class FlowClient:
         """See ForTrainers."""
         await self._ask("/v1/resume", wire.Resumes(model, version, drawn, list(unused)), wire.Done)
 
-    async def status(self) -> dict[str, Any]:
-        """What everybody in the dataflow does; see ``flow.status``."""
-        answer = await self._ask_bytes("/v1/status", None, "", 0.0)
+    async def status(self, *, at_once: bool = False) -> dict[str, Any]:
+        """What everybody in the dataflow does; see ``flow.status``. ``at_once``: it is asked once alone."""
+        try:
+            once = self._once if at_once else self._ask_bytes
+            answer = await once("/v1/status", None, "", 0.0)
+        except _Again as error:
+            raise UserError(str(error)) from None
         return msgspec.json.decode(answer, type=dict[str, Any])
 
     async def close(self) -> None:
@@ -126,22 +137,34 @@ class FlowClient:
 
     async def _ask_bytes(self, path: str, body: bytes | None, kind: str, wait_s: float) -> bytes:
         """Ask until there is an answer."""
-        began, rest, said = time.monotonic(), _FIRST_REST_S, False
+        began, rest = time.monotonic(), _FIRST_REST_S
         while True:
             try:
-                return await self._once(path, body, kind, wait_s)
+                answer = await self._once(path, body, kind, wait_s)
             except _Again as error:
+                self._met = self._met or error.answered
                 waited = time.monotonic() - began
-                if waited > self._give_up_s:
-                    raise UserError(
-                        f"no flow answered at {self.url} for {waited:.0f} s ({error}); start it there with "
-                        "`whetstone role flow`, or give another address"
-                    ) from None
-                if waited > 5 and not said:
-                    said = True
-                    self._say(f"waiting for the flow at {self.url}: {error}")
+                patience = self._give_up_s if self._met else min(NEVER_THERE_S, self._give_up_s)
+                if waited > patience:
+                    raise UserError(self._given_up(error, waited)) from None
+                if waited > _SAID_AFTER_S and not self._waits:
+                    self._waits = True
+                    self._say(f"waiting for the flow at {self.url}, for {patience:.0f} s at most: {error}")
+            else:
+                if self._waits:
+                    self._say(f"the flow at {self.url} answers")
+                self._met, self._waits = True, False
+                return answer
             await asyncio.sleep(rest)
             rest = min(2 * rest, _LONGEST_REST_S)
+
+    def _given_up(self, error: _Again, waited: float) -> str:
+        if error.answered:
+            return f"the flow at {self.url} could not do it for {waited:.0f} s: {error}"
+        return (
+            f"no flow answered at {self.url} for {waited:.0f} s ({error}); start it there with `whetstone "
+            "role flow`, or give another address (--flow)"
+        )
 
     async def _once(self, path: str, body: bytes | None, kind: str, wait_s: float) -> bytes:
         try:
@@ -164,7 +187,7 @@ class FlowClient:
         except msgspec.MsgspecError:
             raise _Again(f"{answer.status_code} {answer.text[:200]}") from None
         if answer.status_code in _PASSING:
-            raise _Again(f"{answer.status_code} {message}")
+            raise _Again(f"{answer.status_code} {message}", answered=True)
         if code == "identity" and path != "/v1/hello":
             await self.hello()  # which says in which way
         if answer.status_code in (401, 403):

@@ -11,6 +11,9 @@ from whetstone.judge_service.host import ServiceLog
 from whetstone.judge_service.settings import HostLimits
 
 _MIB = 1 << 20
+_GONE = 499
+_WAITS = frozenset({"/v1/take", "/v1/batch"})
+"""Who drains leaves in the middle of these: that is no failure."""
 
 
 class FlowLimits(HostLimits, frozen=True, kw_only=True):
@@ -47,7 +50,7 @@ class FlowTelemetry(ServiceLog):
         """A request is over."""
         name = f"{endpoint} {status}"
         self.requests[name] = self.requests.get(name, 0) + 1
-        if status >= 400:
+        if status >= 400 and not (status == _GONE and endpoint in _WAITS):
             self.say("request", endpoint=endpoint, status=status, ms=round(seconds * 1000, 1), **more)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,7 @@ def serve_flow(
         telemetry.say("listening", host=host, port=port, tokens=len(address.tokens), drawn=drawn)
         on_listening(host, port)
         flow = LiveFlow(desk, say=telemetry.say, stall_s=stall_s)
+        logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of whoever hangs up
         behind = FlowHost(flow, identity, telemetry, limits)
         asyncio.run(server(build_app(behind, address.tokens), behind).serve([listening]))
         log.close()

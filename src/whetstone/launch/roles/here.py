@@ -25,7 +25,7 @@ from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
 from whetstone.launch.roles.told import LOGS
 from whetstone.launch.roles.where import listening_address
 from whetstone.launch.roles.whose import flow_section, rules_of
-from whetstone.launch.run_dir import is_locked
+from whetstone.launch.run_lock import is_locked
 from whetstone.outputs import write_file
 from whetstone.report.metrics import Record
 

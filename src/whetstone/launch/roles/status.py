@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from whetstone.errors import UserError
 from whetstone.flow.identity import Identity
+from whetstone.flow.refusal import FlowRefusal
 from whetstone.flow.service.client import FlowClient
 from whetstone.launch.recipe import load_recipe
 from whetstone.launch.roles.told import LOGS, flow_url_of
-from whetstone.launch.run_dir import is_locked
+from whetstone.launch.run_lock import is_locked
 from whetstone.report.metrics import read_metrics
 
-_ANSWERS_WITHIN_S = 5.0
+_ANSWERS_WITHIN_S = 10.0
+
+
+_PROMPTS_SHOWN = 3
 
 
 def status_lines(run: Path, url: str | None) -> list[str]:
@@ -33,16 +37,19 @@ def status_lines(run: Path, url: str | None) -> list[str]:
         return [*lines, "it has no flow: it samples and learns in one process"]
     try:
         found = asyncio.run(_asked(url))
-    except UserError as error:
-        last = [f"{log.stem} said last: {_last_line(log)}" for log in sorted((run / LOGS).glob("*.log"))]
-        return [*lines, f"flow: {error}", *last]
-    return [*lines, *_told(url, found)]
+    except FlowRefusal as refusal:
+        return [*lines, f"flow: {refusal}", *_last_words(run)]
+    except (UserError, TimeoutError) as error:
+        why = str(error) or f"no answer within {_ANSWERS_WITHIN_S:.0f} s"
+        return [*lines, f"flow: none answers at {url} ({why})", *_last_words(run)]
+    return [*lines, *_told(url, found), *_last_words(run, "trainer")]
 
 
 async def _asked(url: str) -> dict[str, Any]:
-    client = FlowClient(url, Identity({}), give_up_s=_ANSWERS_WITHIN_S)
+    client = FlowClient(url, Identity({}))
     try:
-        return await client.status()
+        async with asyncio.timeout(_ANSWERS_WITHIN_S):
+            return await client.status(at_once=True)
     finally:
         await client.close()
 
@@ -51,12 +58,17 @@ def _run_line(run: Path) -> str:
     recipe, metrics = load_recipe(run / "recipe.yaml"), run / "metrics.jsonl"
     records = read_metrics(metrics) if metrics.exists() else []
     step = max((record["step"] for record in records if record["kind"] == "train"), default=0)
-    who = (
-        "a process of this machine trains there"
-        if is_locked(run)
-        else "no process of this machine trains there"
-    )
+    if is_locked(run):
+        who = "a process of this machine trains there"
+    elif step and step == recipe.trainer.steps:
+        who = "the run is complete"
+    else:
+        who = "no process of this machine trains there; the command that began it goes on"
     return f"{run}: step {step} of {recipe.trainer.steps or '?'} is made; {who}"
+
+
+def _last_words(run: Path, role: str = "*") -> list[str]:
+    return [f"{log.stem} said last: {_last_line(log)}" for log in sorted((run / LOGS).glob(f"{role}.log"))]
 
 
 def _last_line(log: Path) -> str:
@@ -65,10 +77,12 @@ def _last_line(log: Path) -> str:
 
 
 def _told(url: str, found: dict[str, Any]) -> Iterator[str]:
-    counts = ", ".join(f"{count} {what}" for what, count in found["counts"].items())
+    troubles = [
+        f"{count} {_TROUBLES[what]}" for what, count in found["counts"].items() if count and what in _TROUBLES
+    ]
     yield (
         f"flow at {url}: {found['drawn']} prompts drawn, {found['wanted']} under way, {found['idle']} "
-        f"of them with nobody{f'; {counts}' if counts else ''}"
+        f"of them with nobody{f'; so far {_listed(troubles)}' if troubles else ''}"
     )
     for name, its in found["models"].items():
         why = f"; it waits because {its['waits_for']}" if its["waits_for"] else ""
@@ -77,10 +91,39 @@ def _told(url: str, found: dict[str, Any]) -> Iterator[str]:
             f"are published, {its['buffered']} groups are there for the batch of version "
             f"{its['next_batch']}{why}"
         )
+        yield f"prompts of {name}: {_accounted(its['accounts'])}"
     if not found["replicas"]:
         yield "there is no rollout replica; start one: whetstone role rollout"
     for name, its in found["replicas"].items():
         yield f"replica {name}: {_replica(its)}"
+
+
+_TROUBLES = {
+    "freed/dead": "leases of replicas that fell silent",
+    "freed/late": "leases that were late",
+    "freed/failed": "prompts that failed",
+    "freed/refused": "groups that were refused",
+    "freed/returned": "leases given back",
+    "duplicate": "groups that came twice",
+    "revoked": "groups of leases that had ended",
+    "groups/replayed": "groups handed out again",
+}
+
+
+def _accounted(accounts: Mapping[str, int]) -> str:
+    dropped = [
+        f"{count} {fate}"
+        for fate, count in accounts.items()
+        if fate not in ("trained", "buffered", "under_way")
+    ]
+    return (
+        f"{accounts['trained']} trained, dropped: {_listed(dropped) or 'none'}; {accounts['buffered']} wait "
+        f"for a batch, {accounts['under_way']} are under way"
+    )
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words)
 
 
 def _replica(its: dict[str, Any]) -> str:
@@ -88,9 +131,14 @@ def _replica(its: dict[str, Any]) -> str:
         f"weights {version}" if version >= 0 else "no weights yet" for version in its["versions"].values()
     )
     said = f"serves {served}, heard {its['heard_s']:.0f} s ago, has {its['holds']} of {its['room']} prompts"
-    if its["draws"]:
-        more = ", …" if its["holds"] > len(its["draws"]) else ""
-        said += f" (draws {', '.join(map(str, its['draws']))}{more})"
-    if its["waits_s"] is not None:
-        said += f", waits for news since {its['waits_s']:.0f} s"
+    if its["prompts"]:
+        shown = [_prompt(each) for each in its["prompts"][:_PROMPTS_SHOWN]]
+        said += f" ({_listed(shown)}{', …' if its['holds'] > len(shown) else ''})"
+    if its["idle_s"] is not None:
+        said += f", waits for prompts since {its['idle_s']:.0f} s"
     return said
+
+
+def _prompt(its: dict[str, Any]) -> str:
+    since = "late" if its["since_s"] is None else f"since {its['since_s']:.0f} s"
+    return f"draw {its['draw']} {its['problem']} {since}"

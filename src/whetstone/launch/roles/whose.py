@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whetstone.errors import UserError
 from whetstone.flow.identity import Identity, identity_of
 from whetstone.flow.rules import Rules
 from whetstone.flow.settings import FlowSection
-from whetstone.launch.ahead import Ahead
 from whetstone.launch.recipe import Recipe
+
+if TYPE_CHECKING:
+    from whetstone.launch.ahead import Ahead
 
 _WHOLE = ("workflow", "sampling", "algorithm", "warmup")
 _PARTS = {
