@@ -52,6 +52,41 @@ class ServiceLog:
             print(json.dumps(line, ensure_ascii=True), file=sys.stderr, flush=True)
 
 
+class RequestCount:
+    """How many requests are being answered."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def inc(self) -> None:
+        """One more."""
+        self.value += 1
+
+    def dec(self) -> None:
+        """One less."""
+        self.value -= 1
+
+
+class RequestLog(ServiceLog):
+    """Counts requests by endpoint and status, and logs those that failed and what else happens."""
+
+    def __init__(self, *, log: bool = True) -> None:
+        super().__init__(log=log)
+        self.open_requests = RequestCount()
+        self.requests: dict[str, int] = {}
+
+    def answered(self, endpoint: str, status: int, seconds: float, **more: Any) -> None:
+        """A request is over."""
+        name = f"{endpoint} {status}"
+        self.requests[name] = self.requests.get(name, 0) + 1
+        if self.failed(endpoint, status):
+            self.say("request", endpoint=endpoint, status=status, ms=round(seconds * 1000, 1), **more)
+
+    def failed(self, endpoint: str, status: int) -> bool:
+        """Whether the log names the request."""
+        return status >= 400
+
+
 class Host(Protocol):
     """A service, as the door and the server see it. ``draining``: it takes nothing in any more."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from whetstone.flow.identity import Identity
 from whetstone.flow.live import LiveFlow
-from whetstone.judge_service.host import ServiceLog
+from whetstone.judge_service.host import RequestLog
 from whetstone.judge_service.settings import HostLimits
 
 _MIB = 1 << 20
@@ -23,35 +22,12 @@ class FlowLimits(HostLimits, frozen=True, kw_only=True):
     drain_s: float = 5.0
 
 
-class _Count:
-    """How many requests are being answered."""
+class FlowTelemetry(RequestLog):
+    """Who hangs up while it waits is no failure."""
 
-    def __init__(self) -> None:
-        self.value = 0
-
-    def inc(self) -> None:
-        """One more."""
-        self.value += 1
-
-    def dec(self) -> None:
-        """One less."""
-        self.value -= 1
-
-
-class FlowTelemetry(ServiceLog):
-    """Counts requests by endpoint and status, and logs those that failed and what happens in the flow."""
-
-    def __init__(self, *, log: bool = True) -> None:
-        super().__init__(log=log)
-        self.open_requests = _Count()
-        self.requests: dict[str, int] = {}
-
-    def answered(self, endpoint: str, status: int, seconds: float, **more: Any) -> None:
-        """A request is over."""
-        name = f"{endpoint} {status}"
-        self.requests[name] = self.requests.get(name, 0) + 1
-        if status >= 400 and not (status == _GONE and endpoint in _WAITS):
-            self.say("request", endpoint=endpoint, status=status, ms=round(seconds * 1000, 1), **more)
+    def failed(self, endpoint: str, status: int) -> bool:
+        """Whether the log names the request."""
+        return super().failed(endpoint, status) and not (status == _GONE and endpoint in _WAITS)
 
 
 class FlowHost:
