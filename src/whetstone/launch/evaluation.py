@@ -160,6 +160,7 @@ class Evaluator:
         limit = settings.max_prompt_tokens
         replies = EngineReplies(engine, tokenizer, plan, max_prompt_tokens=limit)
         with self._workflow(measured) as workflow:
+            files.keep_prompts((problem.id, workflow.prompt(problem)) for problem in measured.problems)
             evaluation = await evaluate(
                 measured.problems,
                 EngineWriter(replies, wave_replies=total),

@@ -31,18 +31,22 @@ def status_lines(run: Path, url: str | None) -> list[str]:
         raise UserError(
             f"{run}: no run there (no recipe.yaml); give the folder that `whetstone train` writes to"
         )
-    lines = [_run_line(run)]
+    return [_run_line(run), *role_lines(run, url)]
+
+
+def role_lines(run: Path, url: str | None) -> list[str]:
+    """The same without the line of the run itself."""
     url = url or flow_url_of(run)
     if url is None:
-        return [*lines, "it has no flow: it samples and learns in one process"]
+        return ["it has no flow: it samples and learns in one process"]
     try:
         found = asyncio.run(_asked(url))
     except FlowRefusal as refusal:
-        return [*lines, f"flow: {refusal}", *_last_words(run)]
+        return [f"flow: {refusal}", *_last_words(run)]
     except (UserError, TimeoutError) as error:
         why = str(error) or f"no answer within {_ANSWERS_WITHIN_S:.0f} s"
-        return [*lines, f"flow: none answers at {url} ({why})", *_last_words(run)]
-    return [*lines, *_told(url, found), *_last_words(run, "trainer")]
+        return [f"flow: none answers at {url} ({why})", *_last_words(run)]
+    return [*_told(url, found), *_last_words(run, "trainer")]
 
 
 async def _asked(url: str) -> dict[str, Any]:
