@@ -28,6 +28,7 @@ WITHOUT_TORCH = {
     "workflow",
     "flow",
     "report",
+    "view",
     "attacks",
     "stress",
     "cli",

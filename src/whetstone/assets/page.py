@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from importlib import resources
 from string import Template
 
@@ -22,23 +23,29 @@ def page(
     css: str,
     data: str = "",
     script: str = "",
+    linked: Sequence[str] = (),
 ) -> str:
     """The page as text. ``kind`` and ``title`` are plain text, the rest is HTML.
 
     A content security policy forbids it to load anything, and without a ``script`` of ours, which reads the
-    JSON ``data``, to run anything.
+    JSON ``data``, to run anything. A page that a server of ours gives has ``linked`` scripts instead, by
+    their paths there: these alone run, and ask that server alone.
     """
+    runs = "; script-src 'unsafe-inline'" if script else ""
     end = (
         f'<div id="tip" hidden></div>\n<script type="application/json" id="data">{data}</script>\n'
         f"<script>\n{script}\n</script>\n"
     )
+    if linked:
+        paths = "".join(f'<script src="{html.escape(path)}"></script>\n' for path in linked)
+        end = f'<div id="tip" hidden></div>\n{paths}'
     return Template(asset("whetstone", "page.html")).substitute(
         kind=html.escape(kind),
         title=html.escape(title),
-        scripts="; script-src 'unsafe-inline'" if script else "",
+        scripts="; script-src 'self'; connect-src 'self'" if linked else runs,
         css=asset("whetstone", "base.css") + css,
         headline=headline,
         main=main,
         footer=footer,
-        end=end if script else "",
+        end=end if script or linked else "",
     )

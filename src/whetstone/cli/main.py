@@ -31,6 +31,7 @@ VERBS = {
     "status": "what the roles of a run do, and what they wait for",
     "export": "write the model of a run's checkpoint as a plain folder that transformers and vLLM load",
     "eval": "measure a model or an endpoint on benchmarks or any problem file; compare two measurements",
+    "view": "look at runs, evaluations and data sets in a browser, live while they are written",
     "report": "write one self-contained HTML page of a run: result, curves, rollouts",
 }
 """What each does. It is a module of this package with ``add_parser(subparsers)`` and ``run(args) -> int``."""

@@ -7,8 +7,9 @@ Replies are hostile text, as in ``page``: they reach the page as escaped JSON th
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from whetstone import __version__
@@ -20,10 +21,14 @@ from whetstone.evaluate.manifest import differences
 from whetstone.evaluate.passk import Estimate, paired_difference
 from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
 from whetstone.outputs import write_file
-from whetstone.report.page import script_json
+from whetstone.report.page import PACKAGE, script_json
+from whetstone.report.reply_rows import case_rows, error_line
 from whetstone.workflow.prompt import Prompt
 
-_PACKAGE = "whetstone.report"
+PROBLEM_SCRIPTS = ("browse.js", "reply.js", "evaluation.js")
+"""What the script of every page of problems stands on."""
+SORTS = ("as asked", "id", "least right", "most right", "most gained", "most lost")
+SIDES = ("a", "b")
 MOST_HEAD, MOST_TAIL = 6_000, 14_000
 """Characters of a text that the page holds: of its beginning, and of its end, where a reply's program is."""
 MOST_CASES = 40
@@ -63,7 +68,7 @@ def _render(pairs: list[tuple[str, list[Path]]], a: str, b: str | None, replies:
     cut = False
     for name, places in pairs:
         found = [load_evaluation(place) for place in places]
-        sections.append(_section(name, found))
+        sections.append(figures_section(name, found))
         cut = cut or any(evaluation.plan.n > replies for evaluation in found)
         problems += _problems(name, places, found, replies)
     title = Path(a).name if b is None else f"{Path(a).name} and {Path(b).name}"
@@ -73,15 +78,32 @@ def _render(pairs: list[tuple[str, list[Path]]], a: str, b: str | None, replies:
         kind="evaluation" if b is None else "comparison",
         title=title,
         headline=f"<h1>{html.escape(title)}</h1>",
-        main="".join(sections) + asset(_PACKAGE, "evaluation.html").replace("$note", html.escape(note)),
+        main="".join(sections) + problems_main(note, len(pairs[0][1])),
         footer=f"Whetstone {html.escape(__version__)}. Figures are those of evaluation.json.",
-        css=asset(_PACKAGE, "page.css"),
-        data=script_json({"problems": problems, "sides": ["a", "b"][: 1 if b is None else 2]}),
-        script=asset(_PACKAGE, "browse.js") + asset(_PACKAGE, "evaluation.js"),
+        css=asset(PACKAGE, "page.css"),
+        data=script_json({"problems": problems, "sides": SIDES[: 1 if b is None else 2]}),
+        script="".join(asset(PACKAGE, name) for name in (*PROBLEM_SCRIPTS, "problems.js")),
     )
 
 
-def _section(name: str, found: list[Evaluation]) -> str:
+def problems_main(note: str, sides: int) -> str:
+    """The browser of problems as HTML; ``note`` says which replies it holds."""
+    names = SORTS if sides == 2 else SORTS[:4]
+    orders = "".join(f"<option>{html.escape(name)}</option>" for name in names)
+    return Template(asset(PACKAGE, "evaluation.html")).substitute(note=html.escape(note), orders=orders)
+
+
+def outcome(counts: Sequence[tuple[int, int]]) -> str:
+    """What became of a problem: ``counts`` are (right, replies) of the one or two sides, in their order."""
+    shares = [right / n if n else 0.0 for right, n in counts]
+    if len(shares) == 1:
+        return "always right" if shares[0] == 1 else "sometimes right" if shares[0] else "never right"
+    if shares[0] != shares[1]:
+        return "gained" if shares[1] > shares[0] else "lost"
+    return "right in both" if shares[0] == 1 else "equal" if shares[0] else "wrong in both"
+
+
+def figures_section(name: str, found: list[Evaluation]) -> str:
     """The figures of a benchmark, and what they rest on."""
     rows = [_figures(f"pass@{k}", found, k) for k in sorted(set(found[0].pass_at) & set(found[-1].pass_at))]
     heads = (
@@ -146,11 +168,11 @@ def _problems(
     counts = [{problem.id: problem for problem in evaluation.problems} for evaluation in found]
     for problem in found[0].problems:
         if all(problem.id in each for each in counts):
-            prompt = prompts.get(problem.id)
             yield {
                 "benchmark": name,
                 "id": problem.id,
-                "prompt": "not kept" if prompt is None else clipped(_asked(prompt)),
+                "prompt": prompt_text(prompts.get(problem.id)),
+                "outcome": outcome([(c[problem.id].correct, c[problem.id].n) for c in counts]),
                 "sides": [
                     {"n": c[problem.id].n, "right": c[problem.id].correct, "replies": r.get(problem.id, [])}
                     for c, r in zip(counts, kept, strict=True)
@@ -162,41 +184,35 @@ def _replies(place: Path, most: int) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for sample in read_samples(place):
         if len(rows := found.setdefault(sample.problem_id, [])) < most:
-            rows.append(_row(sample))
+            rows.append(reply_row(sample))
     return found
 
 
-def _row(sample: SampleResult) -> dict[str, Any]:
+def reply_row(sample: SampleResult) -> dict[str, Any]:
+    """A reply as the page's script shows it."""
     judgement = sample.judgement
     cases = judgement.cases if judgement else []
     return {
         "index": sample.index,
         "verdict": judgement.verdict.value if judgement else "failed",
         "reason": clipped(sample.error or (judgement.reason if judgement else "")),
+        "error_line": error_line(judgement.verdict, judgement.reason) if judgement else None,
         "finish": sample.finish_reason,
         "tokens": sample.tokens,
         "text": clipped(sample.text),
         "program": None if sample.program is None else clipped(sample.program),
         "more": max(0, len(cases) - MOST_CASES),
-        "cases": [
-            {
-                "verdict": case.verdict.value,
-                "cpu_ms": round(case.cpu_s * 1000, 2),
-                "peak_mb": round(case.peak_bytes / 2**20, 1),
-                "reason": clipped(case.reason),
-            }
-            for case in cases[:MOST_CASES]
-        ],
+        "cases": case_rows(cases[:MOST_CASES], clipped),
     }
 
 
-def _asked(prompt: Prompt) -> str:
-    turns = (
-        [f"[{turn['role']}]\n{turn['content']}" for turn in prompt.messages()]
-        if prompt.chat
-        else [prompt.user]
-    )
-    return "\n\n".join([*turns, *([f"[the reply begins with]\n{prompt.prefix}"] if prompt.prefix else [])])
+def prompt_text(prompt: Prompt | None) -> str:
+    """How a problem was put to the model, as a page shows it."""
+    if prompt is None:
+        return "not kept"
+    turns = [f"[{turn['role']}]\n{turn['content']}" for turn in prompt.messages()]
+    begun = [f"[the reply begins with]\n{prompt.prefix}"] if prompt.prefix else []
+    return clipped("\n\n".join([*(turns if prompt.chat else [prompt.user]), *begun]))
 
 
 def clipped(text: str) -> str:

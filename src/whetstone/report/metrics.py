@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,6 +78,41 @@ def read_metrics(path: str | Path) -> list[Record]:
         ) from None
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+
+
+class MetricsTail:
+    """The records of a file that grows: each look reads what was added since the last one."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.records: list[Record] = []
+        self._read, self._file = 0, 0
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """What changes with the records: which file, and how much of it was read."""
+        return self._file, self._read
+
+    def look(self) -> None:
+        """Take in what is new.
+
+        A file that was replaced is read anew, one that is not there has no records. Raises UserError for a
+        line that is no record.
+        """
+        try:
+            with self.path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                if state.st_ino != self._file or state.st_size < self._read:
+                    self.records, self._read, self._file = [], 0, state.st_ino
+                file.seek(self._read)
+                content = file.read()
+        except OSError:
+            self.records, self._read, self._file = [], 0, 0
+            return
+        whole = content[: content.rfind(b"\n") + 1]
+        first = len(self.records) + 1
+        self.records += [_parse(self.path, n, line) for n, line in enumerate(whole.splitlines(), first)]
+        self._read += len(whole)
 
 
 def _parse(path: Path, number: int, line: bytes) -> Record:

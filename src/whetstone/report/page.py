@@ -14,15 +14,21 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from msgspec import Struct
+
 from whetstone import __version__
 from whetstone.assets.page import asset, page
 from whetstone.outputs import write_file
+from whetstone.report.groups import Placed
 from whetstone.report.panels import Panels
-from whetstone.report.rollouts import Rollout
+from whetstone.report.reply_rows import case_rows, error_line
+from whetstone.report.rollout_index import SORTS
 from whetstone.report.run_data import RunData, read_run
 from whetstone.report.summary import headline, result_table
 
-_PACKAGE = "whetstone.report"
+PACKAGE = "whetstone.report"
+SCRIPTS = ("browse.js", "charts.js", "reply.js", "rollouts.js")
+"""What the script of every page of a run stands on."""
 PARTNERS = ("verifier",)
 """The folders of second models."""
 MAX_TEXT = 20_000
@@ -46,28 +52,48 @@ def partners_of(folder: Path) -> dict[str, RunData]:
     return {path.name: read_run(path, max_rollouts=0) for path in sorted(found)}
 
 
-def render(run: RunData, partners: Mapping[str, RunData] | None = None) -> str:
-    """The page as text."""
+class Fragments(Struct, frozen=True):
+    """What changes of a run's page while it is written, as HTML, and what the tooltips of its charts show."""
+
+    headline: str
+    result: str
+    curves: str
+    charts: dict[str, Any]
+
+
+def fragments(run: RunData, partners: Mapping[str, RunData] | None = None) -> Fragments:
+    """The parts of the page of a run, with the models that were trained with its own."""
     panels = Panels(run)
     curves, charts = panels.all(), panels.hover
     for name, partner in (partners or {}).items():
         beside = Panels(partner)
         curves += beside.of_partner(name)
         charts = charts | beside.hover
-    data = {"charts": charts, "rollouts": [_row(rollout) for rollout in run.rollouts]}
-    main = Template(asset(_PACKAGE, "page.html")).substitute(
-        result=result_table(run), curves=curves, rollouts_note=html.escape(_rollouts_note(run))
-    )
+    return Fragments(headline(run), result_table(run), curves, charts)
+
+
+def render(run: RunData, partners: Mapping[str, RunData] | None = None) -> str:
+    """The page as text."""
+    parts = fragments(run, partners)
+    data = {"charts": parts.charts, "rollouts": [rollout_row(each) for each in run.rollouts]}
     return page(
         kind="run",
         title=run.name,
-        headline=headline(run),
-        main=main,
+        headline=parts.headline,
+        main=run_main(parts, _rollouts_note(run)),
         footer=f"Whetstone {html.escape(__version__)}. Every figure here is read from metrics.jsonl, "
         "evaluations and rollouts of the run.",
-        css=asset(_PACKAGE, "page.css"),
+        css=asset(PACKAGE, "page.css"),
         data=script_json(data),
-        script=asset(_PACKAGE, "browse.js") + asset(_PACKAGE, "page.js"),
+        script="".join(asset(PACKAGE, name) for name in SCRIPTS) + asset(PACKAGE, "page.js"),
+    )
+
+
+def run_main(parts: Fragments, note: str) -> str:
+    """The middle of the page of a run; ``note`` says which rollouts it holds."""
+    orders = "".join(f"<option>{html.escape(name)}</option>" for name in SORTS)
+    return Template(asset(PACKAGE, "page.html")).substitute(
+        result=parts.result, curves=parts.curves, rollouts_note=html.escape(note), orders=orders
     )
 
 
@@ -79,29 +105,27 @@ def script_json(value: Any) -> str:
     return text
 
 
-def _row(rollout: Rollout) -> dict[str, Any]:
+def rollout_row(placed: Placed) -> dict[str, Any]:
+    """A rollout as the page's script shows it."""
+    rollout = placed.rollout
     return {
         "step": rollout.step,
+        "row": placed.row,
+        "group": placed.group,
         "problem": rollout.problem_id,
         "prompt": _clip(rollout.prompt),
         "reply": _clip(rollout.reply),
         "program": None if rollout.program is None else _clip(rollout.program),
+        "program_length": len(rollout.program or ""),
+        "error_line": error_line(rollout.verdict, rollout.reason),
         "verdict": rollout.verdict.value if rollout.verdict else "judge_error",
         "reason": _clip(rollout.reason) if rollout.verdict else "never judged",
         "reward": rollout.reward,
+        "above": placed.above,
         "finish": rollout.finish_reason,
         "tokens": rollout.tokens,
         "versions": [rollout.version_min, rollout.version_max],
-        "cases": [
-            {
-                "verdict": case.verdict.value,
-                "cpu_ms": round(case.cpu_s * 1000, 2),
-                "wall_ms": round(case.wall_s * 1000, 2),
-                "peak_mb": round(case.peak_bytes / 2**20, 1),
-                "reason": _clip(case.reason),
-            }
-            for case in rollout.cases
-        ],
+        "cases": case_rows(rollout.cases, _clip),
     }
 
 

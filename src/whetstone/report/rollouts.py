@@ -99,6 +99,11 @@ def rollout_steps(run_dir: str | Path) -> list[int]:
     return [step for step, _ in _step_files(Path(run_dir) / "rollouts")]
 
 
+def rollout_files(run_dir: str | Path) -> list[Path]:
+    """The rollout files of a run, by step."""
+    return [path for _, path in _step_files(Path(run_dir) / "rollouts")]
+
+
 def read_rollouts(run_dir: str | Path, step: int) -> list[Rollout]:
     """One step's rollouts, in the order written. Raises UserError when the file is missing or broken."""
     path = Path(run_dir) / "rollouts" / f"step-{step:06d}.parquet"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +13,10 @@ import yaml
 
 from whetstone.errors import UserError
 from whetstone.evaluate.passk import Difference, paired_difference
-from whetstone.evaluate.results import load_evaluation
+from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, load_evaluation
+from whetstone.report.groups import Placed, placed
 from whetstone.report.metrics import Record, read_metrics
-from whetstone.report.rollouts import Rollout, read_rollouts, rollout_steps
+from whetstone.report.rollouts import read_rollouts, rollout_steps
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,10 @@ class RunData:
     recipe: dict[str, Any]
     train: list[Record]
     evals: list[Record]
-    rollouts: list[Rollout]
-    rollouts_total: int
-    rollout_steps_read: int
-    rollout_steps_total: int
+    rollouts: list[Placed] = field(default_factory=list[Placed])
+    rollouts_total: int = 0
+    rollout_steps_read: int = 0
+    rollout_steps_total: int = 0
     changes: dict[tuple[str, int], Difference] = field(default_factory=dict[tuple[str, int], Difference])
 
     @property
@@ -67,20 +69,26 @@ def read_run(folder: str | Path, *, max_rollouts: int = 400) -> RunData:
     root = Path(folder)
     if not (root / "metrics.jsonl").is_file():
         raise UserError(f"{root}: no metrics.jsonl there; give the folder of a run, such as runs/tiny")
-    records = read_metrics(root / "metrics.jsonl")
-    evals = _evals(root, records)
     steps = rollout_steps(root)
     chosen = _spread(steps, max_rollouts)
     rollouts, total = _rollouts(root, chosen, max_rollouts)
-    return RunData(
-        folder=root,
-        recipe=_recipe(root / "recipe.yaml"),
-        train=[r for r in records if r["kind"] == "train"],
-        evals=evals,
+    return replace(
+        run_of(root, read_metrics(root / "metrics.jsonl")),
         rollouts=rollouts,
         rollouts_total=total,
         rollout_steps_read=len(chosen),
         rollout_steps_total=len(steps),
+    )
+
+
+def run_of(root: Path, records: Sequence[Record]) -> RunData:
+    """The run in a folder whose records have been read, without its rollouts. Raises UserError."""
+    evals = _evals(root, records)
+    return RunData(
+        folder=root,
+        recipe=read_recipe(root / "recipe.yaml"),
+        train=[r for r in records if r["kind"] == "train"],
+        evals=evals,
         changes=_changes(root, evals),
     )
 
@@ -122,18 +130,19 @@ def _spread(items: Sequence[int], count: int) -> list[int]:
     return sorted({items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)})
 
 
-def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Rollout], int]:
-    kept: list[Rollout] = []
+def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Placed], int]:
+    kept: list[Placed] = []
     total = 0
     for place, step in enumerate(steps):
-        rows = read_rollouts(root, step)
+        rows = placed(read_rollouts(root, step))
         total += len(rows)
         share = (limit - len(kept)) // (len(steps) - place)
         kept.extend(rows[i] for i in _spread(range(len(rows)), max(share, 1)))
     return kept, total
 
 
-def _recipe(file: Path) -> dict[str, Any]:
+def read_recipe(file: Path) -> dict[str, Any]:
+    """A recipe as it is written; empty where there is none. Raises UserError where it cannot be read."""
     try:
         value = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,11 +159,33 @@ def _changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, int], Diffe
     found: dict[tuple[str, int], Difference] = {}
     for name in eval_sets(evals):
         folders = [root / "evaluations" / f"step-{step}-{name}" for step in (first, last)]
-        if not all((folder / "evaluation.json").is_file() for folder in folders):
+        if not all((folder / EVALUATION_FILE).is_file() for folder in folders):
             continue
-        before, after = (load_evaluation(folder) for folder in folders)
+        before, after = map(kept_evaluation, folders)
         for k in eval_ks(evals, name):
             a, b = before.values(k), after.values(k)
             if a.keys() & b.keys():
                 found[name, k] = paired_difference(a, b)
     return found
+
+
+def folder_stamp(folder: Path) -> tuple[int, int]:
+    """What changes with the result of an evaluation; zeros where there is none."""
+    try:
+        state = (folder / EVALUATION_FILE).stat()
+    except OSError:
+        return 0, 0
+    return state.st_ino, state.st_mtime_ns
+
+
+def kept_evaluation(folder: Path) -> Evaluation:
+    """The result of an evaluation, read once: who looks at a run that is written asks for it again and again.
+
+    Raises UserError.
+    """
+    return _evaluation(folder, folder_stamp(folder))
+
+
+@lru_cache(maxsize=64)
+def _evaluation(folder: Path, stamp: tuple[int, int]) -> Evaluation:
+    return load_evaluation(folder)

@@ -1,6 +1,7 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
 const words = (name) => name.replaceAll("_", " ");
+const PAGE = 100;
 
 // Text of others is only ever put into the page as the text of a node: nothing of it is read as markup.
 function element(tag, text, name) {
@@ -16,93 +17,167 @@ function verdict(name) {
   return node;
 }
 
-function programParts(program, nothing) {
-  return [element("h3", "Program"), program === null ? element("p", nothing, "empty") : element("pre", program)];
-}
+// What a list shows comes from a source: values() of its filters, a page() of rows, open() one of them.
+// Here all of them are in the page. keys: filter -> the values of a thing; texts: those that are searched;
+// orders: name -> the number or text by which things are put in order.
+function localSource({ things, keys, texts, orders = {}, open }) {
+  const compare = (a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b)));
 
-function caseParts(cases, nothing) {
-  return [element("h3", "Cases"), cases.length ? caseTable(cases) : element("p", nothing, "empty")];
-}
-
-function caseTable(cases) {
-  const timed = "wall_ms" in cases[0];
-  const table = element("table", null, "cases");
-  const head = table.createTHead().insertRow();
-  for (const title of ["case", "verdict", "CPU", ...(timed ? ["wall"] : []), "peak", "reason"]) head.append(element("th", title));
-  const body = table.createTBody();
-  cases.forEach((one, index) => {
-    const row = body.insertRow();
-    row.insertCell().textContent = index + 1;
-    row.insertCell().append(verdict(one.verdict));
-    row.insertCell().textContent = one.cpu_ms + " ms";
-    if (timed) row.insertCell().textContent = one.wall_ms + " ms";
-    row.insertCell().textContent = one.peak_mb + " MiB";
-    row.insertCell().textContent = one.reason;
-  });
-  return table;
-}
-
-// A list beside the details of the one that is chosen. keys: filter -> the values of a thing; texts: those
-// that are searched; item, detail: the nodes that show a thing; nothing: said where nothing is left.
-function browse({ things, keys, texts, item, detail, nothing }) {
-  const list = byId("list");
-  const search = byId("f-text");
-  const filters = Object.entries(keys).map(([key, values]) => [byId("f-" + key), values, key === "verdict" ? words : String]);
-  let shown = [];
-  let selected = -1;
-
-  function fill(select, values, label) {
+  function counted(values) {
     const counts = new Map();
     for (const thing of things) for (const value of values(thing)) counts.set(value, (counts.get(value) || 0) + 1);
-    const sorted = [...counts.keys()].sort((a, b) => (typeof a === "number" ? a - b : a.localeCompare(b)));
-    select.append(new Option("all", ""));
-    for (const value of sorted) select.append(new Option(label(value) + " (" + counts.get(value) + ")", String(value)));
+    return { values: [...counts].sort((a, b) => compare(a[0], b[0])), more: 0 };
   }
 
-  function refresh() {
-    const text = search.value.toLowerCase();
-    shown = things.filter(
-      (thing) =>
-        filters.every(([select, values]) => !select.value || values(thing).map(String).includes(select.value)) &&
-        (!text || texts(thing).some((part) => part.toLowerCase().includes(text)))
-    );
-    byId("f-count").textContent = shown.length + " of " + things.length;
-    list.replaceChildren(
-      ...shown.map((thing, index) => {
-        const node = element("li");
-        node.setAttribute("role", "option");
-        node.append(...item(thing));
-        node.addEventListener("click", () => show(index));
-        return node;
-      })
-    );
-    show(shown.length ? 0 : -1);
+  return {
+    values: async () => Object.fromEntries(Object.entries(keys).map(([key, values]) => [key, counted(values)])),
+    page: async ({ filters, text, sort, start, count }) => {
+      const wanted = text.toLowerCase();
+      const found = things.filter(
+        (thing) =>
+          Object.entries(filters).every(([key, value]) => keys[key](thing).map(String).includes(value)) &&
+          (!wanted || texts(thing).some((part) => part.toLowerCase().includes(wanted)))
+      );
+      if (orders[sort]) found.sort((a, b) => compare(orders[sort](a), orders[sort](b)));
+      return { rows: found.slice(start, start + count), found: found.length, of: things.length };
+    },
+    open: async (name) => open(name),
+  };
+}
+
+async function askJson(path, query) {
+  const answer = await fetch(path + "?" + new URLSearchParams(query));
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error.message);
+  return body;
+}
+
+// Here a server has them. query: what says of which run or evaluation they are.
+function remoteSource(path, query) {
+  return {
+    values: () => askJson(path + "/values", query),
+    page: ({ filters, text, sort, start, count }) =>
+      askJson(path, { ...query, ...filters, text, sort, start: String(start), count: String(count) }),
+    open: (name) => askJson(path + "/one", { ...query, ...name }),
+  };
+}
+
+// A list beside the details of the one that is chosen. labels: filter -> how its values are written; name: the
+// words by which the source opens a row, and by which it is linked; item, detail: the nodes that show it;
+// nothing: said where nothing is left.
+function browse({ source, labels, name, item, detail, nothing }) {
+  const list = byId("list");
+  const search = byId("f-text");
+  const sort = byId("f-sort");
+  const filters = Object.entries(labels).map(([key, label]) => [key, byId("f-" + key), label]);
+  let rows = [];
+  let found = 0;
+  let selected = -1;
+  let asked = 0;
+  let opened = 0;
+  let waiting = 0;
+
+  const chosen = () => Object.fromEntries(filters.filter(([, select]) => select.value).map(([key, select]) => [key, select.value]));
+
+  async function fill() {
+    const values = await source.values();
+    for (const [key, select, label] of filters) {
+      const before = select.value;
+      select.replaceChildren(new Option("all", ""));
+      for (const [value, count] of values[key].values) select.append(new Option(label(value) + " (" + count + ")", String(value)));
+      if (values[key].more) select.append(new Option(values[key].more + " more: search for them by text", ""));
+      select.value = before;
+      if (select.selectedIndex < 0) select.value = "";
+    }
   }
 
-  function show(index) {
+  async function load(start) {
+    const number = (asked += 1);
+    const query = { filters: chosen(), text: search.value, sort: sort ? sort.value : "", start, count: PAGE };
+    list.setAttribute("aria-busy", "true");
+    try {
+      const page = await source.page(query);
+      if (number !== asked) return false;
+      found = page.found;
+      if (start === 0) rows = [];
+      rows.push(...page.rows);
+      byId("f-count").textContent = page.found + " of " + page.of;
+      if (start === 0) list.replaceChildren();
+      list.append(...page.rows.map((row, index) => line(row, start + index)));
+      list.removeAttribute("aria-busy");
+      return true;
+    } catch (error) {
+      if (number === asked) byId("f-count").textContent = error.message;
+      return false;
+    }
+  }
+
+  function line(row, index) {
+    const node = element("li");
+    node.setAttribute("role", "option");
+    node.append(...item(row));
+    node.addEventListener("click", () => show(index, true));
+    return node;
+  }
+
+  async function refresh() {
+    if (!(await load(0))) return;
+    list.scrollTop = 0;
+    show(rows.length ? 0 : -1, false);
+  }
+
+  function show(index, linked) {
     selected = index;
     [...list.children].forEach((node, i) => node.setAttribute("aria-selected", String(i === index)));
+    if (index < 0) return byId("detail").replaceChildren(element("p", nothing, "empty"));
+    const top = list.children[index].offsetTop - list.offsetTop;
+    if (top < list.scrollTop) list.scrollTop = top;
+    const over = top + list.children[index].offsetHeight - list.clientHeight;
+    if (over > list.scrollTop) list.scrollTop = over;
+    return open(name(rows[index]), linked);
+  }
+
+  async function open(which, linked) {
     const place = byId("detail");
-    if (index < 0) return place.replaceChildren(element("p", nothing, "empty"));
-    place.replaceChildren(...detail(shown[index]));
+    const number = (opened += 1);
+    if (linked) history.replaceState(null, "", "#" + new URLSearchParams(which));
+    let parts;
+    try {
+      parts = detail(await source.open(which), (other) => open(other, true));
+    } catch (error) {
+      parts = [element("p", error.message, "empty")];
+    }
+    if (number !== opened) return;
+    place.replaceChildren(...parts);
     place.scrollTop = 0;
-    list.children[index].scrollIntoView({ block: "nearest" });
   }
 
   list.setAttribute("role", "listbox");
   list.addEventListener("keydown", (event) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!move || !shown.length) return;
+    if (!move || !rows.length) return;
     event.preventDefault();
-    show(Math.min(Math.max(selected + move, 0), shown.length - 1));
+    show(Math.min(Math.max(selected + move, 0), rows.length - 1), true);
   });
-  for (const [select, values, label] of filters) {
-    fill(select, values, label);
-    select.addEventListener("change", refresh);
+  list.addEventListener("scroll", () => {
+    const end = list.scrollTop + list.clientHeight > list.scrollHeight - 400;
+    if (end && rows.length < found && !list.hasAttribute("aria-busy")) load(rows.length);
+  });
+  for (const select of [...filters.map(([, select]) => select), sort]) if (select) select.addEventListener("change", refresh);
+  search.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(refresh, 200);
+  });
+
+  async function begin() {
+    await fill();
+    const link = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+    const linked = Object.keys(link).length > 0;
+    if (!linked) return refresh();
+    await load(0);
+    await open(link, false);
+    return byId("detail").scrollIntoView({ block: "nearest" });
   }
-  search.addEventListener("input", refresh);
-  // Showing the first one must not scroll the page to the browser.
-  const place = scrollY;
-  refresh();
-  scrollTo(0, place);
+
+  return { ready: begin(), fill, refresh };
 }

@@ -1,0 +1,216 @@
+"""``whetstone view`` over real sockets: what it lists, what it says of a growing run, whom it refuses."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from synthetic_run import write_run
+from test_evaluation_page import write as write_evaluation
+from test_page import HOSTILE
+from view_process import ViewProcess, viewed
+
+from processes import wait_until
+from whetstone.cli.main import main
+from whetstone.evaluate.results import SampleResult
+from whetstone.report.metrics import MetricsWriter
+from whetstone.report.rollouts import RolloutWriter, read_rollouts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("viewed")
+    write_run(root / "ended", steps=6)
+    write_run(root / "died", steps=6)
+    (root / "died" / "recipe.yaml").write_text("name: died\ntrainer: {steps: 9}\n")
+    write_run(root / "hostile", steps=2, name=HOSTILE.replace("'", ""), reply=HOSTILE)
+    write_run(root / "grows", steps=2)
+    before, after = {"p/1": [True, False], "p/2": [True, True]}, {"p/1": [False, False], "p/2": [True, True]}
+    write_evaluation(root / "ended" / "evaluations" / "step-0-heldout", before)
+    write_evaluation(root / "ended" / "evaluations" / "step-6-heldout", after)
+    write_evaluation(root / "alone" / "mbpp", {"q/1": [False]}, text=HOSTILE)
+    write_run(root.parent / "outside", steps=1)
+    (root / "leads-out").symlink_to(root.parent / "outside", target_is_directory=True)
+    (root / "half").mkdir()
+    (root / "half" / "metrics.jsonl").symlink_to(root.parent / "outside" / "metrics.jsonl")
+    return root
+
+
+@pytest.fixture(scope="module")
+def view(folder: Path) -> Iterator[ViewProcess]:
+    with viewed(str(folder)) as process:
+        yield process
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_runs_are_listed_with_how_they_stand_and_nothing_outside_of_the_folder_is(
+    view: ViewProcess, folder: Path
+) -> None:
+    before = contents(folder)
+    lock = os.open(folder / "died" / ".lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        wait_until(lambda: view.places()["viewed0/died"]["state"]["word"] == "running")
+    finally:
+        os.close(lock)
+    places = view.places()
+    assert places["viewed0/died"]["state"]["word"] == "died"
+    ended = places["viewed0/ended"]["state"]
+    assert (ended["word"], ended["step"], ended["steps"]) == ("ended", 6, 6)
+    assert ended["passed"] == pytest.approx(0.76)
+    assert places["viewed0/ended/step-6-heldout"]["run"] == places["viewed0/ended"]["id"]
+    assert places["viewed0/alone/mbpp"]["figures"] == {"pass@1": 0.0}
+    assert not {name for name in places if "leads-out" in name or "half" in name}
+    (folder / "died" / ".lock").unlink()
+    assert contents(folder) == before, "looking wrote something"
+
+
+def test_a_run_that_grows_is_made_anew_and_one_that_does_not_is_not(view: ViewProcess, folder: Path) -> None:
+    run = view.places()["viewed0/grows"]["id"]
+    first = view.data("/v1/run", id=run)
+    assert first["parts"]["charts"]["reward"]["series"][0]["points"][-1][0] == 2
+    assert first["rollouts"] == 32
+    assert view.data("/v1/run", id=run, seen=first["stamp"])["parts"] is None
+
+    with MetricsWriter(folder / "grows" / "metrics.jsonl") as metrics:
+        metrics.write({"step": 3, "kind": "train", "reward/mean": 0.75})
+    with (folder / "grows" / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 4, "kind": "tr')  # a line that is being written
+    (row, *_) = read_rollouts(folder / "grows", 2)
+    RolloutWriter(folder / "grows").write(3, [row] * 5)
+    then = view.data("/v1/run", id=run, seen=first["stamp"])
+    assert then["parts"]["charts"]["reward"]["series"][0]["points"][-1] == [3, "0.75"]
+    assert (then["state"]["step"], then["rollouts"]) == (3, 37)
+
+    MetricsWriter(folder / "grows" / "metrics.jsonl").truncate_after(1)  # as resuming does
+    again = view.data("/v1/run", id=run, seen=then["stamp"])
+    assert again["parts"]["charts"]["reward"]["series"][0]["points"][-1][0] == 1
+
+
+def test_rollouts_come_in_pages_in_any_order_and_with_their_siblings(view: ViewProcess, folder: Path) -> None:
+    run = {"id": view.places()["viewed0/ended"]["id"]}
+    every = [rollout for step in range(1, 7) for rollout in read_rollouts(folder / "ended", step)]
+    pages = [view.data("/v1/rollouts", run, start=start, count=40) for start in (0, 40, 80)]
+    rows = [row for page in pages for row in page["rows"]]
+    assert [(row["problem"], row["tokens"]) for row in rows] == [(r.problem_id, r.tokens) for r in every]
+    assert [page["found"] for page in pages] == [96] * 3
+
+    wrong = view.data("/v1/rollouts", run, verdict="wrong_answer", step=1, sort="shortest")
+    lengths = [r.tokens for r in every if r.step == 1 and r.verdict == "wrong_answer"]
+    assert [row["tokens"] for row in wrong["rows"]] == sorted(lengths)
+    counts = dict(view.data("/v1/rollouts/values", run)["verdict"]["values"])
+    assert counts["wrong_answer"] == sum(r.verdict == "wrong_answer" for r in every)
+
+    held = view.data("/v1/rollouts", run, text="SUM(XS) + 2")
+    assert {row["problem"] for row in held["rows"]} == {"whetstone/lists/task_2"}
+    assert view.data("/v1/rollouts", run, text="sum(xs) + 7") == {"rows": [], "found": 0, "of": 96}
+
+    one = view.data("/v1/rollouts/one", run, step=2, row=6)
+    assert [sibling["row"] for sibling in one["siblings"]] == [4, 5, 6, 7]
+    assert one["row"]["reply"] == every[16 + 6].reply
+    rewards = [sibling["reward"] for sibling in one["siblings"]]
+    assert one["row"]["above"] == pytest.approx(one["row"]["reward"] - sum(rewards) / 4)
+
+
+def test_problems_of_two_evaluations_say_what_was_lost(view: ViewProcess, folder: Path) -> None:
+    places = view.places()
+    both = {
+        name: places[f"viewed0/ended/step-{step}-heldout"]["id"] for name, step in (("id", 0), ("with", 6))
+    }
+    assert "b - a" in view.data("/v1/evaluation", both)["figures"]
+    (lost,) = view.data("/v1/problems", both, outcome="lost")["rows"]
+    assert (lost["id"], [side["right"] for side in lost["sides"]]) == ("p/1", [1, 0])
+    one = view.data("/v1/problems/one", both, problem="p/1")
+    assert [len(side["replies"]) for side in one["sides"]] == [2, 2]
+    assert "about p/1" in one["prompt"]
+    assert dict(view.data("/v1/problems/values", both)["outcome"]["values"]) == {
+        "lost": 1,
+        "right in both": 1,
+    }
+
+
+def test_an_evaluation_that_grows_is_followed(view: ViewProcess, folder: Path) -> None:
+    its = {"id": view.places()["viewed0/alone/mbpp"]["id"]}
+    assert view.data("/v1/problems", its, text="onerror")["found"] == 1
+    sample = SampleResult("q/2", 0, "looks for ONERROR", None, None, "stop", 0, error="gone")
+    with (folder / "alone" / "mbpp" / "samples.jsonl").open("ab") as file:
+        file.write(msgspec.json.encode(sample) + b"\n" + b'{"problem_id": "q/3"')
+    assert view.data("/v1/problems", its)["of"] == 2
+    assert view.data("/v1/problems", its, text="onerror")["found"] == 2
+    assert view.data("/v1/problems", its, verdict="failed")["rows"][0]["id"] == "q/2"
+
+
+def test_hostile_text_is_only_data_and_no_page_may_run_it(view: ViewProcess) -> None:
+    run = {"id": view.places()["viewed0/hostile"]["id"]}
+    assert view.data("/v1/rollouts/one", run, step=1, row=0)["row"]["reply"] == HOSTILE
+    parts = view.data("/v1/run", run)["parts"]
+    for markup in (parts["headline"], parts["result"], parts["curves"]):
+        assert "<script" not in markup
+        assert "<img" not in markup
+    for path, query in (
+        ("/", {}),
+        ("/run", run),
+        ("/v1/rollouts", run),
+        ("/v1/nothing", {}),
+        ("/run", {"id": "x"}),
+    ):
+        _, headers, body = view.ask(path, query)
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'" in policy
+        assert "unsafe" not in policy.partition("script-src")[2].partition(";")[0]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "<script>alert" not in body
+        assert HOSTILE not in body
+
+
+def test_others_are_refused_and_nothing_can_be_changed(view: ViewProcess, folder: Path) -> None:
+    assert view.ask("/v1/list", Host="evil.example:8070")[0] == 421
+    assert view.ask("/v1/list", Host="127.0.0.1.evil.example")[0] == 421
+    assert view.ask("/v1/list", Host="localhost:1")[0] == 200
+    assert view.ask("/v1/list", Origin="http://127.0.0.1")[0] == 403
+    assert view.ask("/v1/list", method="POST")[0] == 405
+    for path in (
+        "/assets/../../report/page.py",
+        "/assets/%2e%2e/page.py",
+        "/etc/passwd",
+        f"{folder}/ended/recipe.yaml",
+    ):
+        assert view.ask(path)[0] == 404
+    run = {"id": view.places()["viewed0/ended"]["id"]}
+    for query in ({"id": "../ended"}, {"id": str(folder / "ended")}, {}):
+        assert view.ask("/v1/run", query)[0] == 404
+    for query in ({"step": "../1"}, {"step": 1, "row": 99}, {"step": 77, "row": 0}):
+        assert view.ask("/v1/rollouts/one", {**run, **query})[0] == 404
+    assert "expected one of as sampled" in view.ask("/v1/rollouts", {**run, "sort": "x"})[2]
+
+
+def test_bad_input_names_the_way_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", str(tmp_path / "none")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    assert main(["view", str(tmp_path)]) == 2
+    assert "give a folder that `whetstone train`" in capsys.readouterr().err
+    assert main(["view", str(folder), "--host", "0.0.0.0"]) == 2
+    assert "--token-file" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["view", str(folder), "--port", str(taken.getsockname()[1])]) == 2
+    assert "give --host or --port" in capsys.readouterr().err
+
+
+def test_with_a_token_whoever_has_it_may_look_by_any_name(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("secret\n")
+    with viewed(str(folder / "ended"), "--token-file", str(tmp_path / "tokens")) as view:
+        status, headers, _ = view.ask("/", Host="machine:8070")
+        assert status == 401
+        assert "Basic" in headers["www-authenticate"]
+        given = "Basic " + "YW55OnNlY3JldA=="  # any:secret
+        assert view.ask("/", Host="machine:8070", Authorization=given)[0] == 200
