@@ -154,6 +154,23 @@ def test_a_caller_that_leaves_frees_its_places(build_model: Build, plain_tokeniz
     assert reply == alone[0]
 
 
+def test_a_caller_that_leaves_does_not_disturb_those_beside_it(
+    build_model: Build, plain_tokenizer: Any
+) -> None:
+    engine = TorchEngine(endless(build_model), plain_tokenizer)
+
+    async def run() -> list[Completion]:
+        left = asyncio.create_task(collect(engine, request(400, n=2)))
+        stays = asyncio.create_task(collect(engine, request(20, n=2, seed=1)))
+        await collect(engine, request(1, seed=2))  # it ends with the first step, in which all three were
+        left.cancel()
+        return await stays
+
+    replies = {reply.index: reply.token_ids for reply in asyncio.run(run())}
+    alone = asyncio.run(collect(TorchEngine(endless(build_model), plain_tokenizer), request(20, n=2, seed=1)))
+    assert replies == {reply.index: reply.token_ids for reply in alone}
+
+
 def test_a_failing_model_fails_every_caller_and_not_the_next(build_model: Build, tokenizer: Any) -> None:
     model = build_model("llama")
     sound = {name: tensor.clone() for name, tensor in model.state_dict().items()}
