@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from whetstone.flow.audit import TRAINED
-from whetstone.flow.books import Books
+from whetstone.flow.books import Books, ModelBooks
 from whetstone.flow.desk import Desk
 
 _SHOWN = 16
@@ -33,7 +34,7 @@ def what_a_batch_waits_for(desk: Desk, name: str, now: float) -> str:
         return "there is no rollout replica; start one: whetstone role rollout"
     served = {replica: member.versions.get(name, 0) for replica, member in desk.members.items()}
     fit = [replica for replica, version in served.items() if model.next_use - version <= rules.staleness]
-    ready = f"{len(model.buffer)} of {rules.prompts_per_step} groups are there"
+    ready = f"{len(model.buffer)} of {rules.prompts_per_step} groups are there{_dropped(model)}"
     if not fit:
         return f"{ready}, and no replica serves weights {model.next_use - rules.staleness} or later yet"
     if not books.wanted:
@@ -44,6 +45,16 @@ def what_a_batch_waits_for(desk: Desk, name: str, now: float) -> str:
         f"{ready}, {sampled} prompts are with {len(books.owned)} replicas and {len(books.idle)} with none; "
         f"the first is draw {first} ({books.wanted[first].problem}), with {_owners(desk, first)}"
     )
+
+
+def _dropped(model: ModelBooks) -> str:
+    """What was dropped since the last batch: where it is nearly all, that is why there is none."""
+    reasons = Counter(item.reason for item in model.aside)
+    reasons.update(model.lost)
+    if not reasons:
+        return ""
+    each = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    return f" and {reasons.total()} were dropped ({each})"
 
 
 def _owners(desk: Desk, draw: int) -> str:

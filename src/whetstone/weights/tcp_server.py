@@ -53,7 +53,8 @@ class TcpServer:
             self._listening = socket.create_server((host, port), family=family, backlog=128)
         except OSError as error:
             raise UserError(
-                f"{host}:{port}: cannot listen for replicas: {error}; name another port"
+                f"{host}:{port}: cannot listen for replicas ({error.strerror}); name another port: "
+                "`flow.weights.port`, or --weights-port"
             ) from None
         self.host, self.port = host, int(self._listening.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, name="weights-tcp", daemon=True)

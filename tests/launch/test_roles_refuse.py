@@ -1,0 +1,73 @@
+"""Roles that cannot work where or as they are told say so, with the way out, before they have begun."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from roles_by_hand import write_async_recipe
+
+from whetstone.cli.main import main
+from whetstone.engine.scratch import build_tokenizer
+from whetstone.errors import UserError
+from whetstone.flow.service import client
+from whetstone.launch.ahead import Ahead
+from whetstone.launch.problem_sets import ProblemSets
+from whetstone.launch.recipe import load_recipe
+from whetstone.launch.roles.whose import run_identity
+from whetstone.problem import Problem, StdinCase, StdinTests
+from whetstone.weights.shelf import Shelf
+from whetstone.weights.tcp_server import TcpServer
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as holding:
+        yield holding.getsockname()[1]
+
+
+def test_a_port_in_use_is_refused_with_the_setting_that_changes_it(
+    taken: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, out = write_async_recipe(tmp_path), tmp_path / "run"
+    assert main(["role", "flow", str(recipe), f"out={out}", "--port", str(taken)]) == 2
+    assert f"flow: 127.0.0.1:{taken} cannot be listened on" in (said := capsys.readouterr().err)
+    assert "give --host or --port" in said
+    assert not out.exists()
+    with pytest.raises(UserError, match=r"name another port: `flow\.weights\.port`, or --weights-port"):
+        TcpServer(Shelf(keep=1, copies=2), port=taken)
+
+
+def test_a_flow_that_was_never_there_is_waited_for_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "NEVER_THERE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+
+    async def ask() -> None:
+        asking = client.FlowClient(address, client.Identity({}))
+        try:
+            await asking.hello()
+        finally:
+            await asking.close()
+
+    with pytest.raises(UserError, match=rf"no flow answered at {address} .*give another address \(--flow\)"):
+        asyncio.run(ask())
+
+
+def test_of_another_tokenizer_or_model_or_sampling_is_of_another_run(tmp_path: Path) -> None:
+    recipe = load_recipe(write_async_recipe(tmp_path), [])
+    sets = ProblemSets([Problem("p", "s", StdinTests([StdinCase("", "1")]))], [])
+
+    def identity(corpus: str, *overrides: str) -> client.Identity:
+        said = load_recipe(write_async_recipe(tmp_path), list(overrides)) if overrides else recipe
+        return run_identity(Ahead(said, sets, (), build_tokenizer([corpus], 300)))
+
+    mine = identity("abcabc")
+    assert mine.difference(identity("abcabc")) == ""
+    assert mine.difference(identity("abcabc", "judge.workers=2", "model.threads=2", "flow.room=9")) == ""
+    assert "differs from the flow's in `tokenizer`" in mine.difference(identity("xyzzyx"))
+    assert "in `model`" in mine.difference(identity("abcabc", "model.dtype=bfloat16"))
+    assert "in `sampling`: start all roles" in mine.difference(identity("abcabc", "sampling.temperature=0.5"))
