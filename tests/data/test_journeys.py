@@ -29,6 +29,7 @@ SHIPPED = sorted(file.stem for file in RECIPES.glob("*.yaml"))
 KEPT = {
     "archer": 3,
     "astraflow": 2,
+    "astraflow-verifiable": 2,
     "code-r1-12k": 6,
     "code-r1-leetcode": 2,
     "deepcoder": 6,

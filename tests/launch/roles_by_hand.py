@@ -38,6 +38,15 @@ def until(condition: Callable[[], bool], what: str, *alive: WarmCommand) -> None
         time.sleep(0.01)
 
 
+def process_of(parent: int, role: str, model: str = "") -> int:
+    """The process of a role that ``parent`` has started; ``model``: of the trainer of a second one."""
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
+        if role in words and (model in words if model else "--model" not in words):
+            return int(child)
+    raise AssertionError(f"there is no {role} {model}")
+
+
 class RolesByHand:
     """A flow, one replica and a trainer of ``recipe``, to be left by ``with``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tiny_recipe import run, timeless, write_recipe
 
 from whetstone.cli.main import main
 from whetstone.launch.recipe import load_recipe
+from whetstone.launch.roles.where import how_to_join, reachable
 from whetstone.launch.start import model_to_fill
 
 
@@ -93,3 +95,15 @@ def test_what_a_server_generates_with_is_loaded_into_the_hosts_memory(tmp_path: 
     for kind, device in (("vllm", "cpu"), ("sglang", "cpu"), ("torch", "meta")):
         recipe = load_recipe(write_async_recipe(tmp_path), [*elsewhere, f"engine.kind={kind}"])
         assert model_to_fill(recipe).model.device.type == device
+
+
+def test_what_listens_everywhere_is_offered_by_an_address_that_others_can_use() -> None:
+    assert reachable("http://127.0.0.1:8090", "10.0.0.7", 7) == "10.0.0.7:7"
+    own = reachable("http://127.0.0.1:8090", "0.0.0.0", 7)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        away = probe.connect_ex(("192.0.2.1", 9)) == 0
+    assert own.startswith("127.") is not away
+    said = how_to_join("0.0.0.0", 8000, "r.yaml")
+    assert said == (
+        f"WHETSTONE_FLOW_TOKEN=… whetstone role rollout r.yaml --flow http://{socket.gethostname()}:8000"
+    )

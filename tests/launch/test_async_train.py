@@ -7,18 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from roles_by_hand import CHEAPER, until, write_async_recipe
+from roles_by_hand import CHEAPER, process_of, until, write_async_recipe
 from tiny_recipe import run, start, timeless, write_recipe
 
 pytestmark = pytest.mark.slow
-
-
-def process_of(role: str, parent: int) -> int:
-    """The process of a role that ``parent`` has started."""
-    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        if role in Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0"):
-            return int(child)
-    raise AssertionError(f"there is no {role}")
 
 
 def test_all_roles_are_started_and_each_is_started_again_when_it_is_killed(tmp_path: Path) -> None:
@@ -33,7 +25,7 @@ def test_all_roles_are_started_and_each_is_started_again_when_it_is_killed(tmp_p
                 f"{records} records",
                 train,
             )
-            process = process_of(role, train.pid)
+            process = process_of(train.pid, role)
             words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
             seen = words[words.index("--gpus") + 1] if "--gpus" in words else None
             assert seen == {"rollout": "5", "trainer": "6"}.get(role)

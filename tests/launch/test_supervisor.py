@@ -124,3 +124,21 @@ def test_a_replica_that_leaves_is_not_started_again(tmp_path: Path) -> None:
     trainer, replica = role("trainer", UNTIL, str(done), leads=True), role("replica", "print('up')")
     assert supervise(trainer, replica, heard=heard) == 0
     assert heard.lines.count("replica: up") == 1
+
+
+def test_a_run_that_several_lead_ends_with_the_last_and_needs_no_replica_after_the_first(
+    tmp_path: Path,
+) -> None:
+    done = tmp_path / "done"
+    heard = Heard(when={"run: replica has left; nobody needs it any more": done.touch})
+    first = role("verifier", "print('up')", leads=True)
+    coder = role("coder", UNTIL, str(done), leads=True)
+    assert supervise(first, coder, role("replica", DIES), heard=heard, restarts=1000) == 0
+    assert heard.lines.count("verifier: up") == 1
+
+
+def test_a_run_ends_when_somebody_else_ends_one_of_those_that_lead() -> None:
+    heard = Heard()
+    ended = role("verifier", "import sys; print('up', flush=True); sys.exit(130)", leads=True)
+    assert supervise(role("coder", WAITS, leads=True), ended, heard=heard) == INTERRUPTED
+    assert heard.lines[-1] == "coder: told"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
+from roles_by_hand import CHEAPER, SECTION, process_of, until
 from tiny_recipe import RECIPE, run, start, timeless
 
 from whetstone.cli.main import main
@@ -89,3 +92,40 @@ def test_killed_and_restarted_both_models_have_the_metrics_of_an_uninterrupted_r
     page = (killed / "report.html").read_text()
     assert 'data-chart="verifier/reward"' in page
     assert '"verifier/reward":' in page
+
+
+@pytest.mark.slow
+def test_in_roles_that_are_killed_both_models_have_the_metrics_of_one_process(
+    recipe: Path, tmp_path: Path
+) -> None:
+    alone, roles = tmp_path / "alone", tmp_path / "roles"
+    done = run(recipe, alone, *CHEAPER)
+    assert done.returncode == 0, done.stderr
+    spread = tmp_path / "roles.yaml"
+    spread.write_text(VERIFIED + SECTION, encoding="utf-8")
+    records = [roles / name / "metrics.jsonl" for name in (".", "verifier")]
+    with start(spread, roles, *CHEAPER) as train:
+        for count, *role in ((2, "trainer", "verifier"), (3, "rollout"), (4, "trainer")):
+            until(
+                lambda count=count: all(
+                    file.exists() and file.read_bytes().count(b"\n") >= count for file in records
+                ),
+                f"{count} records of both",
+                train,
+            )
+            os.kill(process_of(train.pid, *map(str, role)), signal.SIGKILL)
+        assert train.wait() == 0, train.printed() + train.printed("err")
+        said = train.printed()
+    for name in ("trainer-coder", "trainer-verifier", "rollout-0"):
+        assert f"{name} ended by SIGKILL; it is started again (1 of 5)" in said
+    for name in (".", "verifier"):
+        assert timeless(roles / name / "metrics.jsonl") == timeless(alone / name / "metrics.jsonl")
+
+
+def test_a_model_that_a_run_has_not_got_is_named(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"out={tmp_path / 'run'}", "flow={staleness: 0}", "--flow", "http://127.0.0.1:1"]
+    assert main(["role", "trainer", str(recipe), *words, "--model", "verifer"]) == 2
+    assert "unknown model `verifer`; did you mean `verifier`? (coder, verifier)" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -53,6 +53,7 @@ def add_parser(subparsers: Any) -> None:
         description="Train on the batches of a flow, from the newest checkpoint of the run's folder on.",
     )
     _add_worker_options(trainer)
+    trainer.add_argument("--model", metavar="NAME", help="of a run of two: coder (default) or verifier")
     trainer.add_argument("--weights-host", metavar="ADDRESS", help="default: `flow.weights.host`")
     trainer.add_argument("--weights-port", type=int, metavar="N", help="default: `flow.weights.port`")
     trainer.add_argument(
@@ -125,7 +126,7 @@ def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
 
     with Display(Console()) as display:
         try:
-            summary = train_for(recipe, url, display, threads=args.threads)
+            summary = train_for(recipe, url, display, model=args.model, threads=args.threads)
         except Drained:
             display.say(f"{recipe.run_dir()}: drained; the same command goes on")
             return INTERRUPTED

@@ -55,17 +55,18 @@ def run(args: argparse.Namespace) -> int:
         _smoke(recipe, Console())
     else:
         # Of torchrun's processes one speaks.
-        run_recipe(recipe, Console(quiet=os.environ.get("RANK", "0") != "0"))
+        run_recipe(recipe, Console(quiet=os.environ.get("RANK", "0") != "0"), args.recipe)
     return 0
 
 
-def run_recipe(recipe: Recipe, console: Console) -> None:
+def run_recipe(recipe: Recipe, console: Console, shown: str = "") -> None:
     """Build the data where that is not done yet, train, and print what came out, stage by stage.
 
-    Raises KeyboardInterrupt when the roles of an asynchronous run were told to end.
+    shown: what the recipe is called where its roles are started on other hosts. Raises KeyboardInterrupt when
+    the roles of an asynchronous run were told to end.
     """
     if recipe.flow is not None:
-        _run_roles(recipe, console)
+        _run_roles(recipe, console, shown)
         return
     from whetstone.launch.local import train
     from whetstone.launch.stages import check_models, runs_of
@@ -84,7 +85,7 @@ def run_recipe(recipe: Recipe, console: Console) -> None:
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
 
 
-def _run_roles(recipe: Recipe, console: Console) -> None:
+def _run_roles(recipe: Recipe, console: Console, shown: str) -> None:
     from whetstone.launch.roles.here import train_here
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -93,7 +94,7 @@ def _run_roles(recipe: Recipe, console: Console) -> None:
         )
     build_data(recipe, console)
     with Display(console) as display:
-        evaluated = train_here(recipe, display)
+        evaluated = train_here(recipe, display, shown)
         if evaluated is None:
             raise KeyboardInterrupt
         display.print(results_table(*evaluated))

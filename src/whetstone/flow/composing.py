@@ -24,15 +24,17 @@ def admitted(books: Books, rules: Rules, versions: Mapping[str, int]) -> int:
     """How many more prompts may be drawn for a replica that serves ``versions``; below 0: for none at all.
 
     A prompt that is drawn now is used after all that were drawn before it: as many steps later as they fill
-    batches. That must not be more than the staleness, counted from the weights that would sample it.
+    batches. That must not be more than the staleness, counted from the weights that would sample it. Of
+    several models the one with fewest groups has the say, or it would wait for ever once the others have
+    enough; what these have too much of is dropped when it is stale.
     """
     room: list[int] = []
     for name, model in books.models.items():
         steps = rules.staleness + 1 - (model.next_use - versions[name])
-        room.append(
-            steps * rules.prompts_per_step - len(books.wanted) - len(model.buffer) if steps > 0 else -1
-        )
-    return min(room)
+        if steps <= 0:
+            return -1
+        room.append(steps * rules.prompts_per_step - len(books.wanted) - len(model.buffer))
+    return max(room)
 
 
 def from_buffer(books: Books, rules: Rules, name: str) -> Composed | None:

@@ -311,7 +311,8 @@ class Desk:
         return ""
 
     def _reason(self, name: str, facts: Facts) -> str:
-        reason = reason_of(facts.rewards, drop_zero_variance=self.rules.drop_zero_variance)
+        filtered = self.rules.drop_zero_variance and name not in self.rules.unfiltered
+        reason = reason_of(facts.rewards, drop_zero_variance=filtered)
         if reason is not None:
             return reason
         behind = 0 if facts.oldest is None else self.books.models[name].next_use - facts.oldest

@@ -16,6 +16,7 @@ class Rules(Struct, frozen=True, kw_only=True):
         rounds, as the synchronous loop draws them; what a batch is made of then never depends on who was
         first.
     shares: in how many shares a round is dealt, each sampled by one replica (staleness 0 only).
+    drop_zero_variance, unfiltered: groups whose rewards are all equal are dropped, but of these models.
     refill_rounds: dropped groups are replaced in at most so many further rounds (staleness 0 only; otherwise
         prompts are drawn until a batch is full).
     lease_s: a prompt that is not finished by then is leased to another replica, too.
@@ -30,6 +31,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     shares: int = 1
     refill_rounds: int = 0
     drop_zero_variance: bool = True
+    unfiltered: tuple[str, ...] = ()
     lease_s: float = 1800.0
     silence_s: float = 60.0
     most_failures: int = 5

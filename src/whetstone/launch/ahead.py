@@ -11,7 +11,7 @@ from whetstone.errors import UserError
 from whetstone.launch.best import check_best
 from whetstone.launch.evaluation import Measured, own_sets
 from whetstone.launch.problem_sets import ProblemSets, problem_sets
-from whetstone.launch.recipe import Recipe
+from whetstone.launch.recipe import Recipe, recipes_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,22 @@ def look_ahead(recipe: Recipe, say: Callable[[str], None]) -> Ahead:
     measured = own_sets(recipe, sets)
     check_best(recipe, measured)
     return Ahead(recipe, sets, measured, tokenizer)
+
+
+def look_at_all(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Ahead]:
+    """The same for each model of a run, by its name in the workflow.
+
+    Problems and evaluations are the first one's alone. Raises UserError as ``look_ahead`` does.
+    """
+    first = look_ahead(recipe, say)
+    found: dict[str, Ahead] = {}
+    for name, each in recipes_of(first.recipe).items():
+        if not found:
+            found[name] = first
+        else:
+            seen = look_at_model(each)
+            found[name] = Ahead(each, ProblemSets([], []), [], None if seen is None else seen.tokenizer)
+    return found
 
 
 def look_at_model(recipe: Recipe) -> Preview | None:

@@ -80,11 +80,12 @@ def train(
     *,
     join: Join = alone,
     threads: int = 0,
+    look: Callable[[Recipe, Callable[[str], None]], Ahead] = look_ahead,
 ) -> RunSummary:
     """Run a recipe without stages to its last step, from the newest checkpoint in its folder if there is one.
 
     before: the stage whose last weights are the first of this run. threads: of this process, where the recipe
-    says nothing.
+    says nothing. look: what looks ahead.
 
     Raises UserError for bad input before anything is written, and SandboxUnavailable when this
     machine cannot isolate as strictly as ``judge.minimum_tier`` asks. Under torchrun, every rank calls this;
@@ -92,7 +93,7 @@ def train(
     """
     with joined_ranks(recipe.model.device, recipe.trainer.wait_s) as ranks:
         _check_ranks(recipe, ranks)
-        ahead = look_ahead(recipe, display.say)
+        ahead = look(recipe, display.say)
         folder = recipe.run_dir()
         with locked(folder) if ranks.first else nullcontext():
 

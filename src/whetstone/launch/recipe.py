@@ -133,10 +133,6 @@ class Recipe(Section):
                     f"`flow.gpus.trainers` has {len(trainers)} entries, and the run trains {models}: give "
                     "one for each model, or none"
                 )
-            if self.verifier is not None:
-                raise ValueError(
-                    "`flow` and `verifier` cannot be in one recipe: two models train in one process"
-                )
             if self.stages:
                 raise ValueError("`flow` and `stages` cannot be in one recipe: run the stages one by one")
         names = [stage.name for stage in self.stages]
@@ -157,8 +153,8 @@ class Recipe(Section):
             return "`verifier` and `stages` cannot be in one recipe: run the stages one by one"
         if self.trainer.keep_checkpoints < 2:
             return "`trainer.keep_checkpoints` has to be 2 at least: both models go on from the same step"
-        if self.evaluation.process == "separate" or self.trainer.keep_best:
-            return "`evaluation.process: separate` and `trainer.keep_best` are for runs of one model"
+        if self.flow is None and (self.evaluation.process == "separate" or self.trainer.keep_best):
+            return "two models have `evaluation.process: separate` and `trainer.keep_best` with `flow` only"
         return ""
 
     @property
@@ -206,7 +202,15 @@ def partner_recipe(recipe: Recipe) -> Recipe:
         "data": {**base.get("data", {}), "references": {"sample": 0}},
         "judge": {**base.get("judge", {}), "workers": 1},
     }
+    if recipe.flow is not None:
+        values["flow"] = {**base["flow"], "gpus": {}}
     return read_settings(Recipe, values, name=lambda key: f"`verifier.{key}`")
+
+
+def recipes_of(recipe: Recipe) -> dict[str, Recipe]:
+    """The recipe of each model of a run, by its name. Raises UserError as ``partner_recipe`` does."""
+    first, *others = recipe.workflow.models
+    return {first: recipe, **{name: partner_recipe(recipe) for name in others}}
 
 
 def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from whetstone.errors import UserError
@@ -32,8 +32,9 @@ def locked(folder: Path) -> Generator[None]:
     finally:
         if [file.name for file in folder.iterdir()] == [".lock"]:  # nothing came of it
             (folder / ".lock").unlink()
-            for path in made:
-                path.rmdir()
+            with suppress(OSError):  # another run may have begun in one of them
+                for path in made:
+                    path.rmdir()
         os.close(handle)
 
 

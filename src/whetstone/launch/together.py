@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,11 @@ from whetstone.errors import UserError
 from whetstone.flow.sampling import GroupSampler
 from whetstone.flow.source import PromptSource
 from whetstone.flow.together import SharedFlow
-from whetstone.launch.ahead import Ahead, look_ahead, look_at_model
+from whetstone.launch.ahead import Ahead, look_at_all
 from whetstone.launch.display import Beside, Display
 from whetstone.launch.local import Join, RunSummary, configure_torch, run_joined
 from whetstone.launch.parts import Parts, learner, share_of_cores
-from whetstone.launch.problem_sets import ProblemSets
-from whetstone.launch.recipe import Recipe, partner_recipe
+from whetstone.launch.recipe import Recipe
 from whetstone.launch.run_dir import check_recipe, resume_from
 from whetstone.launch.run_lock import locked
 from whetstone.problem import Problem
@@ -42,9 +40,7 @@ def train_together(recipe: Recipe, display: Display) -> RunSummary:
     with joined_ranks(recipe.model.device, recipe.trainer.wait_s) as ranks:
         if ranks.size > 1:
             raise UserError("two models are trained in one process here; start it without torchrun")
-        first = look_ahead(recipe, display.say)
-        second = replace(first, recipe=partner_recipe(first.recipe), sets=ProblemSets([], []), measured=[])
-        look_at_model(second.recipe)
+        first, second = look_at_all(recipe, display.say).values()
         folders = [each.recipe.run_dir() for each in (first, second)]
         with locked(folders[0]), locked(folders[1]):
             for each, folder in zip((first, second), folders, strict=True):

@@ -28,6 +28,7 @@ from whetstone.smoke.plants import Plants, plants
 from whetstone.smoke.proofs import prove
 from whetstone.smoke.sets import Build, SmokeSets, smoke_sets
 from whetstone.smoke.shrink import PLANTED, joined, shrunken
+from whetstone.workflow.shipped import VerifierOptions
 
 _TEXTS = 300
 _DEADLINE_S = 600.0
@@ -39,6 +40,7 @@ def smoke(recipe: Recipe, folder: Path, build: Build, run: Callable[[Recipe], No
     ``build`` is `whetstone data build`, ``run`` trains by a recipe in this process. Raises UserError for what
     the recipe lacks, and where a proof fails: then the folder has the log and the run.
     """
+    _check(recipe)
     stages = stage_recipes(recipe)
     model, title, tokenizer = _model(recipe, folder)
     given: Plants = {}
@@ -64,6 +66,17 @@ def smoke(recipe: Recipe, folder: Path, build: Build, run: Callable[[Recipe], No
     if not planted.with_suffix(".killed").exists():
         raise UserError(f"{folder}: the smoke run did not show that a role can be killed")
     return f"{recipe.name}: {title}, {len(given)} prompts with planted replies; {prove(whole)}"
+
+
+def _check(recipe: Recipe) -> None:
+    """Raise UserError for a verifier that would never have a batch: of its random replies none has cases."""
+    options = recipe.workflow.shipped_options
+    waits = recipe.flow is not None and recipe.flow.staleness > 0
+    if waits and isinstance(options, VerifierOptions) and options.variant != "astraflow_v2":
+        raise UserError(
+            "a smoke run plants no test cases, by which alone this verifier is paid, and with a flow it "
+            "would wait for its batch for ever: try it with workflow.options.variant=astraflow_v2"
+        )
 
 
 def _model(recipe: Recipe, folder: Path) -> tuple[Path | None, str, Any]:

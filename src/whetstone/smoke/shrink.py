@@ -36,10 +36,14 @@ def shrunken(recipe: Recipe, data: dict[str, Any], benchmarks: dict[str, Path], 
     values["trainer"] |= _trainer(recipe)
     values["evaluation"] |= _evaluation(recipe, benchmarks)
     values["judge"] |= {"workers": 1, "environment": "", "url": ""}
+    if values["verifier"] is not None:
+        values["verifier"] |= _verifier(recipe, values["verifier"], same_model=model is not None)
     if values["flow"] is not None:
         prompts = values["trainer"]["prompts_per_step"]
         values["flow"] |= {"host": "127.0.0.1", "port": 0, "url": "", "log": "", "room": prompts}
-        values["flow"] |= {"shares": 1, "replicas": min(2, values["flow"]["replicas"]), "gpus": {}}
+        most = 1 if recipe.verifier else 2  # a second trainer is a process, too
+        values["flow"] |= {"shares": 1, "replicas": min(most, values["flow"]["replicas"]), "gpus": {}}
+        values["flow"]["staleness"] = min(1, values["flow"]["staleness"])  # two steps need no more
         values["flow"]["weights"] |= {"host": "127.0.0.1", "port": 0, "address": "", "folder": ""}
     return read_settings(Recipe, values, where="the smoke run")
 
@@ -57,6 +61,19 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
         "offload": False,
         "checkpoint_every": 1,
         "keep_checkpoints": STEPS + 1,
+    }
+
+
+def _verifier(recipe: Recipe, partner: dict[str, Any], *, same_model: bool) -> dict[str, Any]:
+    """What the second model has other than the first: the same tiny model, as short replies and ways."""
+    longest = partner["sampling"].get("max_tokens", recipe.sampling.max_tokens)
+    small = {"micro_batch_tokens", "minibatches", "epochs", "offload"}
+    return {
+        "model": {} if same_model else partner["model"],
+        "sampling": partner["sampling"] | {"max_tokens": min(MAX_TOKENS, longest)},
+        "engine": {},
+        "trainer": {key: value for key, value in partner["trainer"].items() if key not in small},
+        "max_prompt_tokens": 0,
     }
 
 
@@ -82,7 +99,6 @@ def _evaluation(recipe: Recipe, benchmarks: dict[str, Path]) -> dict[str, Any]:
         "k": [1],
         "max_tokens": None if own.max_tokens is None else MAX_TOKENS,
         "train_problems": None if own.train_problems is None else 2,
-        "wait_s": min(own.wait_s, 600.0),
         "sets": sets,
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from whetstone.flow.service.serve import serve_flow
 from whetstone.flow.source import PromptSource
 from whetstone.judge_service.settings import Address
-from whetstone.launch.ahead import look_ahead
+from whetstone.launch.ahead import look_at_all
 from whetstone.launch.recipe import Recipe
 from whetstone.launch.roles.where import what_others_run
 from whetstone.launch.roles.whose import flow_section, rules_of, run_identity
@@ -26,18 +26,24 @@ def serve_recipe(
 
     shown: the recipe's name in the commands for other hosts, which are then said.
 
-    Raises UserError for a recipe without a section ``flow``, for what ``look_ahead`` refuses, and as
+    Raises UserError for a recipe without a section ``flow``, for what ``look_at_all`` refuses, and as
     ``serve_flow`` does.
     """
     section = flow_section(recipe)
-    ahead = look_ahead(recipe, say)
+    aheads = look_at_all(recipe, say)
+    ahead = next(iter(aheads.values()))
+
+    def listening(host: str, port: int) -> None:
+        if shown:
+            say(what_others_run(host, port, shown, list(aheads)))
+
     folder = log or (Path(section.log) if section.log else recipe.run_dir() / "flow")
     serve_flow(
         address,
         rules_of(ahead.recipe),
         PromptSource([problem.id for problem in ahead.sets.train], recipe.seed),
         folder,
-        run_identity(ahead),
+        run_identity(aheads),
         stall_s=section.stall_s,
-        on_listening=lambda host, port: say(what_others_run(host, port, shown)) if shown else None,
+        on_listening=listening,
     )

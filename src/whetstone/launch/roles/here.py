@@ -16,25 +16,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from whetstone.addresses import host_port
+from whetstone.addresses import host_port, is_loopback
 from whetstone.errors import UserError
 from whetstone.launch.display import Display
 from whetstone.launch.evaluations import recorded
 from whetstone.launch.recipe import Recipe, dump_recipe
 from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
 from whetstone.launch.roles.told import LOGS
-from whetstone.launch.roles.where import listening_address
+from whetstone.launch.roles.where import how_to_join, listening_address
 from whetstone.launch.roles.whose import flow_section, rules_of
 from whetstone.launch.run_lock import is_locked
 from whetstone.outputs import write_file
 from whetstone.report.metrics import Record
 
 
-def train_here(recipe: Recipe, display: Display) -> tuple[Record, Record] | None:
+def train_here(recipe: Recipe, display: Display, shown: str = "") -> tuple[Record, Record] | None:
     """Run a recipe with a section ``flow`` to its last step: the first and the last evaluation.
 
-    None when it was told to end before. Raises UserError for a recipe that cannot be, with the last words
-    of a role that refuses, and for one that dies too often.
+    None when it was told to end before. shown: the recipe's name in the command for other hosts, which is
+    said when they can reach the flow. Raises UserError for a recipe that cannot be, with the last words of a
+    role that refuses, and for one that dies too often.
     """
     section = flow_section(recipe)
     rules_of(recipe).check()
@@ -48,9 +49,10 @@ def train_here(recipe: Recipe, display: Display) -> tuple[Record, Record] | None
     with tempfile.TemporaryDirectory(prefix="whetstone-") as temporary:
         file = Path(temporary) / "recipe.yaml"
         write_file(file, [dump_recipe(recipe).encode()])
-        log = _Log(folder)
+        roles = _roles(recipe, file, display.say, shown)
+        log = _Log(folder, max(len(role.name) for role in roles))
         supervisor = Supervisor(
-            _roles(recipe, file, display.say),
+            roles,
             restarts=section.restarts,
             hears=lambda name, line: display.say(log.note(name, line)),
             say=lambda text: display.say(log.note("run", text)),
@@ -70,9 +72,9 @@ def train_here(recipe: Recipe, display: Display) -> tuple[Record, Record] | None
     return evaluated.get(0, {}), evaluated.get(max(evaluated, default=0), {})
 
 
-def _roles(recipe: Recipe, file: Path, say: Callable[[str], None]) -> list[Role]:
+def _roles(recipe: Recipe, file: Path, say: Callable[[str], None], shown: str) -> list[Role]:
     section = flow_section(recipe)
-    flow = _Flow(section.port)
+    flow = _Flow(section.port, say, shown)
 
     def command(role: str, *arguments: str) -> Callable[[], Sequence[str]]:
         def made() -> Sequence[str]:
@@ -84,17 +86,22 @@ def _roles(recipe: Recipe, file: Path, say: Callable[[str], None]) -> list[Role]
 
     # Of a run whose roles work beside each other each has its part of the cores; with staleness 0 they take
     # turns, and a deterministic run computes as the one in one process does.
-    cores, workers = os.cpu_count() or 1, section.replicas + 1
+    models = recipe.workflow.models
+    cores, workers = os.cpu_count() or 1, section.replicas + len(models)
     threads = ["--threads", str(max(1, cores // workers))] if section.staleness else []
     replicas = [
         Role(name, command("rollout", "--name", name, *threads, *_seen(section.gpus.replicas, number)))
         for number, name in enumerate(f"rollout-{number}" for number in range(section.replicas))
     ]
-    return [
-        Role("flow", command("flow"), ready=flow.hear, stays=True),
-        Role("trainer", command("trainer", *threads, *_seen(section.gpus.trainers, 0)), leads=True),
-        *replicas,
-    ]
+    trainers: list[Role] = []
+    for number, model in enumerate(models):
+        which = ["--model", model] if number else []
+        if number and section.weights.port:  # beside that of the first
+            which += ["--weights-port", str(section.weights.port + number)]
+        seen = _seen(section.gpus.trainers, number)
+        name = f"trainer-{model}" if len(models) > 1 else "trainer"
+        trainers.append(Role(name, command("trainer", *which, *threads, *seen), leads=True))
+    return [Role("flow", command("flow"), ready=flow.hear, stays=True), *trainers, *replicas]
 
 
 def _seen(gpus: Sequence[str], number: int) -> list[str]:
@@ -105,8 +112,9 @@ def _seen(gpus: Sequence[str], number: int) -> list[str]:
 class _Flow:
     """Where the flow listens: on a port that it finds when it is first started, and keeps."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, say: Callable[[str], None], shown: str) -> None:
         self.port, self.url = port, ""
+        self._say, self._shown = say, shown
 
     def hear(self, line: str) -> bool:
         """Whether a line says that it listens."""
@@ -114,6 +122,8 @@ class _Flow:
         if said.get("event") != "listening":
             return False
         host, self.port = str(said["host"]), int(said["port"])
+        if self._shown and not is_loopback(host):
+            self._say(f"a replica on another host: {how_to_join(host, self.port, self._shown)}")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         self.url = f"http://{host_port(host, self.port)}"
         return True
@@ -133,8 +143,9 @@ class _Log:
     """What the roles say, in ``logs/ROLE.log`` of the run, which begins with its recipe: before, nothing of
     a run may be written."""
 
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    def __init__(self, run: Path, width: int) -> None:
+        """``width``: of the longest name."""
+        self._run, self._width = run, width
         self._waiting: list[tuple[str, str]] = []
         self._files: dict[str, Any] = {}
 
@@ -147,7 +158,7 @@ class _Log:
         if said:
             rest = " ".join(f"{k}={v}" for k, v in said.items() if k not in ("time", "event"))
             line = f"{said.get('event')} {rest}".strip()
-        return f"{name:<9} | {line}"
+        return f"{name:<{self._width}} | {line}"
 
     def close(self) -> None:
         """Let go of the files."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from whetstone.engine.engine import Engine
 from whetstone.engine.factory import build_engine, require
@@ -15,7 +15,7 @@ from whetstone.engine.loading import LoadedModel
 from whetstone.flow.replica import Replica
 from whetstone.flow.sampling import GroupSampler, episodes
 from whetstone.flow.service.client import FlowClient
-from whetstone.launch.ahead import Ahead, look_ahead
+from whetstone.launch.ahead import Ahead, look_at_all
 from whetstone.launch.local import configure_torch
 from whetstone.launch.recipe import Recipe
 from whetstone.launch.roles.ends import on_signals
@@ -26,7 +26,6 @@ from whetstone.launch.start import model_to_fill
 from whetstone.weights.followed import FollowedWeights
 from whetstone.workflow.factory import build_workflow
 from whetstone.workflow.replies import EngineReplies
-from whetstone.workflow.shipped import POLICY
 
 if TYPE_CHECKING:
     from whetstone.launch.run_judge import RunJudge
@@ -44,32 +43,47 @@ def sample_for(recipe: Recipe, url: str, name: str, say: Say, *, threads: int = 
 
     name: a replica that comes back under its name is given its prompts again. threads: of this process, where
     the recipe says nothing. Raises UserError when the flow is not there or another run's, and for what
-    ``look_ahead`` refuses, a judge that cannot judge here, an engine or a model that does not fit.
+    ``look_at_all`` refuses, a judge that cannot judge here, an engine or a model that does not fit.
     """
-    ahead = look_ahead(recipe, say)
+    aheads = look_at_all(recipe, say)
     configure_torch(recipe, threads or os.cpu_count() or 1)
-    asyncio.run(_work(ahead, url, name, say))
+    asyncio.run(_work(aheads, url, name, say))
 
 
-async def _work(ahead: Ahead, url: str, name: str, say: Say) -> None:
-    recipe = ahead.recipe
-    client = FlowClient(url, run_identity(ahead), say=say)
+class _Hosted(NamedTuple):
+    """A model that this replica samples with."""
+
+    recipe: Recipe
+    engine: Engine
+    loaded: LoadedModel
+
+    @property
+    def replies(self) -> EngineReplies:
+        """The engine, asked in text."""
+        limit = self.recipe.workflow.max_prompt_tokens
+        return EngineReplies(
+            self.engine, self.loaded.tokenizer, self.recipe.sampling, max_prompt_tokens=limit
+        )
+
+
+async def _work(aheads: Mapping[str, Ahead], url: str, name: str, say: Say) -> None:
+    first = next(iter(aheads.values()))
+    client = FlowClient(url, run_identity(aheads), say=say)
     mine = asyncio.current_task()
     assert mine is not None
     working: list[Replica] = []
     on_signals(lambda: working[0].drain() if working else mine.cancel(), mine.cancel)
     async with AsyncExitStack() as undone:
         undone.push_async_callback(client.close)
-        judge = await undone.enter_async_context(run_judge(recipe, recipe.judge.workers))
+        judge = await undone.enter_async_context(run_judge(first.recipe, first.recipe.judge.workers))
         await client.hello()  # before the model is loaded, for this may refuse
-        loaded = model_to_fill(recipe)
-        engine = build_engine(recipe.engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
-        undone.push_async_callback(engine.close)
-        _check(recipe, engine)
-        models = {POLICY: (engine, loaded.model)}
-        weights = FollowedWeights(models, flow_section(recipe).weights, token=own_token(), say=say)
+        hosted = {
+            model: await undone.enter_async_context(_hosted(ahead.recipe)) for model, ahead in aheads.items()
+        }
+        models = {model: (one.engine, one.loaded.model) for model, one in hosted.items()}
+        weights = FollowedWeights(models, flow_section(first.recipe).weights, token=own_token(), say=say)
         undone.callback(weights.close)
-        replica = _replica(ahead, client, weights, engine, loaded, judge, name, say)
+        replica = _replica(first, client, weights, hosted, judge, name, say)
         working.append(replica)
         say(f"replica {name} works for {url}")
         try:
@@ -79,31 +93,36 @@ async def _work(ahead: Ahead, url: str, name: str, say: Say) -> None:
             say(f"replica {name} ends; groups: {said or 'none'}")
 
 
-def _check(recipe: Recipe, engine: Engine) -> None:
-    require(
-        engine,
-        recipe.engine,
-        repeatable=recipe.deterministic,
-        tensors=True,
-        full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
-    )
+@asynccontextmanager
+async def _hosted(recipe: Recipe) -> AsyncGenerator[_Hosted]:
+    loaded = model_to_fill(recipe)
+    engine = build_engine(recipe.engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
+    try:
+        require(
+            engine,
+            recipe.engine,
+            repeatable=recipe.deterministic,
+            tensors=True,
+            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
+        )
+        yield _Hosted(recipe, engine, loaded)
+    finally:
+        await engine.close()
 
 
 def _replica(
     ahead: Ahead,
     client: FlowClient,
     weights: FollowedWeights,
-    engine: Engine,
-    loaded: LoadedModel,
+    hosted: Mapping[str, _Hosted],
     judge: RunJudge,
     name: str,
     say: Say,
 ) -> Replica:
     recipe = ahead.recipe
-    limit = recipe.workflow.max_prompt_tokens
     sampler = GroupSampler(
         build_workflow(recipe.workflow, judge),
-        EngineReplies(engine, loaded.tokenizer, recipe.sampling, max_prompt_tokens=limit),
+        {model: one.replies for model, one in hosted.items()},
         recipe.trainer.samples_per_prompt,
         recipe.seed,
         recipe.judge.max_cases or None,

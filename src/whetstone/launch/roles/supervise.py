@@ -31,7 +31,7 @@ class Role(Struct, eq=False):
     """A role: how it is started, each time anew.
 
     ready: tells by a line that it says whether the next role can be started; None: at once. leads: the run
-    ends with it. stays: until all others have ended.
+    ends with it, or with the last one of several. stays: until all others have ended.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Supervisor:
             await self._start(role)
             await self._look()
         while (status := self._status()) is None:
-            ends = [running.ended for running in self._running.values()]
+            ends = [running.ended for running in self._running.values() if not running.ended.done()]
             news = asyncio.create_task(self._news.wait())
             await asyncio.wait([*ends, news], return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
@@ -158,15 +158,23 @@ class Supervisor:
                 running.tell(signal.SIGTERM)
 
     def _status(self) -> int | None:
-        """How the leading role has ended; None before."""
+        """How the leading roles have ended; None before all have."""
         if self._told > 1:
             return INTERRUPTED
-        leading = next(role for role in self._roles if role.leads)
-        running = self._running.get(leading.name)
-        if running is None:
-            return INTERRUPTED if self._told else None
-        status = running.ended.result() if running.ended.done() else None
-        return status if status in (0, INTERRUPTED) or (self._told and status is not None) else None
+        leading = [self._running.get(role.name) for role in self._roles if role.leads]
+        ends = [each.ended.result() for each in leading if each is not None and each.ended.done()]
+        if not self._told and INTERRUPTED in ends:  # told by somebody else; the others would wait for it
+            return INTERRUPTED
+        if len(ends) < sum(each is not None or not self._told for each in leading):
+            return None
+        if not ends:
+            return INTERRUPTED
+        return next((status for status in ends if status), 0) if self._told or not any(ends) else None
+
+    def _led_to_the_end(self) -> bool:
+        """Whether a role that leads has done its part."""
+        leading = [running for running in self._running.values() if running.role.leads]
+        return any(each.ended.done() and each.ended.result() == 0 for each in leading)
 
     async def _start(self, role: Role) -> None:
         """Start a role, and wait until it is ready or has ended."""
@@ -188,9 +196,15 @@ class Supervisor:
             if not running.ended.done() or self._told or self._status() is not None:
                 continue
             status = running.ended.result()
+            if role.leads and status == 0:
+                continue  # it has done its part; another that leads has not
+            if not role.leads and not role.stays and self._led_to_the_end():
+                self._say(f"{role.name} has left; nobody needs it any more")
+                del self._running[role.name]
+                continue
             if status == BAD_INPUT:
                 self._refuse(f"the {role.name} role refuses", role)
-            if status == 0 and not role.stays and not role.leads:
+            if status == 0 and not role.stays:
                 self._say(f"{role.name} has left; the others go on")
                 del self._running[role.name]
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from whetstone.addresses import host_port, is_loopback
@@ -15,6 +15,8 @@ from whetstone.weights.settings import TOKEN_VARIABLE
 
 FLOW_VARIABLE = "WHETSTONE_FLOW"
 """The address of the flow, for replicas and trainers."""
+_ELSEWHERE = "192.0.2.1"
+"""Of a network that is nobody's (RFC 5737)."""
 
 
 def flow_url(
@@ -50,8 +52,21 @@ def own_token(variables: Mapping[str, str] = os.environ) -> str:
 
 def reachable(flow: str, host: str, port: int) -> str:
     """HOST:PORT by which replicas reach what listens on ``host`` here: of all addresses of this machine it is
-    the one that leads to the flow."""
-    return host_port(_towards(flow) if host in ("0.0.0.0", "::") else host, port)
+    the one that leads to the flow; beside a flow that is here, the one that leads outside."""
+    if host not in ("0.0.0.0", "::"):
+        return host_port(host, port)
+    own = _towards(flow)
+    return host_port(_outside() or own if is_loopback(own) else own, port)
+
+
+def _outside() -> str:
+    """This machine's address on its way to others; empty where it has none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((_ELSEWHERE, 9))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def _towards(url: str) -> str:
@@ -70,11 +85,19 @@ def _towards(url: str) -> str:
         ) from None
 
 
-def what_others_run(host: str, port: int, recipe: str) -> str:
-    """What to type on other hosts, for a flow that listens here."""
+def what_others_run(host: str, port: int, recipe: str, models: Sequence[str]) -> str:
+    """What to type on other hosts, for a flow that listens here and trains ``models``."""
+    trainers = [f"trainer {recipe} --model {name}" for name in models]
+    roles = [f"rollout {recipe}", *(trainers if len(models) > 1 else [f"trainer {recipe}"])]
+    return "\n".join(f"  {_command(role, host, port)}" for role in roles)
+
+
+def how_to_join(host: str, port: int, recipe: str) -> str:
+    """What to type on another host for a replica there, of a flow that listens on ``host`` here."""
+    return _command(f"rollout {recipe}", host, port)
+
+
+def _command(role: str, host: str, port: int) -> str:
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    url = f"http://{host_port(shown, port)}"
     token = "" if is_loopback(host) else f"{TOKEN_VARIABLE}=… "
-    return "\n".join(
-        f"  {token}whetstone role {role} {recipe} --flow {url}" for role in ("rollout", "trainer")
-    )
+    return f"{token}whetstone role {role} --flow http://{host_port(shown, port)}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from whetstone.errors import UserError
 from whetstone.flow.identity import Identity, identity_of
 from whetstone.flow.rules import Rules
 from whetstone.flow.settings import FlowSection
-from whetstone.launch.recipe import Recipe
+from whetstone.launch.recipe import Recipe, recipes_of
 
 if TYPE_CHECKING:
     from whetstone.launch.ahead import Ahead
@@ -34,27 +35,36 @@ def flow_section(recipe: Recipe) -> FlowSection:
     return recipe.flow
 
 
-def run_identity(ahead: Ahead) -> Identity:
-    """What every role of a run has alike: of the recipe, the problems and the tokenizer."""
-    recipe = ahead.recipe
-    said = recipe.model_dump(mode="json", include={*_WHOLE, *_PARTS, "seed", "deterministic"})
+def run_identity(aheads: Mapping[str, Ahead]) -> Identity:
+    """What every role of a run has alike: of the recipes of its models, the problems and the tokenizers."""
+    first, *others = aheads
+    sections = _alike(aheads[first])
+    for name in others:
+        sections |= {f"{name}.{key}": value for key, value in _alike(aheads[name]).items()}
+    return identity_of(sections, (problem.id for problem in aheads[first].sets.train))
+
+
+def _alike(ahead: Ahead) -> dict[str, Any]:
+    said = ahead.recipe.model_dump(mode="json", include={*_WHOLE, *_PARTS, "seed", "deterministic"})
     sections: dict[str, Any] = {
         name: value if name not in _PARTS else {k: v for k, v in sorted(value.items()) if k in _PARTS[name]}
         for name, value in said.items()
     }
     sections["tokenizer"] = None if ahead.tokenizer is None else _tokenizer_digest(ahead.tokenizer)
-    return identity_of(sections, (problem.id for problem in ahead.sets.train))
+    return sections
 
 
 def rules_of(recipe: Recipe) -> Rules:
     """How prompts are leased and batches made."""
-    flow, trainer, spec = flow_section(recipe), recipe.trainer, recipe.algorithm
+    flow, trainer = flow_section(recipe), recipe.trainer
+    specs = {name: each.algorithm for name, each in recipes_of(recipe).items()}
     return Rules(
+        models=tuple(specs),
         prompts_per_step=trainer.prompts_per_step,
         staleness=flow.staleness,
         shares=flow.shares,
-        refill_rounds=0 if flow.staleness else spec.refill_rounds,
-        drop_zero_variance=spec.drop_zero_variance,
+        refill_rounds=0 if flow.staleness else max(spec.refill_rounds for spec in specs.values()),
+        unfiltered=tuple(name for name, spec in specs.items() if not spec.drop_zero_variance),
         lease_s=flow.lease_s,
         silence_s=flow.silence_s,
         most_failures=flow.most_failures,
