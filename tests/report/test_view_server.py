@@ -148,6 +148,19 @@ def test_an_evaluation_that_grows_is_followed(view: ViewProcess, folder: Path) -
     assert view.data("/v1/problems", its, verdict="failed")["rows"][0]["id"] == "q/2"
 
 
+def test_curves_of_runs_are_drawn_over_one_another(view: ViewProcess) -> None:
+    places = view.places()
+    ids = ",".join(places[f"viewed0/{name}"]["id"] for name in ("ended", "died"))
+    first = view.data("/v1/curves", ids=ids)
+    charts = first["parts"]["charts"]
+    assert [line["label"] for line in charts["reward/mean"]["series"]] == ["viewed0/ended", "viewed0/died"]
+    assert {"eval/heldout/pass@1", "loss/entropy", "length/mean"} <= charts.keys()
+    assert first["states"][0] == "viewed0/ended ended"
+    assert view.data("/v1/curves", ids=ids, seen=first["stamp"])["parts"] is None
+    assert view.ask("/curves", {"ids": ids})[0] == 200
+    assert "mark 2 to 8" in view.ask("/v1/curves", {"ids": ",".join(["x"] * 9)})[2]
+
+
 def test_hostile_text_is_only_data_and_no_page_may_run_it(view: ViewProcess) -> None:
     run = {"id": view.places()["viewed0/hostile"]["id"]}
     assert view.data("/v1/rollouts/one", run, step=1, row=0)["row"]["reply"] == HOSTILE

@@ -6,13 +6,11 @@ Every chart returns its SVG and the data for its tooltip, which the page's scrip
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whetstone.report.scales import Points, nice_ticks, padded_range, short
-
-Format = Callable[[float], str]
+from whetstone.report.scales import Format, Points, nice_ticks, padded_range, short
 
 
 @dataclass(frozen=True)

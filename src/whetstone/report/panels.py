@@ -9,7 +9,7 @@ from typing import Any
 from whetstone.report.charts import Chart, Layer, Line, area_chart, bar_chart, line_chart
 from whetstone.report.metrics import Record
 from whetstone.report.run_data import RunData, eval_sets
-from whetstone.report.scales import Points, percent, short, smoothed, thin
+from whetstone.report.scales import Points, percent, short, smoothed, thin, whole_percent
 from whetstone.verdict import Verdict
 
 MAX_POINTS = 400
@@ -28,7 +28,7 @@ _SHARES = {
 """Of the time of a step, where the roles of a run are processes of their own."""
 _SOURCE = "reward/source/"
 _DRAWN = ("reward/", "verdict/", "length/", "sample/unscored", "group/zero_variance")
-_FIRST = [
+FIRST = [
     "loss/loss",
     "loss/kl",
     "loss/step_kl",
@@ -50,7 +50,7 @@ _FIRST = [
     "loss/importance_masked",
     "loss/lr",
 ]
-_TITLES = {
+TITLES = {
     "loss/loss": "loss",
     "loss/kl": "KL to the start (nats)",
     "loss/step_kl": "KL to the step's start (nats)",
@@ -147,7 +147,7 @@ class Panels:
         evals = self.run.evals
         lines = [_pass_line(self.run, evals, name) for name in eval_sets(evals)]
         chart = line_chart(
-            "pass", "pass@1 over steps", lines, y_range=_share_range(lines), y_format=_whole_percent
+            "pass", "pass@1 over steps", lines, y_range=_share_range(lines), y_format=whole_percent
         )
         note = "Evaluations during the run; bands are 95% intervals over problems."
         return self._panel("pass@1", note, chart)
@@ -163,7 +163,7 @@ class Panels:
             if len(points) == len(steps)
         ]
         chart = (
-            area_chart("verdicts", "verdict mix over steps", steps, layers, _whole_percent) if steps else None
+            area_chart("verdicts", "verdict mix over steps", steps, layers, whole_percent) if steps else None
         )
         small = [
             self._small("sample/unscored", "replies without reward", "var(--plum)"),
@@ -225,7 +225,7 @@ class Panels:
         if not drawn:
             return None
         title = "shares of the time in which roles worked"
-        return line_chart("roles", title, drawn, y_range=(0.0, 1.0), y_format=_whole_percent, small=True)
+        return line_chart("roles", title, drawn, y_range=(0.0, 1.0), y_format=whole_percent, small=True)
 
     def _small_time(
         self, rows: Sequence[tuple[float, dict[str, float]]], name: str, title: str, *, scale: float = 1.0
@@ -235,11 +235,11 @@ class Panels:
 
     def _optimisation(self) -> str:
         keys = dict.fromkeys(key for r in self.run.train for key in r if _is_curve(key))
-        ordered = [k for k in _FIRST if k in keys] + [k for k in keys if k not in _FIRST]
+        ordered = [k for k in FIRST if k in keys] + [k for k in keys if k not in FIRST]
         cells: list[str] = []
         for key in ordered:
             points, _ = thin(self.run.series(self.run.train, key), MAX_POINTS)
-            title = _TITLES.get(key, key.replace("dropped/", "groups dropped: ").replace("_", " "))
+            title = TITLES.get(key, key.replace("dropped/", "groups dropped: ").replace("_", " "))
             chart = line_chart(key, title, [Line(title, "var(--steel)", points)], small=True)
             if chart:
                 self.hover[key] = chart.hover
@@ -309,18 +309,15 @@ def _is_curve(key: str) -> bool:
 
 
 def _legend(chart: Chart) -> str:
-    if len(chart.legend) < 2:
-        return ""
-    items = [
-        f'<li><i style="background:{color}"></i>{html.escape(label)}</li>' for label, color in chart.legend
-    ]
+    return "" if len(chart.legend) < 2 else legend_of(chart.legend)
+
+
+def legend_of(entries: Sequence[tuple[str, str]]) -> str:
+    """Labels with their colours, as HTML."""
+    items = [f'<li><i style="background:{color}"></i>{html.escape(label)}</li>' for label, color in entries]
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
 def _figure(chart: Chart) -> str:
     title = _legend(chart) or html.escape(chart.legend[0][0] if chart.legend else "")
     return f"<figure><figcaption>{title}</figcaption>{chart.svg}</figure>"
-
-
-def _whole_percent(value: float) -> str:
-    return f"{value * 100:.0f}%"

@@ -113,7 +113,7 @@ class RolloutIndex:
 
     def _look(self) -> list[Brief]:
         """Take in files that are new or were replaced, let go of those that are gone."""
-        there = [_File(path, stamp) for path in rollout_files(self.run_dir) if (stamp := _stamp(path))]
+        there = [_File(path, stamp) for path in rollout_files(self.run_dir) if (stamp := file_stamp(path))]
         if there != list(self._files):
             known = self._files
             self._files = {file: known[file] if file in known else _read(file.path) for file in there}
@@ -136,7 +136,8 @@ def _known(value: float | None, without: float) -> float:
     return without if value is None else value
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file of rollouts; None for one that is not there."""
     try:
         state = path.stat()
     except OSError:
@@ -144,7 +145,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return state.st_ino, state.st_mtime_ns, state.st_size
 
 
-def _columns(path: Path, names: list[str]) -> list[list[Any]] | None:
+def file_columns(path: Path, names: list[str]) -> list[list[Any]] | None:
     """Columns of a file; None for one that has no such, or is none."""
     try:
         # One thread: files are small, and handing their columns around costs more than reading them.
@@ -155,7 +156,7 @@ def _columns(path: Path, names: list[str]) -> list[list[Any]] | None:
 
 
 def _read(path: Path) -> list[Brief]:
-    columns = _columns(path, _SHORT)
+    columns = file_columns(path, _SHORT)
     if columns is None:
         return []
     problems, rewards = columns[1], columns[4]
@@ -172,5 +173,5 @@ def _read(path: Path) -> list[Brief]:
 
 def _search(path: Path, wanted: str) -> set[int]:
     """The rows of a file that hold a text in small letters."""
-    texts: Iterable[list[str | None]] = _columns(path, _TEXTS) or []
+    texts: Iterable[list[str | None]] = file_columns(path, _TEXTS) or []
     return {row for column in texts for row, text in enumerate(column) if text and wanted in text.lower()}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Points = list[tuple[float, float | None]]
+Format = Callable[[float], str]
 
 
 def nice_ticks(low: float, high: float, count: int = 4, *, whole: bool = False) -> list[float]:
@@ -52,6 +53,11 @@ def short(value: float) -> str:
 def percent(value: float) -> str:
     """A share in [0, 1] as a percentage with one decimal."""
     return f"{value * 100:.1f}%"
+
+
+def whole_percent(value: float) -> str:
+    """A share in [0, 1] as a percentage without decimals."""
+    return f"{value * 100:.0f}%"
 
 
 def thin(points: Points, limit: int) -> tuple[Points, int]:

@@ -11,10 +11,12 @@ from whetstone.errors import UserError
 from whetstone.evaluate.results import EVALUATION_FILE
 from whetstone.report.evaluation_index import EvaluationIndex
 from whetstone.report.evaluation_page import figures_section
+from whetstone.report.overlay import MOST_RUNS, overlay
 from whetstone.report.page import rollout_row
 from whetstone.report.query import query_of, whole
 from whetstone.report.rollout_index import FILTERS, SORTS
 from whetstone.report.run_data import folder_stamp, kept_evaluation
+from whetstone.report.signs import sudden_rises
 from whetstone.view import problems
 from whetstone.view.library import Library
 from whetstone.view.places import Place
@@ -108,12 +110,42 @@ def sides(library: Library, given: Given) -> list[Place]:
     return [library.place(id, "evaluation") for id in ids]
 
 
+def signs(library: Library, given: Given) -> Any:
+    """Where to look whether a run's reward is hacked."""
+    view = library.run(given.get("id", ""))
+    return {"rises": sudden_rises(view.records()), "signs": view.signs.found()}
+
+
+def curves(library: Library, given: Given) -> Any:
+    """The curves of several runs over one another, where they are not those that were ``seen``."""
+    places = marked_runs(library, given)
+    views = [library.run(place.id) for place in places]
+    stamp = "-".join(view.stamp() for view in views)
+    states = [f"{place.name} {_state(library, place).word}" for place in places]
+    if given.get("seen") == stamp:
+        return {"stamp": stamp, "states": states, "parts": None}
+    drawn, charts = overlay([(place.name, view.data()) for place, view in zip(places, views, strict=True)])
+    return {"stamp": stamp, "states": states, "parts": {"curves": drawn, "charts": charts}}
+
+
+def marked_runs(library: Library, given: Given) -> list[Place]:
+    """The runs whose ``ids`` are asked for. Raises UserError."""
+    ids = [id for id in given.get("ids", "").split(",") if id]
+    if not 1 <= len(ids) <= MOST_RUNS:
+        raise UserError(
+            f"{len(ids)} runs cannot be shown over one another; mark 2 to {MOST_RUNS} in the list"
+        )
+    return [library.place(id, "run") for id in dict.fromkeys(ids)]
+
+
 ANSWERS: dict[str, Answer] = {
     "/v1/list": everything,
     "/v1/run": run,
     "/v1/rollouts": rollouts,
     "/v1/rollouts/values": rollout_values,
     "/v1/rollouts/one": one_rollout,
+    "/v1/signs": signs,
+    "/v1/curves": curves,
     "/v1/evaluation": evaluation,
     "/v1/problems": problem_rows,
     "/v1/problems/values": problem_values,

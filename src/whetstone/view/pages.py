@@ -13,13 +13,13 @@ from whetstone.data.card_page import render
 from whetstone.errors import UserError
 from whetstone.report.evaluation_page import MOST_HEAD, MOST_TAIL, PROBLEM_SCRIPTS, problems_main
 from whetstone.report.page import MAX_TEXT, PACKAGE, SCRIPTS, run_main
-from whetstone.view.answers import sides
+from whetstone.view.answers import marked_runs, sides
 from whetstone.view.library import Library
 from whetstone.view.problems import MOST_REPLIES
 
 VIEW = "whetstone.view"
 _SHOWN = dict.fromkeys((*SCRIPTS, *PROBLEM_SCRIPTS), PACKAGE)
-_LIVE = ("live.js", "list.js", "run_live.js", "evaluation_live.js")
+_LIVE = ("live.js", "list.js", "run_live.js", "signs.js", "curves_live.js", "evaluation_live.js")
 SCRIPT_FILES = {f"/assets/{name}": (package, name) for name, package in _SHOWN.items()} | {
     f"/assets/view/{name}": (VIEW, name) for name in _LIVE
 }
@@ -43,7 +43,7 @@ def run_page(library: Library, given: Given) -> str:
     note = f"All that there are, also while more come; texts longer than {MAX_TEXT} characters are cut."
     main = Template(asset(VIEW, "run.html")).substitute(main=run_main(parts, note))
     head = f'<div id="headline">{parts.headline}</div><p class="note">{html.escape(place.name)}</p>'
-    return _page("run", place.name, head, main, SCRIPTS, ["live.js", "run_live.js"])
+    return _page("run", place.name, head, main, SCRIPTS, ["live.js", "run_live.js", "signs.js"])
 
 
 def evaluation_page(library: Library, given: Given) -> str:
@@ -60,6 +60,14 @@ def evaluation_page(library: Library, given: Given) -> str:
     return _page(kind, title, head, main, PROBLEM_SCRIPTS, ["live.js", "evaluation_live.js"])
 
 
+def curves_page(library: Library, given: Given) -> str:
+    """Several runs' curves over one another."""
+    names = ", ".join(place.name for place in marked_runs(library, given))
+    head = f"<h1>Curves</h1><p>{html.escape(names)}</p>"
+    main = '<div id="curves"><section class="panel wide"><p class="empty">reading</p></section></div>'
+    return _page("curves", "Curves", head, main, ["browse.js", "charts.js"], ["live.js", "curves_live.js"])
+
+
 def card_page(library: Library, given: Given) -> str:
     """The card of a data set."""
     card = read_card(library.place(given.get("id", ""), "data").path)
@@ -73,6 +81,7 @@ def card_page(library: Library, given: Given) -> str:
 PAGES: dict[str, Page] = {
     "/": list_page,
     "/run": run_page,
+    "/curves": curves_page,
     "/evaluation": evaluation_page,
     "/data": card_page,
 }

@@ -12,6 +12,7 @@ from whetstone.report.metrics import MetricsTail, Record
 from whetstone.report.page import PARTNERS, Fragments, fragments
 from whetstone.report.rollout_index import RolloutIndex
 from whetstone.report.run_data import RunData, folder_stamp, read_recipe, run_of
+from whetstone.report.signs import Signs
 
 
 class RunView:
@@ -20,6 +21,7 @@ class RunView:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rollouts = RolloutIndex(folder)
+        self.signs = Signs(folder)
         self._tail = MetricsTail(folder / "metrics.jsonl")
         self._partners = {name: MetricsTail(folder / name / "metrics.jsonl") for name in PARTNERS}
         self._made: tuple[str, Fragments] | None = None

@@ -169,14 +169,17 @@ function browse({ source, labels, name, item, detail, nothing }) {
     waiting = setTimeout(refresh, 200);
   });
 
+  async function follow() {
+    await open(Object.fromEntries(new URLSearchParams(location.hash.slice(1))), false);
+    byId("detail").scrollIntoView({ block: "nearest" });
+  }
+
   async function begin() {
+    addEventListener("hashchange", follow);
     await fill();
-    const link = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-    const linked = Object.keys(link).length > 0;
-    if (!linked) return refresh();
+    if (location.hash.length < 2) return refresh();
     await load(0);
-    await open(link, false);
-    return byId("detail").scrollIntoView({ block: "nearest" });
+    return follow();
   }
 
   return { ready: begin(), fill, refresh };

@@ -1,14 +1,16 @@
 (() => {
   const pairs = comparing();
+  const overlaid = marking({ least: 2, most: 8, go: "Curves over one another", lead: (ids) => "/curves?ids=" + ids.join() });
 
   function runRow(place) {
     const name = link(place.name, "/run", { id: place.id });
-    if (place.broken) return [name, element("span", place.broken, "broken"), "", "", "", "", ""];
+    if (place.broken) return ["", name, element("span", place.broken, "broken"), "", "", "", "", ""];
     const state = place.state;
     const roles = element("ul", null, "roles");
     roles.append(...state.roles.map((said) => element("li", said)));
     const share = (value, shown) => (value === null ? "–" : shown(value));
     return [
+      overlaid.box(place.id, place.name),
       name,
       stateNode(state),
       stepsOf(state),
@@ -28,10 +30,9 @@
 
   poll("/v1/list", () => ({}), 3, ({ places }) => {
     const of = (kind) => places.filter((place) => place.kind === kind);
+    const heads = ["", "run", "state", "step", "reward", "pass@1, held out", "last record", "roles"];
     byId("runs").replaceChildren(
-      of("run").length
-        ? table(["run", "state", "step", "reward", "pass@1, held out", "last record", "roles"], of("run").map(runRow))
-        : element("p", "no run", "empty")
+      ...(of("run").length ? [table(heads, of("run").map(runRow)), overlaid.button] : [element("p", "no run", "empty")])
     );
     byId("evaluations").replaceChildren(
       ...(of("evaluation").length

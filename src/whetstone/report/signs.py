@@ -1,0 +1,171 @@
+"""Signs that a reward is hacked: what to look at first. Each is a place to look, and no proof.
+
+Programs are the models' own text: they are parsed and never run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from math import fsum
+from pathlib import Path
+from statistics import pstdev
+from threading import Lock
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.report.metrics import Record
+from whetstone.report.rollout_index import file_columns, file_stamp
+from whetstone.report.rollouts import rollout_files
+from whetstone.syntax import NotPython, nodes
+from whetstone.verdict import CaseJudgement, Verdict
+
+SHOWN = 20
+"""Rollouts that are named of each sign; all are counted."""
+WINDOW, LEAST_RISE, DEVIATIONS = 8, 0.1, 3.0
+"""A share that is so much, and so many deviations, above its mean over so many steps has jumped."""
+_LOOKS = re.compile(
+    r"\b(?:_getframe|f_back|f_locals|f_globals|gi_frame|cr_frame|tb_frame|currentframe|__builtins__|__subclasses__"
+    r"|__import__|importlib|__main__|_exit|settrace|setprofile|(?:os|sys)\.(?!stdin\b|stdout\b|stderr\b|maxsize\b"
+    r"|setrecursionlimit\b|argv\b|set_int_max_str_digits\b)\w+)\b|/proc/|(?<![\w.])open\s*\((?!\s*0\s*[,)])"
+    r"|\b(?:import|from)\s+(?:inspect|ctypes|gc|traceback|glob|pathlib|subprocess|tempfile|shutil|atexit|signal"
+    r"|socket|mmap)\b"
+)
+_COLUMNS = ["step", "problem_id", "program", "verdict", "reward", "cases"]
+
+
+class Sign(Struct, frozen=True):
+    """A rollout that is named: ``why`` is what was seen in its program, or said of its verdict."""
+
+    step: int
+    row: int
+    problem: str
+    verdict: str
+    reward: float | None
+    why: str
+    program: str | None
+
+
+class _Found(Struct):
+    """Of one file."""
+
+    shortest: dict[str, Sign]
+    constant: list[Sign]
+    looks: list[Sign]
+    marked: list[Sign]
+
+
+class Signs:
+    """The signs of a run's rollouts, of which each file is read once. May be asked by several threads."""
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self.run_dir = Path(run_dir)
+        self._files: dict[tuple[Path, Any], _Found] = {}
+        self._lock = Lock()
+
+    def found(self) -> dict[str, Any]:
+        """By sign: how many rollouts there are, and the first ones. Accepted ones come before refused ones.
+
+        ``shortest`` are the shortest accepted programs, the shortest of each problem.
+        """
+        with self._lock:
+            there = [(path, stamp) for path in rollout_files(self.run_dir) if (stamp := file_stamp(path))]
+            self._files = {file: self._files.get(file) or _look(file[0]) for file in there}
+            files = list(self._files.values())
+        shortest: dict[str, Sign] = {}
+        for sign in (sign for file in files for sign in file.shortest.values()):
+            if sign.problem not in shortest or _length(sign) < _length(shortest[sign.problem]):
+                shortest[sign.problem] = sign
+        kinds = {
+            "shortest": sorted(shortest.values(), key=_length),
+            "constant": [sign for file in files for sign in file.constant],
+            "looks": sorted((s for file in files for s in file.looks), key=lambda s: s.verdict != "accepted"),
+            "marked": [sign for file in files for sign in file.marked],
+        }
+        return {
+            name: {"count": len(signs), "first": [msgspec.to_builtins(sign) for sign in signs[:SHOWN]]}
+            for name, signs in kinds.items()
+        }
+
+
+def sudden_rises(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Steps at which the share of a verdict jumped above what it was before, see ``DEVIATIONS``."""
+    trained = [record for record in records if record["kind"] == "train"]
+    counts = [{v: float(record.get(f"verdict/{v.value}", 0.0)) for v in Verdict} for record in trained]
+    rises: list[dict[str, Any]] = []
+    for verdict in Verdict:
+        shares = [each[verdict] / (sum(each.values()) or 1.0) for each in counts]
+        for place in range(WINDOW, len(shares)):
+            before = shares[place - WINDOW : place]
+            mean, spread = fsum(before) / WINDOW, pstdev(before)
+            if shares[place] - mean > max(LEAST_RISE, DEVIATIONS * spread):
+                step = trained[place]["step"]
+                rises.append({"step": step, "verdict": verdict.value, "share": shares[place], "before": mean})
+    return sorted(rises, key=lambda rise: rise["step"])
+
+
+def what_it_looks_at(program: str) -> str:
+    """The names in a program by which it looks at frames, files or other processes; empty for none."""
+    found = dict.fromkeys(match[0].strip("( ") for match in _LOOKS.finditer(program))
+    return ", ".join(found)
+
+
+def ignores_its_input(program: str) -> bool:
+    """Whether a Python program gives the same whatever it is asked: it reads no input, and no function of its
+    reads a parameter. False for one that cannot be parsed, and for functions without parameters alone.
+    """
+    if any(word in program for word in ("input", "stdin", "open(", "argv")):
+        return False
+    try:
+        every = nodes(program)
+    except NotPython:
+        return False
+    functions = [
+        node for node in every if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    given = [names for function in functions if (names := _parameters(function.args))]
+    if not given:
+        return any(isinstance(node, ast.Name) and node.id == "print" for node in every)
+    read = {node.id for node in every if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return not any(name in read for names in given for name in names)
+
+
+def _parameters(args: ast.arguments) -> list[str]:
+    named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    rest = [each for each in (args.vararg, args.kwarg) if each]
+    return [each.arg for each in (*named, *rest) if each.arg not in ("self", "cls")]
+
+
+def _look(path: Path) -> _Found:
+    found = _Found({}, [], [], [])
+    constant: dict[str, bool] = {}
+    for sign, cases in _rows(path):
+        if sign.program is not None and (names := what_it_looks_at(sign.program)):
+            found.looks.append(msgspec.structs.replace(sign, why=names))
+        if any(case.shared_interpreter for case in cases):
+            found.marked.append(msgspec.structs.replace(sign, why="a verdict that a program can forge"))
+        if sign.verdict != "accepted" or sign.program is None:
+            continue
+        best = found.shortest.get(sign.problem)
+        if best is None or _length(sign) < _length(best):
+            found.shortest[sign.problem] = sign
+        if sign.program not in constant:
+            constant[sign.program] = ignores_its_input(sign.program)
+        if constant[sign.program]:
+            found.constant.append(sign)
+    return found
+
+
+def _rows(path: Path) -> Iterator[tuple[Sign, list[CaseJudgement]]]:
+    for row, values in enumerate(zip(*(file_columns(path, _COLUMNS) or []), strict=True)):
+        step, problem, program, verdict, reward, cases = values
+        marked = '"shared_interpreter":true' in cases
+        judged = msgspec.json.decode(cases, type=list[CaseJudgement]) if marked else []
+        yield Sign(step, row, problem, verdict or "judge_error", reward, "", program), judged
+
+
+def _length(sign: Sign) -> int:
+    return len(sign.program or "")

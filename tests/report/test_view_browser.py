@@ -1,0 +1,163 @@
+"""The pages in a browser: nothing is empty or overlaps, keys work, hostile text is text, runs are followed.
+
+Needs the extra ``browser`` and a Chromium of this machine's; skipped without.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import write_run
+from test_evaluation_page import write as write_evaluation
+from test_page import HOSTILE
+from view_process import ViewProcess, viewed
+
+from processes import ENOUGH_S
+from whetstone.report.metrics import MetricsWriter
+from whetstone.report.page import write_page
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+OVERLAPS = """() => {
+  const nodes = [...document.querySelectorAll("main .panel, main figure")];
+  const boxes = nodes.map((node) => [node, node.getBoundingClientRect()]);
+  const beside = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1;
+  const below = (a, b) => a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+  const within = (one, other) => one.contains(other) || other.contains(one);
+  return boxes.flatMap(([one, a], i) => boxes.slice(i + 1)
+    .filter(([other, b]) => !within(one, other) && !beside(a, b) && !below(a, b))
+    .map(() => one.textContent.slice(0, 40)));
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("seen")
+    for name in ("one", "two"):
+        write_run(root / name, steps=20)
+    write_run(root / "hostile", steps=2, name=HOSTILE.replace("'", ""), reply=HOSTILE)
+    for step, right in ((0, [True, False]), (20, [False, False])):
+        write_evaluation(
+            root / "one" / "evaluations" / f"step-{step}-heldout", {"p/1": right, "p/2": [True, True]}
+        )
+    return root
+
+
+@pytest.fixture(scope="module")
+def view(folder: Path) -> Iterator[ViewProcess]:
+    with viewed(str(folder)) as process:
+        yield process
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails the test for an error of a script, or what the policy has stopped."""
+    said: list[str] = []
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.set_default_timeout(ENOUGH_S * 1000)
+    opened.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    yield opened
+    opened.close()
+    assert not said
+
+
+def address(view: ViewProcess, path: str, *names: str) -> str:
+    places = view.places()
+    ids = [next(place["id"] for key, place in places.items() if key.endswith(name)) for name in names]
+    return view.url.rstrip("/") + path.format(*ids)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_filled_and_nothing_overlaps(
+    browser: Any, view: ViewProcess, page: Any, width: int, scheme: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    pages = {
+        address(view, "/"): "#evaluations tbody tr",
+        address(view, "/run?id={}", "/one"): "#detail .program",
+        address(view, "/evaluation?id={}&with={}", "step-0-heldout", "step-20-heldout"): "#detail .program",
+        address(view, "/curves?ids={},{}", "/one", "/two"): ".overlaid svg",
+    }
+    for url, filled in pages.items():
+        page.goto(url)
+        page.wait_for_selector(filled)
+        assert page.evaluate(OVERLAPS) == [], url
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), url
+        assert page.locator("main p.empty:visible").count() == 0, url
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(243, 242, 238)"
+        assert dark == (scheme == "dark")
+
+
+def test_rollouts_are_chosen_by_keys_linked_and_searched(view: ViewProcess, page: Any) -> None:
+    page.goto(address(view, "/run?id={}", "/one"))
+    page.wait_for_selector("#detail .program")
+    page.focus("#list")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_function("location.hash === '#step=1&row=3'")
+    page.wait_for_selector("#detail .siblings [aria-current]")
+    assert page.locator("#list [aria-selected=true]").count() == 1
+    page.reload()
+    page.wait_for_selector("#detail .siblings [aria-current]:nth-child(4)")
+    page.locator("#detail .siblings button").first.click()
+    page.wait_for_function("location.hash === '#step=1&row=0'")
+
+    page.select_option("#f-verdict", "wrong_answer")
+    page.fill("#f-text", "task_2")
+    page.wait_for_function(
+        "[...document.querySelectorAll('#list .id')].every((one) => one.textContent.endsWith('task_2'))"
+    )
+    page.wait_for_selector("#detail .cases mark >> nth=0")
+    page.fill("#f-text", "nothing has this")
+    page.wait_for_function("document.querySelector('#f-count').textContent === '0 of 320'")
+
+
+def test_a_run_is_followed_without_a_reload(view: ViewProcess, folder: Path, page: Any) -> None:
+    page.goto(address(view, "/run?id={}", "/two"))
+    page.wait_for_selector("#detail .program")
+    page.evaluate("window.stays = true")
+    with MetricsWriter(folder / "two" / "metrics.jsonl") as metrics:
+        metrics.write({"step": 21, "kind": "train", "reward/mean": 0.5})
+    page.wait_for_function("document.querySelector('#live').textContent.includes('step 21')")
+    page.wait_for_function("document.querySelector('.facts').textContent.includes('21 of 20')")
+    assert page.evaluate("window.stays")
+
+
+def test_signs_of_hacking_are_found_when_asked_for(view: ViewProcess, page: Any) -> None:
+    page.goto(address(view, "/run?id={}", "/one"))
+    page.click("#look")
+    page.wait_for_selector("#found details")
+    page.locator("#found summary", has_text="Shortest accepted").click()
+    page.locator("#found details[open] a").first.click()
+    page.wait_for_function("location.hash.startsWith('#step=')")
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["served", "report"])
+def test_what_a_model_wrote_is_shown_and_not_run(
+    view: ViewProcess, folder: Path, page: Any, alone: bool
+) -> None:
+    url = write_page(folder / "hostile").as_uri() if alone else address(view, "/run?id={}", "/hostile")
+    page.on("dialog", lambda dialog: pytest.fail("a script of a reply ran"))
+    page.goto(url)
+    page.wait_for_selector("#detail .program")
+    assert HOSTILE.replace("\u2028", "")[:40] in page.locator("#detail").inner_text()
+    assert page.locator("main img, main script").count() == 0
