@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,30 @@ def test_writes_where_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.strip() == str(run / "report.html")
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_result_is_had_as_json_without_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run", steps=4)
+    assert main(["report", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["step"], found["steps"]) == ("demo", 4, 4)
+    measured = {(one["set"], one["k"]): one for one in found["evaluations"]}
+    assert measured["heldout", 1]["before"] == {
+        "step": 0,
+        "value": pytest.approx(0.27),
+        "low": pytest.approx(0.21),
+        "high": pytest.approx(0.33),
+    }
+    assert measured["train", 8]["after"]["step"] == 4
+    assert measured["train", 8]["change"] is None
+    assert 0 <= found["last"]["reward/mean"] <= 1
+    assert not (run / "report.html").exists()
+
+    page = tmp_path / "page.html"
+    assert main(["report", str(run), "--json", "--out", str(page)]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == found
+    assert said.err.strip() == str(page)
 
 
 def test_bad_input_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

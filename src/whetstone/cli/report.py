@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,12 @@ def add_parser(subparsers: Any) -> None:
     )
     add_replace_option(parser)
     parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the result as one JSON object: evaluations before and after, their paired change, the "
+        "last step; the page is written only with --out",
+    )
+    parser.add_argument(
         "--max-rollouts",
         type=int,
         default=400,
@@ -36,6 +44,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from whetstone.report.page import write_page
+    from whetstone.report.result import result_of
+    from whetstone.report.run_data import read_run
 
     if args.max_rollouts < 0:
         raise UserError("--max-rollouts is a count of at least 0")
@@ -43,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
         files = Path(args.run).iterdir() if Path(args.run).is_dir() else ()
         read = [file for file in files if file.suffix != ".html"]
         check_outputs(args.out, inputs=read, replace=args.replace)
-    page = write_page(args.run, args.out, max_rollouts=args.max_rollouts)
-    print(page)
+    if args.json:
+        print(json.dumps(result_of(read_run(args.run, max_rollouts=0)), indent=1))
+    if args.out or not args.json:
+        page = write_page(args.run, args.out, max_rollouts=args.max_rollouts)
+        print(page, file=sys.stderr if args.json else sys.stdout)
     return 0
