@@ -16,7 +16,7 @@ from test_evaluation_page import write as write_evaluation
 from test_page import HOSTILE
 from view_process import ViewProcess, viewed
 
-from processes import ENOUGH_S
+from processes import ENOUGH_S, wait_until
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.page import write_page
 
@@ -78,6 +78,11 @@ def page(browser: Any) -> Iterator[Any]:
     assert not said
 
 
+def until(page: Any, holds: str) -> None:
+    """Wait for an expression to hold. (The policy forbids what Playwright's own waiting does.)"""
+    wait_until(lambda: page.evaluate(holds))
+
+
 def address(view: ViewProcess, path: str, *names: str) -> str:
     places = view.places()
     ids = [next(place["id"] for key, place in places.items() if key.endswith(name)) for name in names]
@@ -113,22 +118,22 @@ def test_rollouts_are_chosen_by_keys_linked_and_searched(view: ViewProcess, page
     page.focus("#list")
     for _ in range(3):
         page.keyboard.press("ArrowDown")
-    page.wait_for_function("location.hash === '#step=1&row=3'")
+    until(page, "location.hash === '#step=1&row=3'")
     page.wait_for_selector("#detail .siblings [aria-current]")
     assert page.locator("#list [aria-selected=true]").count() == 1
     page.reload()
     page.wait_for_selector("#detail .siblings [aria-current]:nth-child(4)")
     page.locator("#detail .siblings button").first.click()
-    page.wait_for_function("location.hash === '#step=1&row=0'")
+    until(page, "location.hash === '#step=1&row=0'")
 
     page.select_option("#f-verdict", "wrong_answer")
     page.fill("#f-text", "task_2")
-    page.wait_for_function(
-        "[...document.querySelectorAll('#list .id')].every((one) => one.textContent.endsWith('task_2'))"
+    until(
+        page, "[...document.querySelectorAll('#list .id')].every((one) => one.textContent.endsWith('task_2'))"
     )
     page.wait_for_selector("#detail .cases mark >> nth=0")
     page.fill("#f-text", "nothing has this")
-    page.wait_for_function("document.querySelector('#f-count').textContent === '0 of 320'")
+    until(page, "document.querySelector('#f-count').textContent === '0 of 320'")
 
 
 def test_a_run_is_followed_without_a_reload(view: ViewProcess, folder: Path, page: Any) -> None:
@@ -137,8 +142,8 @@ def test_a_run_is_followed_without_a_reload(view: ViewProcess, folder: Path, pag
     page.evaluate("window.stays = true")
     with MetricsWriter(folder / "two" / "metrics.jsonl") as metrics:
         metrics.write({"step": 21, "kind": "train", "reward/mean": 0.5})
-    page.wait_for_function("document.querySelector('#live').textContent.includes('step 21')")
-    page.wait_for_function("document.querySelector('.facts').textContent.includes('21 of 20')")
+    until(page, "document.querySelector('#live').textContent.includes('step 21')")
+    until(page, "document.querySelector('.facts').textContent.includes('21 of 20')")
     assert page.evaluate("window.stays")
 
 
@@ -148,7 +153,7 @@ def test_signs_of_hacking_are_found_when_asked_for(view: ViewProcess, page: Any)
     page.wait_for_selector("#found details")
     page.locator("#found summary", has_text="Shortest accepted").click()
     page.locator("#found details[open] a").first.click()
-    page.wait_for_function("location.hash.startsWith('#step=')")
+    until(page, "location.hash.startsWith('#step=')")
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["served", "report"])
