@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from whetstone.errors import UserError
+from whetstone.launch.roles.process import start_local
 from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
 
 WAITS = """
@@ -42,7 +43,7 @@ UNTIL = (
 
 def role(name: str, program: str, *arguments: str, leads: bool = False, stays: bool = False) -> Role:
     command = [sys.executable, "-I", "-S", "-c", program, *arguments]
-    return Role(name, lambda: command, ready=lambda line: line == "up", leads=leads, stays=stays)
+    return Role(name, lambda: start_local(command), ready=lambda line: line == "up", leads=leads, stays=stays)
 
 
 @dataclass

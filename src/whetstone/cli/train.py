@@ -31,6 +31,14 @@ def add_parser(subparsers: Any) -> None:
         "overrides", nargs="*", metavar="key=value", help="recipe keys to set, by dotted path"
     )
     parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="HEAD:PORT",
+        help="of a recipe with `flow`: place its replicas on the nodes of the Ray cluster that this machine "
+        "is part of (default: the one it finds)",
+    )
+    parser.add_argument(
         "--smoke",
         action="store_true",
         help="run the recipe small, in minutes on a CPU and without a network: a tiny random model of the "
@@ -55,19 +63,25 @@ def run(args: argparse.Namespace) -> int:
         _smoke(recipe, Console())
     else:
         # Of torchrun's processes one speaks.
-        run_recipe(recipe, Console(quiet=os.environ.get("RANK", "0") != "0"), args.recipe)
+        quiet = os.environ.get("RANK", "0") != "0"
+        run_recipe(recipe, Console(quiet=quiet), args.recipe, ray=args.ray)
     return 0
 
 
-def run_recipe(recipe: Recipe, console: Console, shown: str = "") -> None:
+def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | None = None) -> None:
     """Build the data where that is not done yet, train, and print what came out, stage by stage.
 
-    shown: what the recipe is called where its roles are started on other hosts. Raises KeyboardInterrupt when
-    the roles of an asynchronous run were told to end.
+    shown: what the recipe is called where its roles are started on other hosts. ray: the cluster on which the
+    roles of an asynchronous run are placed. Raises KeyboardInterrupt when these were told to end.
     """
     if recipe.flow is not None:
-        _run_roles(recipe, console, shown)
+        _run_roles(recipe, console, shown, ray)
         return
+    if ray is not None:
+        raise UserError(
+            f"--ray places roles, and recipe `{recipe.name}` has no section `flow`: its run is one process; "
+            "add `flow: {staleness: 1}`"
+        )
     from whetstone.launch.local import train
     from whetstone.launch.stages import check_models, runs_of
     from whetstone.launch.together import train_together
@@ -85,7 +99,7 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "") -> None:
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
 
 
-def _run_roles(recipe: Recipe, console: Console, shown: str) -> None:
+def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) -> None:
     from whetstone.launch.roles.here import train_here
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -94,7 +108,7 @@ def _run_roles(recipe: Recipe, console: Console, shown: str) -> None:
         )
     build_data(recipe, console)
     with Display(console) as display:
-        evaluated = train_here(recipe, display, shown)
+        evaluated = train_here(recipe, display, shown, ray=ray)
         if evaluated is None:
             raise KeyboardInterrupt
         display.print(results_table(*evaluated))

@@ -26,12 +26,40 @@ class Gpus(Section):
     evaluation: str = ""
 
 
+class Resources(Section):
+    """What a role is given of a node of a cluster.
+
+    gpus: below 1 a part of one, which others share; None: as many as ``flow.gpus`` names for one such role.
+    """
+
+    cpus: Annotated[float, Field(ge=0)] = 1.0
+    gpus: Annotated[float, Field(ge=0)] | None = None
+
+    def filled(self, seen: tuple[str, ...]) -> Resources:
+        """With a number of devices, that of the first list of ``seen`` where none is said."""
+        if self.gpus is not None:
+            return self
+        return self.model_copy(update={"gpus": float(len(seen[0].split(","))) if seen else 0.0})
+
+    def said(self) -> str:
+        """In words."""
+        return f"{self.cpus:g} CPU and {self.gpus or 0:g} GPU"
+
+
+class RoleResources(Section):
+    """What `whetstone train --ray` asks for."""
+
+    trainer: Resources = Resources()
+    replica: Resources = Resources()
+
+
 class FlowSection(Section):
     """A run whose replicas sample while its trainer learns, in processes of their own.
 
     staleness: by how many versions the weights that train may be ahead of the oldest token of a group. 0:
         sampling and learning take turns, as in a run without this section, with the same numbers.
-    replicas: rollout replicas that `whetstone train` starts on this machine.
+    replicas: rollout replicas that `whetstone train` starts, on this machine or over a cluster.
+    resources: what the trainer and each replica are given of a Ray cluster, with `--ray`.
     room: prompts that a replica works on at once; 0: as many as may be under way.
     shares: staleness 0 only: in how many shares a batch is dealt, each sampled by one replica.
     lease_s: a prompt that is not finished by then is given to another replica, too.
@@ -48,6 +76,7 @@ class FlowSection(Section):
 
     staleness: Natural = 1
     replicas: Count = 1
+    resources: RoleResources = RoleResources()
     room: Natural = 0
     shares: Count = 1
     lease_s: Seconds = 1800.0
@@ -61,6 +90,16 @@ class FlowSection(Section):
     url: str = ""
     log: str = ""
     weights: WeightsSection = WeightsSection()
+
+    @property
+    def needs_of_trainer(self) -> Resources:
+        """What a trainer is given of a cluster."""
+        return self.resources.trainer.filled(self.gpus.trainers)
+
+    @property
+    def needs_of_replica(self) -> Resources:
+        """What a rollout replica is given of a cluster."""
+        return self.resources.replica.filled(self.gpus.replicas)
 
     def room_for(self, prompts_per_step: int) -> int:
         """For how many prompts a replica has room."""

@@ -1,4 +1,4 @@
-"""An asynchronous run on one machine: ``whetstone train`` starts its roles and keeps them going.
+"""An asynchronous run from one command: ``whetstone train`` starts its roles and keeps them going.
 
 This process loads no model: it starts a flow, tells replicas and a trainer where it is, shows what they say,
 and keeps it in ``logs/`` of the run.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from whetstone.errors import UserError
 from whetstone.launch.display import Display
 from whetstone.launch.evaluations import recorded
 from whetstone.launch.recipe import Recipe, dump_recipe
+from whetstone.launch.roles.on_ray import OverRay
+from whetstone.launch.roles.places import Here, Places
 from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
 from whetstone.launch.roles.told import LOGS
 from whetstone.launch.roles.where import how_to_join, listening_address
@@ -30,16 +30,21 @@ from whetstone.outputs import write_file
 from whetstone.report.metrics import Record
 
 
-def train_here(recipe: Recipe, display: Display, shown: str = "") -> tuple[Record, Record] | None:
+def train_here(
+    recipe: Recipe, display: Display, shown: str = "", *, ray: str | None = None
+) -> tuple[Record, Record] | None:
     """Run a recipe with a section ``flow`` to its last step: the first and the last evaluation.
 
-    None when it was told to end before. shown: the recipe's name in the command for other hosts, which is
-    said when they can reach the flow. Raises UserError for a recipe that cannot be, with the last words of a
-    role that refuses, and for one that dies too often.
+    shown: the recipe's name in the command for other hosts, which is said when they can reach the flow. ray:
+    place the roles over the Ray cluster at this address, of which this machine is a node.
+
+    None when it was told to end before. Raises UserError for a recipe that cannot be, with the last words of
+    a role that refuses, and for one that dies too often.
     """
     section = flow_section(recipe)
     rules_of(recipe).check()
-    listening_address(section, None, None, None).check("the flow would serve")
+    if ray is None:
+        listening_address(section, None, None, None).check("the flow would serve")
     folder = recipe.run_dir()
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     if is_locked(folder):
@@ -49,7 +54,8 @@ def train_here(recipe: Recipe, display: Display, shown: str = "") -> tuple[Recor
     with tempfile.TemporaryDirectory(prefix="whetstone-") as temporary:
         file = Path(temporary) / "recipe.yaml"
         write_file(file, [dump_recipe(recipe).encode()])
-        roles = _roles(recipe, file, display.say, shown)
+        places = Here(recipe, file) if ray is None else OverRay(recipe, file, ray, display.say)
+        roles = _roles(recipe, places, display.say, shown if ray is None else "")
         log = _Log(folder, max(len(role.name) for role in roles))
         supervisor = Supervisor(
             roles,
@@ -60,6 +66,7 @@ def train_here(recipe: Recipe, display: Display, shown: str = "") -> tuple[Recor
         try:
             status = asyncio.run(supervisor.run())
         finally:
+            places.close()
             log.close()
             if made and not (folder / "recipe.yaml").exists():  # nothing came of it
                 (folder / ".lock").unlink(missing_ok=True)
@@ -72,41 +79,29 @@ def train_here(recipe: Recipe, display: Display, shown: str = "") -> tuple[Recor
     return evaluated.get(0, {}), evaluated.get(max(evaluated, default=0), {})
 
 
-def _roles(recipe: Recipe, file: Path, say: Callable[[str], None], shown: str) -> list[Role]:
-    section = flow_section(recipe)
+def _roles(recipe: Recipe, places: Places, say: Callable[[str], None], shown: str) -> list[Role]:
+    section, models = flow_section(recipe), recipe.workflow.models
     flow = _Flow(section.port, say, shown)
 
-    def command(role: str, *arguments: str) -> Callable[[], Sequence[str]]:
-        def made() -> Sequence[str]:
-            words = [sys.executable, "-m", "whetstone", "role", role, str(file)]
-            place = ["--port", str(flow.port)] if role == "flow" else ["--flow", flow.url]
-            return [*words, *place, "--parent", str(os.getpid()), *arguments]
+    def replica(number: int) -> Role:
+        name = f"rollout-{number}"
+        return Role(name, lambda: places.replica(number, ["--flow", flow.url, "--name", name]))
 
-        return made
-
-    # Of a run whose roles work beside each other each has its part of the cores; with staleness 0 they take
-    # turns, and a deterministic run computes as the one in one process does.
-    models = recipe.workflow.models
-    cores, workers = os.cpu_count() or 1, section.replicas + len(models)
-    threads = ["--threads", str(max(1, cores // workers))] if section.staleness else []
-    replicas = [
-        Role(name, command("rollout", "--name", name, *threads, *_seen(section.gpus.replicas, number)))
-        for number, name in enumerate(f"rollout-{number}" for number in range(section.replicas))
-    ]
-    trainers: list[Role] = []
-    for number, model in enumerate(models):
+    def trainer(number: int, model: str) -> Role:
         which = ["--model", model] if number else []
         if number and section.weights.port:  # beside that of the first
             which += ["--weights-port", str(section.weights.port + number)]
-        seen = _seen(section.gpus.trainers, number)
-        name = f"trainer-{model}" if len(models) > 1 else "trainer"
-        trainers.append(Role(name, command("trainer", *which, *threads, *seen), leads=True))
-    return [Role("flow", command("flow"), ready=flow.hear, stays=True), *trainers, *replicas]
+        return Role(
+            f"trainer-{model}" if len(models) > 1 else "trainer",
+            lambda: places.trainer(number, ["--flow", flow.url, *which]),
+            leads=True,
+        )
 
-
-def _seen(gpus: Sequence[str], number: int) -> list[str]:
-    """The flag for the devices of one of several processes; none where nothing is said of them."""
-    return ["--gpus", gpus[number]] if gpus else []
+    return [
+        Role("flow", lambda: places.flow(["--port", str(flow.port)]), ready=flow.hear, stays=True),
+        *(trainer(number, model) for number, model in enumerate(models)),
+        *(replica(number) for number in range(section.replicas)),
+    ]
 
 
 class _Flow:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 from msgspec import Struct, field
 
 from whetstone.errors import UserError
+from whetstone.launch.roles.process import Started
 
 BAD_INPUT, INTERRUPTED = 2, 130
 """Statuses of our commands: what was refused, and who was told to end."""
@@ -35,7 +34,7 @@ class Role(Struct, eq=False):
     """
 
     name: str
-    command: Callable[[], Sequence[str]]
+    start: Callable[[], Awaitable[Started]]
     ready: Callable[[str], bool] | None = None
     leads: bool = False
     stays: bool = False
@@ -46,7 +45,7 @@ class Role(Struct, eq=False):
 class _Running:
     """A role's process, and who reads what it says."""
 
-    def __init__(self, role: Role, process: Process, hears: Callable[[Role, str], None]) -> None:
+    def __init__(self, role: Role, process: Started, hears: Callable[[Role, str], None]) -> None:
         self.role, self.process = role, process
         self.ready = asyncio.Event()
         if role.ready is None:
@@ -56,8 +55,7 @@ class _Running:
         self.ended = asyncio.create_task(self._end())
 
     def tell(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(number)
+        self.process.tell(number)
 
     async def _end(self) -> int:
         status = await self.process.wait()
@@ -67,9 +65,8 @@ class _Running:
         return status
 
     async def _read(self) -> None:
-        assert self.process.stdout is not None
         rest = b""
-        while data := await self.process.stdout.read(1 << 16):
+        while data := await self.process.read():
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 self._hear(line)
@@ -181,10 +178,7 @@ class Supervisor:
         if self._told:
             return
         role.starts += 1
-        process = await asyncio.create_subprocess_exec(
-            *role.command(), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, start_new_session=True
-        )
-        running = self._running[role.name] = _Running(role, process, self._hears)
+        running = self._running[role.name] = _Running(role, await role.start(), self._hears)
         ready = asyncio.create_task(running.ready.wait())
         await asyncio.wait([ready, running.ended], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
