@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from roles_by_hand import write_async_recipe
 
+from warm_command import whetstone
 from whetstone.cli.main import main
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.errors import UserError
@@ -37,8 +38,20 @@ def test_a_port_in_use_is_refused_with_the_setting_that_changes_it(
     assert f"flow: 127.0.0.1:{taken} cannot be listened on" in (said := capsys.readouterr().err)
     assert "give --host or --port" in said
     assert not out.exists()
-    with pytest.raises(UserError, match=r"name another port: `flow\.weights\.port`, or --weights-port"):
+    with pytest.raises(UserError, match=r"Address already in use; name another port \(.*--weights-port\)"):
         TcpServer(Shelf(keep=1, copies=2), port=taken)
+
+
+def test_a_trainer_that_cannot_give_its_weights_away_says_so_before_it_makes_a_model(
+    taken: int, tmp_path: Path
+) -> None:
+    recipe, out = write_async_recipe(tmp_path), tmp_path / "run"
+    where = ("--flow", "http://127.0.0.1:1", "--weights-port", str(taken))
+    done = whetstone("role", "trainer", str(recipe), f"out={out}", *where)
+    assert done.returncode == 2
+    assert f"trainer: 127.0.0.1:{taken}: cannot listen for replicas" in done.stderr
+    assert "warm-up" not in done.stdout
+    assert not out.exists()
 
 
 def test_a_flow_that_was_never_there_is_waited_for_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +76,7 @@ def test_of_another_tokenizer_or_model_or_sampling_is_of_another_run(tmp_path: P
 
     def identity(corpus: str, *overrides: str) -> client.Identity:
         said = load_recipe(write_async_recipe(tmp_path), list(overrides)) if overrides else recipe
-        return run_identity(Ahead(said, sets, (), build_tokenizer([corpus], 300)))
+        return run_identity({"policy": Ahead(said, sets, (), build_tokenizer([corpus], 300))})
 
     mine = identity("abcabc")
     assert mine.difference(identity("abcabc")) == ""

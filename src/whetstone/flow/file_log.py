@@ -58,7 +58,9 @@ class FileLog:
             self._lock = (folder / "lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{folder}: another flow uses it; end that one, or name another folder") from None
+            raise UserError(
+                f"{folder}: another flow uses it; end that one, or name another folder (`flow.log`)"
+            ) from None
         except OSError as error:
             raise unwritable(folder, error) from None
         numbers = sorted(int(path.name[4:]) for path in folder.glob("log-[0-9]*[0-9]"))
@@ -159,7 +161,9 @@ class FileLog:
         if said.run != self._run:
             if said.books.blank and next(found, None) is None:
                 return None  # it binds nobody
-            raise UserError(f"{self.folder}: is the log of another run; name another folder, or remove it")
+            raise UserError(
+                f"{self.folder}: is the log of another run; name another folder (`flow.log`), or remove it"
+            )
         for _, end, event, sizes in found:
             offset, places = end - sum(sizes), list[Place]()
             for size in sizes:

@@ -57,7 +57,7 @@ class TrainerSection(Section):
     keep_checkpoints: how many of the newest stay. keep_best: besides, the one with the highest value of an
         evaluation, such as `heldout/pass@1`.
     wait_s: of several ranks, how long one waits for the others at most, such as for the longest reply of
-        theirs, or for the evaluation, which rank 0 makes.
+        theirs, or for the evaluation, which rank 0 makes; of a run with a flow, for one batch.
     """
 
     steps: Count = 100

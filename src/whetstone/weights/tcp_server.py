@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from typing import Self
@@ -18,6 +19,28 @@ from whetstone.weights.wire import Asked, AskPart, AskPlan, Failed, Link, Manife
 
 _MOST_WAIT_S = 30.0
 _MOST_CHAIN = 64
+
+
+def check_listening(host: str, port: int, token: str) -> None:
+    """Raise UserError, as a TcpServer would, for an address that cannot be had, or not without a token."""
+    _listen(host, port, token).close()
+
+
+def _listen(host: str, port: int, token: str) -> socket.socket:
+    if not token and not is_loopback(host):
+        raise UserError(
+            f"weights would be given to all who can reach {host}: give a token ({TOKEN_VARIABLE}), or "
+            "listen on 127.0.0.1"
+        )
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise UserError(
+            f"{host}:{port}: cannot listen for replicas: {why}; name another port (`flow.weights.port`, or "
+            "--weights-port) or host"
+        ) from None
 
 
 class TcpServer:
@@ -38,24 +61,12 @@ class TcpServer:
         silence_s: float = 60.0,
         connections: int = 256,
     ) -> None:
-        if not token and not is_loopback(host):
-            raise UserError(
-                f"weights would be given to all who can reach {host}: give a token ({TOKEN_VARIABLE}), or "
-                "listen on 127.0.0.1"
-            )
         self._shelf, self._token, self._silence_s = shelf, token, silence_s
         self._room = threading.BoundedSemaphore(connections)
         self._links: set[Link] = set()
         self._lock = threading.Lock()
         self._closed = False
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._listening = socket.create_server((host, port), family=family, backlog=128)
-        except OSError as error:
-            raise UserError(
-                f"{host}:{port}: cannot listen for replicas ({error.strerror}); name another port: "
-                "`flow.weights.port`, or --weights-port"
-            ) from None
+        self._listening = _listen(host, port, token)
         self.host, self.port = host, int(self._listening.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, name="weights-tcp", daemon=True)
         self._thread.start()

@@ -191,7 +191,8 @@ class FlowClient:
         if code == "identity" and path != "/v1/hello":
             await self.hello()  # which says in which way
         if answer.status_code in (401, 403):
-            message = f"{message}; set {TOKEN_VARIABLE} to the token that the flow was started with"
+            why = message.partition(";")[0]
+            message = f"{why}; set {TOKEN_VARIABLE} to the token that the flow was started with"
         raise FlowRefusal(code, f"{self.url}: {message}")
 
 

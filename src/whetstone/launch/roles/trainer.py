@@ -7,7 +7,7 @@ weights are published, and an engine exists only while this process evaluates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ from whetstone.trainer.loop import Drained
 from whetstone.trainer.ranks import Ranks
 from whetstone.weights.offer import Offer
 from whetstone.weights.published import PublishedWeights
+from whetstone.weights.settings import WeightsSection
+from whetstone.weights.tcp_server import check_listening
 
 if TYPE_CHECKING:
     from whetstone.launch.run_judge import RunJudge
@@ -65,7 +67,6 @@ def train_for(
             raise UserError("a trainer of a flow is one process; start it without torchrun")
         client = FlowClient(url, run_identity(aheads), say=display.say)
         try:
-            await client.hello()
             batches = _Batches(client, name, ahead.recipe, display.say)
             mine = asyncio.current_task()
             assert mine is not None
@@ -92,7 +93,21 @@ def train_for(
             await client.close()
 
     ahead = aheads[name]
+    asyncio.run(_agreed(url, aheads, weights, display.say))
     return train(ahead.recipe, display, join=join, threads=threads, look=lambda recipe, say: ahead)
+
+
+async def _agreed(
+    url: str, aheads: Mapping[str, Ahead], weights: WeightsSection, say: Callable[[str], None]
+) -> None:
+    """Ask who may refuse this trainer before a model is loaded: the flow, and the address of its weights."""
+    if weights.by == "tcp":
+        check_listening(weights.host, weights.port, own_token())
+    client = FlowClient(url, run_identity(aheads), say=say)
+    try:
+        await client.hello()
+    finally:
+        await client.close()
 
 
 def _one_of(models: Sequence[str], model: str | None) -> str:
