@@ -64,7 +64,8 @@ class FlowClient:
         """token: None: WHETSTONE_FLOW_TOKEN of the environment, if there is one. say: told of long waits."""
         [self.url] = server_urls(url, of="a flow", port=8090)
         self._identity, self._give_up_s, self._say = identity, give_up_s, say
-        self._met = self._waits = False
+        self._met = False
+        self._waits: set[str] = set()
         token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
         self._client = httpx2.AsyncClient(
             headers={**authorization(token), wire.RUN_HEADER: identity.digest},
@@ -147,13 +148,15 @@ class FlowClient:
                 patience = self._give_up_s if self._met else min(NEVER_THERE_S, self._give_up_s)
                 if waited > patience:
                     raise UserError(self._given_up(error, waited)) from None
-                if waited > _SAID_AFTER_S and not self._waits:
-                    self._waits = True
+                if waited > _SAID_AFTER_S and path not in self._waits:
+                    self._waits.add(path)
                     self._say(f"waiting for the flow at {self.url}, for {patience:.0f} s at most: {error}")
             else:
-                if self._waits:
-                    self._say(f"the flow at {self.url} answers")
-                self._met, self._waits = True, False
+                self._met = True
+                if path in self._waits:
+                    self._waits.remove(path)
+                    if not self._waits:
+                        self._say(f"the flow at {self.url} answers")
                 return answer
             await asyncio.sleep(rest)
             rest = min(2 * rest, _LONGEST_REST_S)
