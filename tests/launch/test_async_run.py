@@ -64,7 +64,7 @@ REFUSED = {
     ("train", "flow.shares=5"): "4 prompts of a step cannot be dealt in 5 shares",
     ("train", "flow.gpus={replicas: ['0', '1']}"): "has 2 entries, and `flow.replicas` is 1; give one for",
     ("train", "flow.gpus={trainers: ['0', '1']}"): "has 2 entries, and the run trains 1: give one for each",
-    ("train", "flow.host=0.0.0.0"): "everybody who can reach 0.0.0.0: give --token-file",
+    ("train", "flow.host=0.0.0.0"): "everybody who can reach 0.0.0.0: set WHETSTONE_FLOW_TOKEN",
     ("train", "flow.weights.folder=/x"): "`folder` is for `by: folder`",
 }
 
@@ -83,6 +83,18 @@ def test_what_can_never_work_is_refused_before_anything_is_written(
     assert main([*verb, str(recipe), f"out={out}", *words[len(verb) :]]) == 2
     assert REFUSED[words] in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_an_address_without_a_token_is_refused_before_the_data_are_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WHETSTONE_FLOW_TOKEN", raising=False)
+    journey = Path(__file__).parents[2] / "recipes" / "data" / "micro.yaml"
+    data = [f"data.build={journey}", f"data.train={tmp_path / 'micro'}:train", "data.heldout=null"]
+    recipe = write_async_recipe(tmp_path)
+    assert main(["train", str(recipe), f"out={tmp_path / 'run'}", *data, "flow.host=0.0.0.0"]) == 2
+    assert "WHETSTONE_FLOW_TOKEN" in capsys.readouterr().err
+    assert not (tmp_path / "micro").exists()
 
 
 def test_a_run_without_roles_has_none_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

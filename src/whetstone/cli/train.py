@@ -100,12 +100,13 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
 
 
 def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) -> None:
-    from whetstone.launch.roles.here import train_here
+    from whetstone.launch.roles.here import check_here, train_here
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError(
             "a recipe with `flow` starts its own processes: run `whetstone train` without torchrun"
         )
+    check_here(recipe, ray=ray)  # before the data are built, which may take hours
     build_data(recipe, console)
     with Display(console) as display:
         evaluated = train_here(recipe, display, shown, ray=ray)

@@ -28,6 +28,24 @@ from whetstone.launch.roles.whose import flow_section, rules_of
 from whetstone.launch.run_lock import is_locked
 from whetstone.outputs import write_file
 from whetstone.report.metrics import Record
+from whetstone.weights.settings import TOKEN_VARIABLE
+
+
+def check_here(recipe: Recipe, *, ray: str | None = None) -> None:
+    """Raise UserError for rules by which no batch can be made, and for an address that needs a token.
+
+    ray: as in ``train_here``, which then says the address.
+    """
+    rules_of(recipe).check()
+    if ray is not None:
+        return
+    address = listening_address(flow_section(recipe), None, None, None)
+    if not address.tokens and not is_loopback(address.host):
+        raise UserError(
+            f"the flow would serve everybody who can reach {address.host}: set {TOKEN_VARIABLE} on every "
+            "host (`openssl rand -hex 32`), or flow.host=127.0.0.1"
+        )
+    address.check("the flow would serve")
 
 
 def train_here(
@@ -42,9 +60,7 @@ def train_here(
     a role that refuses, and for one that dies too often.
     """
     section = flow_section(recipe)
-    rules_of(recipe).check()
-    if ray is None:
-        listening_address(section, None, None, None).check("the flow would serve")
+    check_here(recipe, ray=ray)
     folder = recipe.run_dir()
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     if is_locked(folder):
