@@ -109,5 +109,5 @@ def _judgement(verdict: Verdict) -> Judgement:
     good = CaseJudgement(Verdict.ACCEPTED, 0.004, 0.006, 9_000_000)
     if verdict is Verdict.ACCEPTED:
         return Judgement(verdict, [good] * 3, 1.0, "root")
-    bad = CaseJudgement(verdict, 0.003, 0.005, 9_000_000, "expected 6, got 7")
+    bad = CaseJudgement(verdict, 0.003, 0.005, 9_000_000, "got 7, expected 6")
     return Judgement(verdict, [good, bad], 1 / 3, "root")

@@ -6,7 +6,9 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -71,6 +73,38 @@ def test_runs_are_listed_with_how_they_stand_and_nothing_outside_of_the_folder_i
     assert not {name for name in places if "leads-out" in name or "half" in name}
     (folder / "died" / ".lock").unlink()
     assert contents(folder) == before, "looking wrote something"
+
+
+class OtherVersion(BaseHTTPRequestHandler):
+    """A flow that knows nothing of what is asked of one now."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_flow_of_another_version_is_named_and_hides_nothing_else(view: ViewProcess, folder: Path) -> None:
+    run = folder / "died"
+    lock = os.open(run / ".lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        with ThreadingHTTPServer(("127.0.0.1", 0), OtherVersion) as flow:
+            Thread(target=flow.serve_forever).start()
+            (run / "flow-url").write_text(f"http://127.0.0.1:{flow.server_port}\n")
+            wait_until(lambda: len(view.places()["viewed0/died"]["state"]["roles"]) == 1)
+            places = view.places()
+            flow.shutdown()
+    finally:
+        os.close(lock)
+        (run / ".lock").unlink()
+        (run / "flow-url").unlink()
+    assert "another version" in places["viewed0/died"]["state"]["roles"][0]
+    assert places["viewed0/ended"]["state"]["word"] == "ended"
 
 
 def test_a_run_that_grows_is_made_anew_and_one_that_does_not_is_not(view: ViewProcess, folder: Path) -> None:

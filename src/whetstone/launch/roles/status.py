@@ -46,7 +46,11 @@ def role_lines(run: Path, url: str | None) -> list[str]:
     except (UserError, TimeoutError) as error:
         why = str(error) or f"no answer within {_ANSWERS_WITHIN_S:.0f} s"
         return [f"flow: none answers at {url} ({why})", *_last_words(run)]
-    return [*_told(url, found), *_last_words(run, "trainer")]
+    try:
+        told = list(_told(url, found))
+    except (KeyError, TypeError):
+        told = [f"flow at {url}: it is of another version; ask it with the whetstone that started it"]
+    return [*told, *_last_words(run, "trainer")]
 
 
 async def _asked(url: str) -> dict[str, Any]:
