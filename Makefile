@@ -62,7 +62,7 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[train]'
+	$(PIP) install -c constraints.txt -e '.[train,serve]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
