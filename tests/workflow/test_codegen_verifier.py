@@ -118,6 +118,12 @@ def test_a_verifier_is_paid_for_valid_cases_that_tell_right_from_wrong() -> None
         assert "integer" in asked
 
 
+def test_valid_cases_that_tell_nothing_need_not_be_paid() -> None:
+    groups, _, _ = drawn([(program, reply) for program, reply, _, _ in EPISODES], valid_pays=0.0)
+    paid = [sample.reward for sample in groups["verifier"].samples]
+    assert paid == [float(reward == 1.0) for _, _, reward, _ in EPISODES]
+
+
 def test_the_coder_is_told_generated_cases_after_exactly_the_tokens_that_it_wrote() -> None:
     groups, coder, _ = drawn([(SQUARE, GOOD), (SQUARE, GOOD)])
     first, retry = groups["coder"].samples[:2]
@@ -208,6 +214,7 @@ def test_problems_and_options_that_cannot_be_are_refused() -> None:
     for options, words in [
         ({"cases": 0}, "`options.cases`: Input should be greater than or equal to 1"),
         ({"variant": "v2"}, "`options.variant`: Input should be 'v3' or 'astraflow_v2'"),
+        ({"variant": "astraflow_v2", "valid_pays": 0.0}, "`valid_pays` is of `variant: v3`"),
         ({"prompt": "Write tests."}, "say where `.statement.` stands"),
     ]:
         with pytest.raises(UserError, match=words):

@@ -223,7 +223,7 @@ class CodegenVerifier(SingleTurn):
             told = diagnosed(trial, truth, teeth=teeth)
             notes["cases_refuse"] = float(trial.refuses)
         notes["cases_diagnose"] = float(told)
-        return sample.with_notes(notes, 0.5 * (float(valid) + float(told)))
+        return sample.with_notes(notes, 1.0 if told else self._options.valid_pays * float(valid))
 
 
 def _right(sample: Sample) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from whetstone.settings import NonEmpty, Section
 from whetstone.workflow.feedback import Detail
@@ -56,15 +56,17 @@ class RepairOptions(Section):
 class VerifierOptions(Section):
     """One model writes programs, another one the cases that test them; see docs/workflows.md.
 
-    variant: ``v3``, or ``astraflow_v2``, the rules that AstraFlow's recipe runs with. cases: how many cases a
-    reply has. max_bytes: of all its cases. strip_examples: the verifier does not see the examples of the
-    statement. known_wrong: so many wrong programs, of the problem and of the coder's, are tried by cases that
-    approve a right one. prompt: what the verifier is asked; filled in are ``{statement}``, ``{program}``,
-    ``{count}`` and ``{form}``. prefix: its reply is given this to start with. again: what the coder is told
-    of cases that its program fails, ``{cases}``.
+    variant: ``v3``, or ``astraflow_v2``, the rules that AstraFlow's recipe runs with. valid_pays: v3 only,
+    what valid cases earn that tell nothing; those that tell earn 1. cases: how many cases a reply has.
+    max_bytes: of all its cases. strip_examples: the verifier does not see the examples of the statement.
+    known_wrong: so many wrong programs, of the problem and of the coder's, are tried by cases that approve a
+    right one. prompt: what the verifier is asked; filled in are ``{statement}``, ``{program}``, ``{count}``
+    and ``{form}``. prefix: its reply is given this to start with. again: what the coder is told of cases that
+    its program fails, ``{cases}``.
     """
 
     variant: Literal["v3", "astraflow_v2"] = "v3"
+    valid_pays: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
     cases: Annotated[int, Field(ge=1, le=16)] = 2
     max_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 20_000
     strip_examples: bool = True
@@ -79,6 +81,12 @@ class VerifierOptions(Section):
         if "{statement}" not in prompt:
             raise ValueError("say where `{statement}` stands: without it nobody can write cases")
         return prompt
+
+    @model_validator(mode="after")
+    def _pays(self) -> VerifierOptions:
+        if self.variant != "v3" and self.valid_pays != 0.5:
+            raise ValueError("`valid_pays` is of `variant: v3`; the other one pays 1 for valid cases")
+        return self
 
 
 OPTIONS: dict[str, type[Section]] = {REPAIR: RepairOptions, CODEGEN_VERIFIER: VerifierOptions}
