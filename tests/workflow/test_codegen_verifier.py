@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from scripted import TOKENIZER, Says
@@ -165,6 +165,7 @@ _JSON = st.recursive(
 
 
 @given(st.lists(st.tuples(st.lists(_JSON, max_size=2) | _JSON, _JSON), max_size=3), st.text(max_size=20))
+@example([([None], None), ([None, {"𐀀" * 25: None}], None)], "")
 def test_what_is_read_from_any_reply_is_bounded_and_distinct(
     pairs: list[tuple[Any, Any]], noise: str
 ) -> None:
@@ -176,10 +177,11 @@ def test_what_is_read_from_any_reply_is_bounded_and_distinct(
             except NoCases:
                 continue
             inputs = [
-                case.input if isinstance(case, StdinCase) else json.dumps(case.args) for case in tests.cases
+                case.input if isinstance(case, StdinCase) else json.dumps(case.args, ensure_ascii=False)
+                for case in tests.cases
             ]
             assert len(set(inputs)) == len(tests.cases) == 2
-            assert sum(map(len, inputs)) <= 300
+            assert sum(len(text.encode()) for text in inputs) <= 300
             assert type(tests) is type(problem.tests)
 
 
