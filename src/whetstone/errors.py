@@ -10,6 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+BAD_INPUT, INTERRUPTED = 2, 130
+"""Statuses of the command line: bad input, and told to end."""
+
 
 class UserError(Exception):
     """Bad input. The message says where, what is wrong, and what to do instead."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.errors import UserError
+from whetstone.errors import INTERRUPTED, UserError
 from whetstone.launch.roles.process import start_local
-from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
+from whetstone.launch.roles.supervise import Role, Supervisor
 
 WAITS = """
 import os, signal

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from whetstone import __version__
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
-from whetstone.errors import UserError
+from whetstone.errors import BAD_INPUT, INTERRUPTED, UserError
 from whetstone.outputs import no_room
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ VERBS = {
     "report": "write one self-contained HTML page of a run: result, curves, rollouts",
 }
 """What each does. It is a module of this package with ``add_parser(subparsers)`` and ``run(args) -> int``."""
-
-INTERRUPTED = 130
 
 _EXTRAS = (
     dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "numpy"), "train")
@@ -108,7 +106,7 @@ def _run(argv: Sequence[str]) -> int:
         return run(args)
     except UserError as error:
         print(f"whetstone: {error}", file=sys.stderr)
-        return 2
+        return BAD_INPUT
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(error.name or "")
         if extra is not None:
@@ -117,7 +115,7 @@ def _run(argv: Sequence[str]) -> int:
                 f"pip install 'whetstone-rl[{extra}]'",
                 file=sys.stderr,
             )
-            return 2
+            return BAD_INPUT
         raise
     except KeyboardInterrupt:
         print("whetstone: interrupted", file=sys.stderr)

@@ -11,9 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from whetstone.cli.options import add_recipe_options
-from whetstone.errors import UserError
+from whetstone.errors import INTERRUPTED, UserError
 from whetstone.launch.recipe import Recipe, load_recipe, with_values
-from whetstone.launch.roles.supervise import INTERRUPTED
 from whetstone.launch.structure import check_structure
 
 

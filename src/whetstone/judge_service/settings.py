@@ -62,16 +62,19 @@ class Address(Struct, frozen=True):
     workers: int = 0
     tokens: tuple[str, ...] = ()
 
-    def check(self, doing: str = "the judge would answer") -> None:
-        """Raise UserError where anybody could ask: beyond this machine a token is required. ``doing``: who
-        would do what for everybody, in the message."""
+    def check(
+        self,
+        doing: str = "the judge would answer",
+        instead: str = "give --token-file FILE (one token a line), or listen on 127.0.0.1",
+    ) -> None:
+        """Raise UserError where anybody could ask: beyond this machine a token is required.
+
+        doing, instead: who would do what for everybody, and the way out, in the message.
+        """
         if not 0 <= self.port <= 65535:
             raise UserError(f"port {self.port}: expected 0 (any free one) to 65535")
         if not self.tokens and not is_loopback(self.host):
-            raise UserError(
-                f"{doing} everybody who can reach {self.host}: give --token-file FILE (one token a line), "
-                "or listen on 127.0.0.1"
-            )
+            raise UserError(f"{doing} everybody who can reach {self.host}: {instead}")
 
 
 def read_tokens(path: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whetstone.engine.engine import Engine
 from whetstone.engine.factory import build_engine, require
@@ -91,6 +91,31 @@ def trainer_of(recipe: Recipe, policy: LoadedModel, ranks: Ranks) -> Trainer:
 
 
 @asynccontextmanager
+async def sampling_engine(
+    recipe: Recipe, model: Callable[[], Any], tokenizer: Any, *, ranks: int = 1
+) -> AsyncGenerator[tuple[Engine, EngineReplies]]:
+    """The engine that samples for a run, and its replies; let go of at the end.
+
+    model: makes what it serves. Raises UserError for one that the engine cannot take, and for an engine that
+    cannot do what the recipe asks.
+    """
+    engine = build_engine(recipe.engine, model, tokenizer)
+    try:
+        require(
+            engine,
+            recipe.engine,
+            repeatable=recipe.deterministic,
+            tensors=True,
+            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
+            ranks=ranks,
+        )
+        limit = recipe.workflow.max_prompt_tokens
+        yield engine, EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
 async def learner(
     recipe: Recipe, policy: LoadedModel, ranks: Ranks
 ) -> AsyncGenerator[tuple[Trainer, Engine, EngineReplies]]:
@@ -101,21 +126,9 @@ async def learner(
     # The trainer comes first: its frozen reference (`kl_coef`) is a copy of the weights as they are now.
     trainer = trainer_of(recipe, policy, ranks)
     # The engine serves a copy: the trainer's weights change while replies may be in flight.
-    engine = build_engine(recipe.engine, trainer.plain_copy, policy.tokenizer)
-    try:
-        require(
-            engine,
-            recipe.engine,
-            repeatable=recipe.deterministic,
-            tensors=True,
-            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
-            ranks=ranks.size,
-        )
-        limit = recipe.workflow.max_prompt_tokens
-        replies = EngineReplies(engine, policy.tokenizer, recipe.sampling, max_prompt_tokens=limit)
+    serving = sampling_engine(recipe, trainer.plain_copy, policy.tokenizer, ranks=ranks.size)
+    async with serving as (engine, replies):
         yield trainer, engine, replies
-    finally:
-        await engine.close()
 
 
 @asynccontextmanager

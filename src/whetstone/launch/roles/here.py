@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from whetstone.addresses import host_port, is_loopback
-from whetstone.errors import UserError
+from whetstone.errors import INTERRUPTED, UserError
 from whetstone.launch.display import Display
 from whetstone.launch.evaluations import recorded
 from whetstone.launch.recipe import Recipe, dump_recipe
 from whetstone.launch.roles.on_ray import OverRay
 from whetstone.launch.roles.places import Here, Places
-from whetstone.launch.roles.supervise import INTERRUPTED, Role, Supervisor
+from whetstone.launch.roles.supervise import Role, Supervisor
 from whetstone.launch.roles.told import LOGS
 from whetstone.launch.roles.where import how_to_join, listening_address
 from whetstone.launch.roles.whose import flow_section, rules_of
@@ -39,13 +39,10 @@ def check_here(recipe: Recipe, *, ray: str | None = None) -> None:
     rules_of(recipe).check()
     if ray is not None:
         return
-    address = listening_address(flow_section(recipe), None, None, None)
-    if not address.tokens and not is_loopback(address.host):
-        raise UserError(
-            f"the flow would serve everybody who can reach {address.host}: set {TOKEN_VARIABLE} on every "
-            "host (`openssl rand -hex 32`), or flow.host=127.0.0.1"
-        )
-    address.check("the flow would serve")
+    listening_address(flow_section(recipe), None, None, None).check(
+        "the flow would serve",
+        f"set {TOKEN_VARIABLE} on every host (`openssl rand -hex 32`), or flow.host=127.0.0.1",
+    )
 
 
 def train_here(

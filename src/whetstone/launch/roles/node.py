@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone import __version__
-from whetstone.launch.roles.process import Local, start_local
+from whetstone.launch.roles.process import Local, role_command, start_local
 from whetstone.outputs import write_file
 
 
@@ -49,9 +48,8 @@ class RoleHost:
             return why
         file = Path(self._temporary.name) / "recipe.yaml"
         write_file(file, [placed.recipe.encode()])
-        words = [sys.executable, "-m", "whetstone", "role", placed.role, str(file), *placed.words]
         self._process = await start_local(
-            [*words, "--parent", str(os.getpid())],
+            role_command(placed.role, file, placed.words),
             variables=placed.variables,
             folder=Path(placed.folder),
         )

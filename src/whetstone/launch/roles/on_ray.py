@@ -11,14 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from whetstone.errors import UserError
+from whetstone.errors import BAD_INPUT, UserError
 from whetstone.flow.settings import Resources
 from whetstone.judge_service.cluster.ray_driver import ActorLost, RayActor, RayDriver, RayNode
 from whetstone.launch.recipe import Recipe, dump_recipe
 from whetstone.launch.roles.node import Placed, RoleHost
-from whetstone.launch.roles.places import role_command
-from whetstone.launch.roles.process import Started, start_local
-from whetstone.launch.roles.supervise import BAD_INPUT
+from whetstone.launch.roles.process import Started, role_command, start_local
 from whetstone.launch.roles.where import own_token
 from whetstone.launch.roles.whose import flow_section
 from whetstone.weights.settings import TOKEN_VARIABLE

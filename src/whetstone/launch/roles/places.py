@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from whetstone.launch.recipe import Recipe
-from whetstone.launch.roles.process import Started, start_local
+from whetstone.launch.roles.process import Started, role_command, start_local
 from whetstone.launch.roles.whose import flow_section
 
 
@@ -63,12 +62,6 @@ class Here:
 
     async def _start(self, role: str, words: Sequence[str]) -> Started:
         return await start_local(role_command(role, self._file, words))
-
-
-def role_command(role: str, file: Path, words: Sequence[str]) -> list[str]:
-    """What starts a role that lives no longer than this process."""
-    own = [sys.executable, "-m", "whetstone", "role", role, str(file)]
-    return [*own, *words, "--parent", str(os.getpid())]
 
 
 def _seen(gpus: Sequence[str], number: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -49,6 +50,12 @@ class Local:
     async def wait(self) -> int:
         """See Started."""
         return await self._process.wait()
+
+
+def role_command(role: str, file: Path, words: Sequence[str]) -> list[str]:
+    """What starts a role that lives no longer than this process."""
+    own = [sys.executable, "-m", "whetstone", "role", role, str(file)]
+    return [*own, *words, "--parent", str(os.getpid())]
 
 
 async def start_local(

@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from whetstone.engine.engine import Engine
-from whetstone.engine.factory import build_engine, require
 from whetstone.engine.loading import LoadedModel
 from whetstone.flow.replica import Replica
 from whetstone.flow.sampling import GroupSampler, episodes
 from whetstone.flow.service.client import FlowClient
 from whetstone.launch.ahead import Ahead, look_at_all
 from whetstone.launch.local import configure_torch
+from whetstone.launch.parts import sampling_engine
 from whetstone.launch.recipe import Recipe
 from whetstone.launch.roles.ends import on_signals
 from whetstone.launch.roles.where import own_token
@@ -53,17 +53,9 @@ def sample_for(recipe: Recipe, url: str, name: str, say: Say, *, threads: int = 
 class _Hosted(NamedTuple):
     """A model that this replica samples with."""
 
-    recipe: Recipe
     engine: Engine
+    replies: EngineReplies
     loaded: LoadedModel
-
-    @property
-    def replies(self) -> EngineReplies:
-        """The engine, asked in text."""
-        limit = self.recipe.workflow.max_prompt_tokens
-        return EngineReplies(
-            self.engine, self.loaded.tokenizer, self.recipe.sampling, max_prompt_tokens=limit
-        )
 
 
 async def _work(aheads: Mapping[str, Ahead], url: str, name: str, say: Say) -> None:
@@ -96,18 +88,9 @@ async def _work(aheads: Mapping[str, Ahead], url: str, name: str, say: Say) -> N
 @asynccontextmanager
 async def _hosted(recipe: Recipe) -> AsyncGenerator[_Hosted]:
     loaded = model_to_fill(recipe)
-    engine = build_engine(recipe.engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
-    try:
-        require(
-            engine,
-            recipe.engine,
-            repeatable=recipe.deterministic,
-            tensors=True,
-            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
-        )
-        yield _Hosted(recipe, engine, loaded)
-    finally:
-        await engine.close()
+    serving = sampling_engine(recipe, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
+    async with serving as (engine, replies):
+        yield _Hosted(engine, replies, loaded)
 
 
 def _replica(

@@ -12,11 +12,8 @@ from typing import NoReturn
 
 from msgspec import Struct, field
 
-from whetstone.errors import UserError
+from whetstone.errors import BAD_INPUT, INTERRUPTED, UserError
 from whetstone.launch.roles.process import Started
-
-BAD_INPUT, INTERRUPTED = 2, 130
-"""Statuses of our commands: what was refused, and who was told to end."""
 
 DRAIN_S = 120.0
 _END_S = 15.0
