@@ -37,6 +37,13 @@ class FlowProcess:
         self._tokens, self.port = tokens, 0
         self.start()
 
+    def __enter__(self) -> FlowProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
     def start(self) -> None:
         command = [sys.executable, __file__, *self._args, str(self.port), json.dumps(self._tokens)]
         with self.log.open("wb") as log:

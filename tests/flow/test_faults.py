@@ -42,10 +42,8 @@ class HeldEngine(SeededEngine):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FlowProcess]:
-    running = FlowProcess(tmp_path, RULES, NAMES, 5)
-    yield running
-    if running.process.poll() is None:
-        running.kill()
+    with FlowProcess(tmp_path, RULES, NAMES, 5) as running:
+        yield running
 
 
 def worker(name: str, url: str, engine: SeededEngine) -> tuple[Replica, FlowClient]:

@@ -123,10 +123,8 @@ async def synchronous(steps: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FlowProcess]:
-    running = FlowProcess(tmp_path, RULES, NAMES, 5)
-    yield running
-    if running.process.poll() is None:
-        running.kill()
+    with FlowProcess(tmp_path, RULES, NAMES, 5) as running:
+        yield running
 
 
 def replica(name: str, server: FlowProcess, *, pause_s: float = 0.0) -> tuple[Replica, FlowClient]:
