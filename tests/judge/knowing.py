@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from judge_processes import ENOUGH_S, GROW, runs_something_big
@@ -78,18 +78,21 @@ class KnowingBoxes(Boxes):
         self._around: dict[int, Any] = {}
         self._runs = 0
         self._plan: Plan = []
+        self._entry: tuple[str, ...] = ()
         self.tested: Run | None = None
-        self.to_be_struck: list[Run] = []
+        self.story: list[_Part] = []
 
     def follow(self, plan: Plan) -> None:
         """The next program follows this plan, from its first run on."""
-        self._plan, self._runs, self.to_be_struck = plan, 0, []
+        self.join_killers()
+        self._plan, self._runs, self._entry, self.story = plan, 0, (), []
 
     @property
     def followed(self) -> bool:
-        """Whether it went by the plan: on a busy machine a clock may run out before the killer comes."""
-        clocks = {Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.STARVED}
-        return not any(run.ended and run.result().ended in clocks for run in self.to_be_struck)
+        """Whether it went by the plan: on a busy machine a clock may run out, or a fork-server be given up,
+        that the plan knows nothing of."""
+        dies = any(SANDBOX_DIES in action for entry in self._plan for action in entry)
+        return all(part.by_plan if part.run.ended else dies for part in self.story)
 
     def python(self, side: Side, *sources: str) -> Any:
         """The same, around which runs are counted."""
@@ -102,8 +105,43 @@ class KnowingBoxes(Boxes):
             return job, ()
         self._runs += 1
         number = b"run-%04d" % self._runs
-        entry = self._plan[min(self._runs, len(self._plan)) - 1]
-        return replace(job, payload=NUMBER.sub(number, job.payload)), entry
+        self._entry = self._plan[min(self._runs, len(self._plan)) - 1]
+        return replace(job, payload=NUMBER.sub(number, job.payload)), self._entry
+
+    def begins(self, run: Run, entry: tuple[str, ...]) -> _Part:
+        """A run of the program by its entry, or of what is beside it."""
+        part = _Part(run, self._entry)
+        self.story.append(part)
+        # A program starts before its tests; until they do, there are none to kill.
+        self.tested = None if entry else run
+        return part
+
+    def join_killers(self) -> None:
+        """Until nobody waits any more to kill a run that is over, and would take the next one for it."""
+        for part in self.story:
+            for killer in part.killers:
+                if part.run.ended or not part.run.server.alive:
+                    killer.join(ENOUGH_S)
+                    assert not killer.is_alive(), "a killer was left behind"
+
+
+@dataclass
+class _Part:
+    """A run, and the plan's entry for it."""
+
+    run: Run
+    entry: tuple[str, ...]
+    killers: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def by_plan(self) -> bool:
+        """Whether no clock ended it that the plan knows nothing of."""
+        clocks = {Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.STARVED}
+        return any("spin" in action for action in self.entry) or self.run.result().ended not in clocks
+
+    def __repr__(self) -> str:
+        end = self.run.result() if self.run.ended else "its fork-server died"
+        return f"{self.entry}: {end}"
 
 
 class _Around:
@@ -114,16 +152,16 @@ class _Around:
 
     def start(self, job: Job) -> Run:
         job, entry = self._boxes.numbered(job)
+        if entry:
+            self._boxes.join_killers()
         struck = [action for action in set(entry) if SANDBOX_DIES in action or action == TESTS_DIE]
         if struck:
             _wait_for_nothing_big()
-        run = self._box.start(job)
-        # A program starts before its tests; until they do, there are none to kill.
-        self._boxes.tested = None if entry else run
+        part = self._boxes.begins(self._box.start(job), entry)
         for action in struck:
-            self._boxes.to_be_struck.append(run)
-            threading.Thread(target=self._strike, args=(run, action), daemon=True).start()
-        return run
+            part.killers.append(threading.Thread(target=self._strike, args=(part.run, action), daemon=True))
+            part.killers[-1].start()
+        return part.run
 
     def run(self, job: Job) -> RunResult:
         return supervise([self.start(job)])[0]

@@ -224,9 +224,9 @@ def check(boxes: KnowingBoxes, kind: str, options: JudgeOptions, plan: Plan) -> 
         if boxes.followed:
             break
     else:
-        raise AssertionError(f"no killer came in time in {TRIES} tries")
-    assert judged.verdict is not Verdict.JUDGE_ERROR, judged
-    assert judged.accepted is accepted(kind, options, plan), judged
+        raise AssertionError(f"not once in {TRIES} tries by the plan: {boxes.story}")
+    assert judged.verdict is not Verdict.JUDGE_ERROR, (judged, boxes.story)
+    assert judged.accepted is accepted(kind, options, plan), (judged, boxes.story)
     assert judged.accepted == (judged.score == 1.0)
 
 
