@@ -42,6 +42,17 @@ def test_a_port_in_use_is_refused_with_the_setting_that_changes_it(
         TcpServer(Shelf(keep=1, copies=2), port=taken)
 
 
+def test_only_the_trainer_needs_what_the_run_is_evaluated_on(
+    taken: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, missing = write_async_recipe(tmp_path), tmp_path / "missing.jsonl"
+    settings = (f"out={tmp_path / 'run'}", f"evaluation.sets=[{{benchmark: humaneval, data: {missing}}}]")
+    assert main(["role", "flow", str(recipe), *settings, "--port", str(taken)]) == 2
+    assert "cannot be listened on" in capsys.readouterr().err
+    assert main(["role", "trainer", str(recipe), *settings, "--flow", "http://127.0.0.1:1"]) == 2
+    assert str(missing) in capsys.readouterr().err
+
+
 def test_a_trainer_that_cannot_give_its_weights_away_says_so_before_it_makes_a_model(
     taken: int, tmp_path: Path
 ) -> None:

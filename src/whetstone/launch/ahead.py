@@ -18,7 +18,7 @@ from whetstone.launch.recipe import Recipe, recipes_of
 class Ahead:
     """The recipe with its length in steps, its problems, and what it is evaluated on.
 
-    tokenizer: of ``model.path``; None for a model from scratch.
+    measured: nothing for who does not evaluate. tokenizer: of ``model.path``; None for a model from scratch.
     """
 
     recipe: Recipe
@@ -27,8 +27,8 @@ class Ahead:
     tokenizer: Any
 
 
-def look_ahead(recipe: Recipe, say: Callable[[str], None]) -> Ahead:
-    """Read what a run is made of, short of the model's weights.
+def look_ahead(recipe: Recipe, say: Callable[[str], None], *, evaluates: bool = True) -> Ahead:
+    """Read what a run is made of, short of the model's weights; the benchmarks only for who ``evaluates``.
 
     Raises UserError for a model, a set or a benchmark that is not there, each with what gets it, and for
     replies that are longer than the model's context.
@@ -37,17 +37,18 @@ def look_ahead(recipe: Recipe, say: Callable[[str], None]) -> Ahead:
     tokenizer = None if seen is None else seen.tokenizer
     sets = problem_sets(recipe, tokenizer, say)
     recipe = with_steps(recipe, len(sets.train))
-    measured = own_sets(recipe, sets)
-    check_best(recipe, measured)
+    measured = own_sets(recipe, sets) if evaluates else []
+    if evaluates:
+        check_best(recipe, measured)
     return Ahead(recipe, sets, measured, tokenizer)
 
 
-def look_at_all(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Ahead]:
+def look_at_all(recipe: Recipe, say: Callable[[str], None], *, evaluates: bool = True) -> dict[str, Ahead]:
     """The same for each model of a run, by its name in the workflow.
 
     Problems and evaluations are the first one's alone. Raises UserError as ``look_ahead`` does.
     """
-    first = look_ahead(recipe, say)
+    first = look_ahead(recipe, say, evaluates=evaluates)
     found: dict[str, Ahead] = {}
     for name, each in recipes_of(first.recipe).items():
         if not found:

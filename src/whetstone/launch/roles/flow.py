@@ -30,7 +30,7 @@ def serve_recipe(
     ``serve_flow`` does.
     """
     section = flow_section(recipe)
-    aheads = look_at_all(recipe, say)
+    aheads = look_at_all(recipe, say, evaluates=False)
     ahead = next(iter(aheads.values()))
 
     def listening(host: str, port: int) -> None:

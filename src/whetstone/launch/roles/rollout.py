@@ -45,7 +45,7 @@ def sample_for(recipe: Recipe, url: str, name: str, say: Say, *, threads: int = 
     the recipe says nothing. Raises UserError when the flow is not there or another run's, and for what
     ``look_at_all`` refuses, a judge that cannot judge here, an engine or a model that does not fit.
     """
-    aheads = look_at_all(recipe, say)
+    aheads = look_at_all(recipe, say, evaluates=False)
     configure_torch(recipe, threads or os.cpu_count() or 1)
     asyncio.run(_work(aheads, url, name, say))
 
