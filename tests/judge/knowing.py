@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -155,8 +154,6 @@ class _Around:
         if entry:
             self._boxes.join_killers()
         struck = [action for action in set(entry) if SANDBOX_DIES in action or action == TESTS_DIE]
-        if struck:
-            _wait_for_nothing_big()
         part = self._boxes.begins(self._box.start(job), entry)
         for action in struck:
             part.killers.append(threading.Thread(target=self._strike, args=(part.run, action), daemon=True))
@@ -167,11 +164,12 @@ class _Around:
         return supervise([self.start(job)])[0]
 
     def _strike(self, run: Run, action: str) -> None:
-        """Once the program waits for it, which shows by its size."""
+        """Once the program waits for it, which shows by its size: of all below its own fork-server alone, for
+        those of other tests may be as large."""
+        server = run.server._process.pid  # pyright: ignore[reportPrivateUsage]
         while not run.ended and run.server.alive:
-            if runs_something_big(os.getpid()):
+            if runs_something_big(server):
                 tested = self._boxes.tested
-                server = run.server._process.pid  # pyright: ignore[reportPrivateUsage]
                 victim = server if action != TESTS_DIE else tested.pid if tested is not None else 0
                 # On a busy machine the supervisor may not have read yet which process it is.
                 if victim > 0:
@@ -179,14 +177,3 @@ class _Around:
                         os.kill(victim, signal.SIGKILL)
                     return
             threading.Event().wait(0.02)
-
-
-def _wait_for_nothing_big() -> None:
-    """Until the program that was struck last is gone, which would be taken for one that waits for it now.
-
-    On the restricted tier it outlives its fork-server for a moment.
-    """
-    deadline = time.monotonic() + ENOUGH_S
-    while runs_something_big(os.getpid()):
-        assert time.monotonic() < deadline, "a program was left behind"
-        time.sleep(0.01)
