@@ -52,7 +52,9 @@ async def pools(judge: AsyncJudge) -> dict[str, list[Program]]:
     return found
 
 
-async def measured(run: Path, step: int, judge: AsyncJudge) -> dict[str, tuple[float, int, int]]:
+async def measured(
+    run: Path, step: int, judge: AsyncJudge, pool: dict[str, list[Program]]
+) -> dict[str, tuple[float, int, int]]:
     """For each problem: the share of its pool that is refused, distinct valid cases, valid replies."""
     recipe = load_recipe(run / "recipe.yaml")
     sampling = partner_recipe(recipe).sampling
@@ -62,7 +64,6 @@ async def measured(run: Path, step: int, judge: AsyncJudge) -> dict[str, tuple[f
     loaded = load_model(str(run / "verifier" / "checkpoints" / f"step-{step}"), dtype="float32")
     engine = TorchEngine(loaded.model, loaded.tokenizer)
     replies = EngineReplies(engine, loaded.tokenizer, sampling, max_prompt_tokens=1024)
-    pool = await pools(judge)
 
     async def one(problem: Problem) -> tuple[float, int, int]:
         wrong, cases, valid = pool[problem.id], dict[str, CallCase](), 0
@@ -110,9 +111,10 @@ async def main() -> None:
     ]
     columns: list[tuple[list[list[float]], list[list[float]]]] = [([], []) for _ in measures]
     async with AsyncJudge(1) as judge:
+        pool = await pools(judge)
         for run in map(Path, sys.argv[1:]):
             steps = [0, load_recipe(run / "recipe.yaml").trainer.steps]
-            found = [await measured(run, step, judge) for step in steps]
+            found = [await measured(run, step, judge, pool) for step in steps]
             for number, (name, scale) in enumerate(measures):
                 before, after = ([float(result[number]) for result in each.values()] for each in found)
                 columns[number][0].append(before)

@@ -77,21 +77,18 @@ class KnowingBoxes(Boxes):
         self._around: dict[int, Any] = {}
         self._runs = 0
         self._plan: Plan = []
-        self._entry: tuple[str, ...] = ()
         self.tested: Run | None = None
         self.story: list[_Part] = []
 
     def follow(self, plan: Plan) -> None:
         """The next program follows this plan, from its first run on."""
         self.join_killers()
-        self._plan, self._runs, self._entry, self.story = plan, 0, (), []
+        self._plan, self._runs, self.story = plan, 0, []
 
     @property
     def followed(self) -> bool:
-        """Whether it went by the plan: on a busy machine a clock may run out, or a fork-server be given up,
-        that the plan knows nothing of."""
-        dies = any(SANDBOX_DIES in action for entry in self._plan for action in entry)
-        return all(part.by_plan if part.run.ended else dies for part in self.story)
+        """Whether it went by the plan: on a busy machine a clock may run out before the killer comes."""
+        return not any(part.missed_its_killer for part in self.story)
 
     def python(self, side: Side, *sources: str) -> Any:
         """The same, around which runs are counted."""
@@ -104,12 +101,12 @@ class KnowingBoxes(Boxes):
             return job, ()
         self._runs += 1
         number = b"run-%04d" % self._runs
-        self._entry = self._plan[min(self._runs, len(self._plan)) - 1]
-        return replace(job, payload=NUMBER.sub(number, job.payload)), self._entry
+        entry = self._plan[min(self._runs, len(self._plan)) - 1]
+        return replace(job, payload=NUMBER.sub(number, job.payload)), entry
 
     def begins(self, run: Run, entry: tuple[str, ...]) -> _Part:
         """A run of the program by its entry, or of what is beside it."""
-        part = _Part(run, self._entry)
+        part = _Part(run, entry)
         self.story.append(part)
         # A program starts before its tests; until they do, there are none to kill.
         self.tested = None if entry else run
@@ -126,17 +123,18 @@ class KnowingBoxes(Boxes):
 
 @dataclass
 class _Part:
-    """A run, and the plan's entry for it."""
+    """A run, the plan's entry for it where it is one of the program, and who is to end it."""
 
     run: Run
     entry: tuple[str, ...]
     killers: list[threading.Thread] = field(default_factory=list)
 
     @property
-    def by_plan(self) -> bool:
-        """Whether no clock ended it that the plan knows nothing of."""
+    def missed_its_killer(self) -> bool:
+        """Whether a clock ended it that the plan knows nothing of."""
         clocks = {Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.STARVED}
-        return any("spin" in action for action in self.entry) or self.run.result().ended not in clocks
+        awaited = self.killers and self.run.ended and not any("spin" in action for action in self.entry)
+        return bool(awaited) and self.run.result().ended in clocks
 
     def __repr__(self) -> str:
         end = self.run.result() if self.run.ended else "its fork-server died"

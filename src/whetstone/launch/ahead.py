@@ -37,8 +37,9 @@ def look_ahead(recipe: Recipe, say: Callable[[str], None], *, evaluates: bool = 
     tokenizer = None if seen is None else seen.tokenizer
     sets = problem_sets(recipe, tokenizer, say)
     recipe = with_steps(recipe, len(sets.train))
-    measured = own_sets(recipe, sets) if evaluates else []
+    measured: list[Measured] = []
     if evaluates:
+        measured = own_sets(recipe, sets)
         check_best(recipe, measured)
     return Ahead(recipe, sets, measured, tokenizer)
 
