@@ -24,6 +24,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
 
+from whetstone.judge.set_order import in_one_order
 from whetstone.judge.value_reader import (
     COMPLEX,
     EXACT_BITS,
@@ -343,8 +344,8 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
     bytearray: lambda w, v, d: w.sized(b"B", v),
     list: _write_list,
     tuple: _write_tuple,
-    set: lambda w, v, d: w.items(b"S", list(v), d),
-    frozenset: lambda w, v, d: w.items(b"Z", list(v), d),
+    set: lambda w, v, d: w.items(b"S", in_one_order(list(v)), d),
+    frozenset: lambda w, v, d: w.items(b"Z", in_one_order(list(v)), d),
     deque: lambda w, v, d: w.items(b"E", list(v), d),
     dict: _write_dict(b"d"),
     OrderedDict: _write_dict(b"O"),

@@ -15,6 +15,7 @@ from itertools import takewhile
 from operator import is_
 from typing import Any, cast
 
+from whetstone.judge.set_order import in_one_order
 from whetstone.judge.values import WireError
 
 CONTAINERS = (list, dict, set, bytearray, deque)
@@ -91,7 +92,7 @@ def elements(held: Any) -> list[Any]:
 
 
 def is_same(now: Any, before: Any) -> bool:
-    """Whether two contents hold the same objects, in the same order."""
+    """Whether two contents hold the same objects, in the same order: for a set, that of a message."""
     if len(now) != len(before):
         return False
     if type(now) is list:
@@ -100,7 +101,7 @@ def is_same(now: Any, before: Any) -> bool:
         pairs = cast("dict[Any, Any]", now), cast("dict[Any, Any]", before)
         return all(map(is_, *pairs)) and all(map(is_, pairs[0].values(), pairs[1].values()))
     if type(now) is set:
-        return all(map(is_, now, before))
+        return all(map(is_, in_one_order(list(cast("set[Any]", now))), in_one_order(list(before))))
     return now == before
 
 

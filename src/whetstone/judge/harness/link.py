@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import is_
 from struct import Struct
 from typing import Any, cast
 
 from whetstone.judge.harness.containers import CONTAINERS, refill
 from whetstone.judge.harness.loading import write_all
+from whetstone.judge.set_order import in_one_order
 from whetstone.judge.values import MAX_BYTES, NotInert, WireError, decode, encode
 
 _HEADER = Struct("<Q")
@@ -238,8 +239,10 @@ def content(item: Any) -> list[Any]:
     if isinstance(item, dict):
         pairs = list(dict.items(cast("dict[Any, Any]", item)))
         return [part for pair in pairs for part in pair]
-    if isinstance(item, (set, bytearray)):
-        return list(cast("Iterable[Any]", item))
+    if isinstance(item, set):
+        return in_one_order(list(set.__iter__(cast("set[Any]", item))))
+    if isinstance(item, bytearray):
+        return list(bytearray.__iter__(item))
     return _children(item)
 
 
