@@ -101,7 +101,7 @@ def supervisor_goes_first() -> bool:
 
 def check_limit(run: Runner, source: str, ended: Ended, **limits: float) -> None:
     """Within the bound; now and then not where the supervisor may have to wait for a core (threats.md)."""
-    for _ in range(1 if supervisor_goes_first() else 10):
+    for _ in range(1 if supervisor_goes_first() else 3):
         result = run(source, **limits)
         assert result.ended is ended
         if ended is Ended.CPU_LIMIT:

@@ -13,7 +13,8 @@ import pytest
 
 from whetstone.sandbox.accounting import Accounting, TreeMeter
 from whetstone.sandbox.meter import Meter
-from whetstone.sandbox.process_table import Part, ProcessTable, Proportional
+from whetstone.sandbox.process_table import Part, ProcessTable
+from whetstone.sandbox.proportional import Proportional
 
 MB = 1 << 20
 SHARED_MB = 64
@@ -90,7 +91,7 @@ def read(kind: type[ProcessTable], family: int) -> tuple[int, int | None]:
         table.of_run(family)
         usage = table.usage()
         assert usage.tasks == 1 + CHILDREN
-        reading = Proportional(table, otherwise=0)
+        reading = Proportional(table, usage)
         reading.wait()
         return reading.bytes(usage), reading.torn_bytes
     finally:

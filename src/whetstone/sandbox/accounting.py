@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from whetstone.sandbox.cgroup import ControlGroup
 from whetstone.sandbox.meter import Meter
-from whetstone.sandbox.process_table import ProcessTable, Proportional, TreeUsage
+from whetstone.sandbox.process_table import ProcessTable, TreeUsage
+from whetstone.sandbox.proportional import Proportional
 from whetstone.sandbox.starvation import Waited, waited_for_core
 from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 
@@ -67,6 +68,12 @@ class Accounting:
         """The run's first process is known."""
         if self.table is not None:
             self.table.of_run(pid)
+
+    def unattended(self) -> TreeUsage | None:
+        """What several processes of a run use whose first one is not known; None where it may be alone."""
+        if self.table is None or not self.table.is_own or len(self.table.pids()) < 2:
+            return None
+        return self.table.usage()
 
     def let_go(self) -> None:
         """The run is being ended: nothing is to be held up on its way out, nor the fork-server."""
@@ -163,11 +170,15 @@ class TreeMeter:
         if tree.resident_bytes <= self._memory_limit // 2:
             return tree.resident_bytes
         # It may be more than allowed if nothing is shared. What is, takes a while to find out; that one alone
-        # holds too much, where each has what its parent had, does not.
-        found, last = tree.largest_bytes, self._proportional
+        # holds too much, where each has what its parent had, does not, nor what each has for its tables.
+        found, last = tree.least_bytes, self._proportional
+        if found > self._memory_limit:
+            return found
         if last is None or last.done:
+            if last is not None and (last.most_bytes(tree) or self._memory_limit + 1) <= self._memory_limit:
+                return max(found, last.bytes(tree))
             found = found if last is None else max(found, last.bytes(tree), self._of_torn(last))
-            last = self._proportional = Proportional(self._accounting.table, tree.resident_bytes)
+            last = self._proportional = Proportional(self._accounting.table, tree)
             last.wait(_SHARED_WAIT_S)
         return max(found, last.bytes(tree))
 
@@ -195,10 +206,9 @@ class TreeMeter:
 
     def ready(self) -> tuple[bool, bool]:
         """Whether a process of the run has, or waits for, a core; and whether one that does computes."""
-        if self._accounting.table is None:
+        if (table := self._accounting.table) is None:
             return False, False
-        ready = self._accounting.table.ready()
-        return bool(ready), self._accounting.table.computes(ready)
+        return table.ready(self._tree or table.usage())
 
     def waited(self, pid: int) -> Waited:
         """How long the process that waited longest for a core did so; ``pid`` is the first one."""

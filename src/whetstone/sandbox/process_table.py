@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,9 +19,33 @@ from whetstone.sandbox.starvation import Waited, preempted
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FIRST = "1"  # the fork-server itself
-_COUNTED = (b"RssAnon:", b"RssShmem:", b"VmSwap:", b"VmPTE:")
+_COUNTED = (b"RssAnon:", b"RssShmem:", b"VmSwap:", b"VmPTE:", b"RssFile:")
 SHARED_WITHOUT_FILE = b" /dev/zero (deleted)"
 """What the kernel calls memory that processes share by descent: in ``/proc/PID/maps``."""
+
+
+class Process(NamedTuple):
+    """One process as it was when it last ran: until it runs again, it uses nothing and lets go of nothing."""
+
+    ran: bytes
+    """What the kernel says of how long it ran, by which it is seen to have run again."""
+    cpu_s: float
+    """Also of the processes that it has waited for."""
+    tasks: int
+    faulted_bytes: int
+    """All pages that it was ever given, and the children that it has waited for, in bytes."""
+    private_bytes: int
+    held_bytes: int
+    """Memory without files, swapped or not, and tables of pages."""
+    tables_bytes: int
+    """Tables of pages alone, which it shares with no other."""
+    files_bytes: int
+    holds: bool
+    """It has not ended."""
+    ready: bool
+    """It has, or waits for, a core."""
+    computes: bool
+    """It does not just sleep again and again."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +56,8 @@ class TreeUsage:
     """Also of the processes that these have waited for."""
     resident_bytes: int
     """Pages of libraries once; memory that processes share as often as they share it."""
-    largest_bytes: int
-    """What the one that holds most has in its tables: all of them together hold at least that."""
+    least_bytes: int
+    """What all hold at least: the tables of each, and what the one has in them that has most."""
     tasks: int
     """All of them, with their threads."""
     private_bytes: int
@@ -42,6 +66,23 @@ class TreeUsage:
     """The processes that hold memory: those that have not ended."""
     faulted_bytes: int
     """All pages that they were ever given, in bytes."""
+    processes: Mapping[str, Process]
+    """Each of them, by its number."""
+
+    def grown_bytes(self, since: TreeUsage) -> int:
+        """How much more they can hold than at another time: every page that was given out, nothing let go.
+
+        A page is given out by one fault, or else counted as memory of the process at once (huge pages). Of
+        one that was not there then, all might be its own.
+        """
+        grown = 0
+        for pid, now in self.processes.items():
+            if (then := since.processes.get(pid)) is None:
+                grown += now.held_bytes
+            else:
+                more = now.faulted_bytes - then.faulted_bytes, now.held_bytes - then.held_bytes
+                grown += max(*more, 0)
+        return grown
 
 
 class Part(NamedTuple):
@@ -64,10 +105,17 @@ class ProcessTable:
         self._fd = fd
         self._shared = shared
         self._group = b""
+        self._known: dict[str, Process] = {}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nobody but the run's processes is in it, so that none need be known to tell them."""
+        return not self._shared
 
     def of_run(self, pid: int) -> None:
         """A run begins whose first process is ``pid``, which leads a process group."""
         self._group = b"%d" % pid
+        self._known = {}
 
     def pids(self) -> list[str]:
         """The processes of the run, by their numbers in this table."""
@@ -80,31 +128,57 @@ class ProcessTable:
         return [name for name in names if self._stat(name)[2:3] == [self._group]]
 
     def usage(self) -> TreeUsage:
-        """What all processes of the run use now."""
-        cpu_s, memory, largest, private, files, tasks, faulted = 0.0, 0, 0, 0, 0, 0, 0
-        holders: set[str] = set()
+        """What all processes of the run use now.
+
+        Of many only few can have run since the last look: the others are not read again.
+        """
+        known, found = self._known, dict[str, Process]()
         for pid in self.pids():
-            fields = self._stat(pid)
-            if len(fields) < 18:
-                continue  # it ended just now, and was waited for
-            user, system, user_of_dead, system_of_dead = map(int, fields[11:15])
-            threads = int(fields[17])
-            # Ticks are coarse; the scheduler's own figures are exact, but leave out threads that have ended.
-            exact_s = self._on_cpu_s(pid) if threads == 1 else self._threads_s(pid)
-            cpu_s += (
-                max(exact_s, (user + system) / _TICKS_PER_S) + (user_of_dead + system_of_dead) / _TICKS_PER_S
-            )
-            tasks += threads
-            faulted += faulted_bytes(fields)
-            status = self._read(pid, "status")
-            if b"VmRSS:" in status:
-                holders.add(pid)
-            private += kibibytes(status, b"RssAnon:")
-            held = sum(kibibytes(status, name) for name in _COUNTED)
-            memory, largest = memory + held, max(largest, held)
-            files = max(files, kibibytes(status, b"RssFile:"))
-        resident = (memory + files) << 10
-        return TreeUsage(cpu_s, resident, largest << 10, tasks, private << 10, frozenset(holders), faulted)
+            process, ran = known.get(pid), self._read(pid, "schedstat")
+            if process is None or process.tasks > 1 or not ran or process.ran != ran:
+                process = self._process(pid, ran)
+            if process is not None:
+                found[pid] = process
+        self._known = found
+        processes = found.values()
+        tables = sum(process.tables_bytes for process in processes)
+        return TreeUsage(
+            cpu_s=sum(process.cpu_s for process in processes),
+            resident_bytes=sum(process.held_bytes for process in processes)
+            + max((process.files_bytes for process in processes), default=0),
+            least_bytes=tables
+            + max((process.held_bytes - process.tables_bytes for process in processes), default=0),
+            tasks=sum(process.tasks for process in processes),
+            private_bytes=sum(process.private_bytes for process in processes),
+            holders=frozenset(pid for pid, process in found.items() if process.holds),
+            faulted_bytes=sum(process.faulted_bytes for process in processes),
+            processes=found,
+        )
+
+    def _process(self, pid: str, ran: bytes) -> Process | None:
+        fields = self._stat(pid)
+        if len(fields) < 18:
+            return None  # it ended just now, and was waited for
+        user, system, user_of_dead, system_of_dead = map(int, fields[11:15])
+        threads = int(fields[17])
+        # Ticks are coarse; the scheduler's own figures are exact, but leave out threads that have ended.
+        exact_s = _on_cpu_s(ran) if threads == 1 else self._threads_s(pid)
+        cpu_s = max(exact_s, (user + system) / _TICKS_PER_S) + (user_of_dead + system_of_dead) / _TICKS_PER_S
+        status = self._read(pid, "status")
+        private, shared, swapped, tables, files = (kibibytes(status, name) << 10 for name in _COUNTED)
+        return Process(
+            ran=ran,
+            cpu_s=cpu_s,
+            tasks=threads,
+            faulted_bytes=faulted_bytes(fields),
+            private_bytes=private,
+            held_bytes=private + shared + swapped + tables,
+            tables_bytes=tables,
+            files_bytes=files,
+            holds=b"VmRSS:" in status,
+            ready=fields[0] == b"R",
+            computes=preempted(status),
+        )
 
     def _threads_s(self, pid: str) -> float:
         try:
@@ -112,24 +186,21 @@ class ProcessTable:
         except OSError:
             return 0.0
         try:
-            return sum(self._on_cpu_s(f"{pid}/task/{thread}") for thread in os.listdir(fd))
+            threads = [f"{pid}/task/{thread}" for thread in os.listdir(fd)]
+            return sum(_on_cpu_s(self._read(thread, "schedstat")) for thread in threads)
         except OSError:
             return 0.0
         finally:
             os.close(fd)
 
-    def _on_cpu_s(self, path: str) -> float:
-        """CPU seconds of one thread, to the nanosecond."""
-        figures = self._read(path, "schedstat").split()
-        return int(figures[0]) / 1e9 if figures else 0.0
-
-    def ready(self) -> list[str]:
-        """Those that have, or wait for, a core."""
-        return [pid for pid in self.pids() if self._stat(pid)[:1] == [b"R"]]
-
-    def computes(self, pids: list[str]) -> bool:
-        """Whether one of them computes, rather than sleeps again and again."""
-        return any(preempted(self._read(pid, "status")) for pid in pids)
+    def ready(self, usage: TreeUsage) -> tuple[bool, bool]:
+        """Whether one has, or waits for, a core, given what all use; and whether one of these computes."""
+        if ready := [process for process in usage.processes.values() if process.ready]:
+            return True, any(process.computes for process in ready)
+        # One that has not run since it was read may have been woken, and wait for its turn.
+        found = usage.processes.items()
+        woken = [process for pid, process in found if self._stat(pid)[:1] == [b"R"]]
+        return bool(woken), any(process.computes for process in woken)
 
     def waited(self) -> Waited:
         """How long the first thread of the process that waited longest for a core did so."""
@@ -199,58 +270,10 @@ class ProcessTable:
         os.close(self._fd)
 
 
-class Proportional:
-    """One reading of what a run's processes hold, shared pages once, for which nobody waits.
-
-    The kernel makes the reader of a process wait while that one forks, and among many it may be long before
-    it gets a core to end that. Meanwhile the other limits are looked at.
-    """
-
-    def __init__(self, table: ProcessTable, otherwise: int) -> None:
-        """Begin. ``otherwise``: the bytes to assume where we may not look."""
-        self._otherwise = otherwise
-        self._sum = Part(0, 0)
-        self._holders = frozenset[str]()
-        self._then: TreeUsage | None = None
-        self._thread = threading.Thread(target=self._read, args=(table,), daemon=True)
-        self._thread.start()
-
-    def _read(self, table: ProcessTable) -> None:
-        for pid in table.pids():
-            if (part := table.part(pid)) is None:
-                self._holders = frozenset()
-                self._sum = Part(self._otherwise, self._otherwise)
-                return
-            if part.bytes:
-                self._holders |= {pid}  # first, so that whoever looks meanwhile takes too many for too few
-                self._sum = Part(self._sum.bytes + part.bytes, self._sum.alone + part.alone)
-        self._then = table.usage()
-
-    @property
-    def done(self) -> bool:
-        """Whether all were read."""
-        return not self._thread.is_alive()
-
-    @property
-    def torn_bytes(self) -> int | None:
-        """The sum of a reading in which one ended that had been read; None if it was none, or goes on."""
-        return self._sum.bytes if self._then is not None and self._torn(self._then) else None
-
-    def _torn(self, later: TreeUsage) -> bool:
-        """Whether one ended meanwhile: its part of what it shared fell to others, and counted twice."""
-        return not self._holders <= later.holders
-
-    def bytes(self, now: TreeUsage) -> int:
-        """What they hold at least: of those that were read, with what the same processes have made since."""
-        if self._torn(self._then or now):
-            return self._sum.alone
-        if self._then is None or self._then.holders != now.holders:
-            return self._sum.bytes
-        return self._sum.bytes + max(now.private_bytes - self._then.private_bytes, 0)
-
-    def wait(self, most_s: float | None = None) -> None:
-        """Until it is done, which is soon where the processes have ended; or at most so long."""
-        self._thread.join(most_s)
+def _on_cpu_s(schedstat: bytes) -> float:
+    """CPU seconds of one thread, to the nanosecond."""
+    figures = schedstat.split(None, 1)
+    return int(figures[0]) / 1e9 if figures else 0.0
 
 
 def faulted_bytes(fields: list[bytes]) -> int:

@@ -208,6 +208,7 @@ class Run:
             self.kill(Ended.KILLED)
         wait = TICK_S
         if self._meter is None:
+            self._measure_unattended()
             self._ask_for_meter()
         elif self._why is None:
             wait = self._measure(self._meter)
@@ -239,6 +240,23 @@ class Run:
             self.kill(Ended.OUTPUT_LIMIT)
         looked_s = time.monotonic() - began
         return min(TICK_S, max(left / parallelism(used.tasks), 0.001 + 2 * looked_s))
+
+    def _measure_unattended(self) -> None:
+        """Enforce the same while the fork-server has not said which process is the first.
+
+        Among very many it may be long before it gets a core for that.
+        """
+        used = self.server.accounting.unattended() if self._asked and self._why is None else None
+        if used is None:
+            return
+        if used.tasks >= lockdown.MAX_TASKS:
+            self.kill(Ended.PROCESS_LIMIT)
+        elif used.cpu_s > self._limits.cpu_s:
+            self.kill(Ended.CPU_LIMIT)
+        elif used.least_bytes > self._limits.memory_bytes:
+            self.kill(Ended.MEMORY_LIMIT)
+        if self._why is not None and self.server.accounting.table is not None:
+            self.server.accounting.table.kill_all()
 
     def _seconds_to_full(self, meter: TreeMeter) -> float:
         """Enforce memory; how many CPU seconds the rest will last where it grows as fast as it can."""
