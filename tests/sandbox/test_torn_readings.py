@@ -93,7 +93,7 @@ def read(kind: type[ProcessTable], family: int) -> tuple[int, int | None]:
         assert usage.tasks == 1 + CHILDREN
         reading = Proportional(table, usage)
         reading.wait()
-        return reading.bytes(usage), reading.torn_bytes
+        return reading.bytes(usage), reading.torn_bytes(usage)
     finally:
         table.close()
 

@@ -120,6 +120,40 @@ def test_memory_that_processes_share_counts_once(run: Runner) -> None:
     assert (result.ended, result.stdout) == (Ended.EXITED, b"shared\n")
 
 
+@pytest.mark.parametrize(
+    "each",
+    [
+        "for _ in range(60): start(0)",
+        "from concurrent.futures import ThreadPoolExecutor as Pool\nlist(Pool(4).map(start, range(60)))",
+    ],
+    ids=["one by one", "from threads"],
+)
+def test_a_child_has_the_memory_of_its_parent_until_it_executes(run: Runner, each: str) -> None:
+    """``subprocess`` forks by ``vfork``: two processes with one memory, which counts once."""
+    kept = "import subprocess\nkept = bytearray(b'x') * (150 << 20)\n"
+    start = "def start(_): subprocess.run(['/bin/cat', '/dev/null'], check=True)\n"
+    result = run(kept + start + each, cpu_s=30.0, memory_mb=200)
+    assert result.ended is Ended.EXITED
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("where", ["main()", "if os.fork() == 0: main()\nos.wait()"], ids=["first", "child"])
+def test_memory_counts_when_the_first_thread_has_ended(run: Runner, where: str) -> None:
+    """Then the kernel tells of a process's memory under its other threads alone."""
+    source = (
+        "import ctypes, os, threading, time\n"
+        "def grow():\n"
+        "    kept = []\n"
+        "    while True: kept.append(bytearray(b'x') * (4 << 20)); time.sleep(0.002)\n"
+        "def main():\n"
+        "    threading.Thread(target=grow).start()\n"
+        f"    ctypes.CDLL(None).syscall({60 if os.uname().machine == 'x86_64' else 93}, 0)\n"
+    )
+    result = run(source + where, cpu_s=30.0, memory_mb=200)
+    assert result.ended is Ended.MEMORY_LIMIT
+    assert result.peak_bytes < 400 << 20
+
+
 @pytest.mark.parametrize("child", ["pass", "os.setsid()", "if os.fork(): os._exit(0)"])
 def test_what_is_left_behind_ends_with_the_first_process(run: Runner, child: str) -> None:
     """Also a daemon, and an orphan that keeps the standard output open: nobody waits for it."""

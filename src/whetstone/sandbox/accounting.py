@@ -174,17 +174,18 @@ class TreeMeter:
         found, last = tree.least_bytes, self._proportional
         if found > self._memory_limit:
             return found
+        if last is not None and last.done:
+            if (last.most_bytes(tree) or self._memory_limit + 1) <= self._memory_limit:
+                return max(found, last.bytes(tree, self._memory_limit))
+            found = max(found, last.bytes(tree, self._memory_limit), self._of_torn(last, tree))
         if last is None or last.done:
-            if last is not None and (last.most_bytes(tree) or self._memory_limit + 1) <= self._memory_limit:
-                return max(found, last.bytes(tree))
-            found = found if last is None else max(found, last.bytes(tree), self._of_torn(last))
             last = self._proportional = Proportional(self._accounting.table, tree)
             last.wait(_SHARED_WAIT_S)
-        return max(found, last.bytes(tree))
+        return max(found, last.bytes(tree, self._memory_limit))
 
-    def _of_torn(self, reading: Proportional) -> int:
+    def _of_torn(self, reading: Proportional, tree: TreeUsage) -> int:
         """The least of several torn readings in a row, so that who ends processes without end is measured."""
-        if (torn := reading.torn_bytes) is None:
+        if (torn := reading.torn_bytes(tree)) is None:
             self._torn.clear()
             return 0
         self._torn.append(torn)

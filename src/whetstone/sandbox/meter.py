@@ -8,7 +8,7 @@ import signal
 import time
 
 from whetstone.sandbox.job import SandboxFault
-from whetstone.sandbox.process_table import SHARED_WITHOUT_FILE, faulted_bytes, kibibytes
+from whetstone.sandbox.process_table import SHARED_WITHOUT_FILE, faulted_bytes, kibibytes, memory_file
 
 _UNSHARED = (b"\nPrivate_Clean:", b"\nPrivate_Dirty:", b"\nSwap:")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -49,6 +49,8 @@ class Meter:
     def memory(self) -> tuple[int, int]:
         """(largest resident plus swapped bytes, and page tables; threads) so far; zeros when it has ended."""
         text = self._read("status")
+        if text and b"VmRSS:" not in text and (pid := pid_of(self._pidfd)) > 0:
+            text = memory_file(f"/proc/{pid}", "status")
         now = kibibytes(text, b"VmRSS:") + kibibytes(text, b"VmSwap:")
         resident = max(kibibytes(text, b"VmHWM:"), now) + kibibytes(text, b"VmPTE:")
         return resident << 10, kibibytes(text, b"Threads:")
@@ -61,11 +63,7 @@ class Meter:
         """Whether it has memory without a file that stays although no process has it in sight."""
         if (pid := pid_of(self._pidfd)) <= 0:
             return False
-        try:
-            with open(f"/proc/{pid}/maps", "rb") as file:
-                return SHARED_WITHOUT_FILE in file.read()
-        except OSError:
-            return False
+        return SHARED_WITHOUT_FILE in memory_file(f"/proc/{pid}", "maps")
 
     def unshared_bytes(self) -> int:
         """Resident bytes that it shares with no other process, now; 0 where that is not told.
@@ -74,11 +72,7 @@ class Meter:
         """
         if (pid := pid_of(self._pidfd)) <= 0:
             return 0
-        try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-                text = file.read()
-        except OSError:
-            return 0
+        text = memory_file(f"/proc/{pid}", "smaps_rollup")
         return sum(kibibytes(text, name) for name in _UNSHARED) << 10
 
     def _read(self, name: str) -> bytes:

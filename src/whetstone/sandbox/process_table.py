@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from whetstone.sandbox.same_memory import in_our_numbers, share_memory
 from whetstone.sandbox.starvation import Waited, preempted
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -27,6 +28,8 @@ SHARED_WITHOUT_FILE = b" /dev/zero (deleted)"
 class Process(NamedTuple):
     """One process as it was when it last ran: until it runs again, it uses nothing and lets go of nothing."""
 
+    parent: str
+    """Its number in the same table."""
     ran: bytes
     """What the kernel says of how long it ran, by which it is seen to have run again."""
     cpu_s: float
@@ -92,6 +95,8 @@ class Part(NamedTuple):
     """Of what it shares its part."""
     alone: int
     """Only what it shares with no other."""
+    parent: str = ""
+    """Its number; of one process."""
 
 
 class ProcessTable:
@@ -104,7 +109,7 @@ class ProcessTable:
         """
         self._fd = fd
         self._shared = shared
-        self._group = b""
+        self._first = -1
         self._known: dict[str, Process] = {}
 
     @property
@@ -114,7 +119,7 @@ class ProcessTable:
 
     def of_run(self, pid: int) -> None:
         """A run begins whose first process is ``pid``, which leads a process group."""
-        self._group = b"%d" % pid
+        self._first = pid
         self._known = {}
 
     def pids(self) -> list[str]:
@@ -125,7 +130,8 @@ class ProcessTable:
             return []  # the namespace has ended
         if not self._shared:
             return names
-        return [name for name in names if self._stat(name)[2:3] == [self._group]]
+        group = b"%d" % self._first
+        return [name for name in names if self._stat(name)[2:3] == [group]]
 
     def usage(self) -> TreeUsage:
         """What all processes of the run use now.
@@ -164,9 +170,10 @@ class ProcessTable:
         # Ticks are coarse; the scheduler's own figures are exact, but leave out threads that have ended.
         exact_s = _on_cpu_s(ran) if threads == 1 else self._threads_s(pid)
         cpu_s = max(exact_s, (user + system) / _TICKS_PER_S) + (user_of_dead + system_of_dead) / _TICKS_PER_S
-        status = self._read(pid, "status")
+        status = memory_file(pid, "status", self._fd)
         private, shared, swapped, tables, files = (kibibytes(status, name) << 10 for name in _COUNTED)
         return Process(
+            parent=fields[1].decode(),
             ran=ran,
             cpu_s=cpu_s,
             tasks=threads,
@@ -181,17 +188,8 @@ class ProcessTable:
         )
 
     def _threads_s(self, pid: str) -> float:
-        try:
-            fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
-        except OSError:
-            return 0.0
-        try:
-            threads = [f"{pid}/task/{thread}" for thread in os.listdir(fd)]
-            return sum(_on_cpu_s(self._read(thread, "schedstat")) for thread in threads)
-        except OSError:
-            return 0.0
-        finally:
-            os.close(fd)
+        threads = _threads(pid, self._fd)
+        return sum(_on_cpu_s(self._read(f"{pid}/task/{thread}", "schedstat")) for thread in threads)
 
     def ready(self, usage: TreeUsage) -> tuple[bool, bool]:
         """Whether one has, or waits for, a core, given what all use; and whether one of these computes."""
@@ -216,21 +214,25 @@ class ProcessTable:
         return any(self._has_shared(pid) for pid in self.pids())
 
     def _has_shared(self, pid: str) -> bool:
-        try:
-            fd = os.open(f"{pid}/maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
-            with open(fd, "rb") as file:
-                return SHARED_WITHOUT_FILE in file.read()
-        except OSError:
-            return False  # it has ended
+        return SHARED_WITHOUT_FILE in memory_file(pid, "maps", self._fd)
 
     def part(self, pid: str) -> Part | None:
         """Resident and swapped memory of a process; None where we may not look."""
-        if text := self._read(pid, "smaps_rollup"):
-            tables = kibibytes(self._read(pid, "status"), b"VmPTE:")
+        parent = b"".join(self._stat(pid)[1:2]).decode()
+        text, status = (memory_file(pid, name, self._fd) for name in ("smaps_rollup", "status"))
+        if text:
+            tables = kibibytes(status, b"VmPTE:")
             alone = sum(kibibytes(text, name) for name in (b"\nPrivate_Clean:", b"\nPrivate_Dirty:"))
             shared_too = kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:")
-            return Part((shared_too + tables) << 10, (alone + tables) << 10)
-        return None if b"VmRSS:" in self._read(pid, "status") else Part(0, 0)  # it has ended
+            return Part((shared_too + tables) << 10, (alone + tables) << 10, parent)
+        return None if b"VmRSS:" in status else Part(0, 0)  # it has ended
+
+    def sharing(self, parents: Mapping[str, str]) -> set[str]:
+        """Those that have one memory with their parents now, as far as that is told. Takes milliseconds."""
+        wanted = {*parents, *parents.values()}
+        ours = {pid: int(pid) for pid in wanted} if self._shared else in_our_numbers(self._first, wanted)
+        pairs = [(pid, parent) for pid, parent in parents.items() if pid in ours and parent in ours]
+        return {pid for pid, parent in pairs if share_memory(ours[pid], ours[parent])}
 
     def kill_all(self) -> None:
         """Send SIGKILL to every process of the run, and to those that these start meanwhile."""
@@ -274,6 +276,43 @@ def _on_cpu_s(schedstat: bytes) -> float:
     """CPU seconds of one thread, to the nanosecond."""
     figures = schedstat.split(None, 1)
     return int(figures[0]) / 1e9 if figures else 0.0
+
+
+def memory_file(process: str, name: str, dir_fd: int | None = None) -> bytes:
+    """What ``status``, ``maps`` or ``smaps_rollup`` says of a process's memory; nothing once it has none.
+
+    Once its first thread has ended, a process says that itself no more, but its other threads do.
+    """
+    text = _whole(f"{process}/{name}", dir_fd)
+    if b"VmRSS:" in text if name == "status" else text:
+        return text
+    first = process.rpartition("/")[2]
+    for thread in _threads(process, dir_fd):
+        of_thread = _whole(f"{process}/task/{thread}/{name}", dir_fd) if thread != first else b""
+        if b"VmRSS:" in of_thread if name == "status" else of_thread:
+            return of_thread
+    return text
+
+
+def _threads(process: str, dir_fd: int | None) -> list[str]:
+    try:
+        fd = os.open(f"{process}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    except OSError:
+        return []
+    try:
+        return os.listdir(fd)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+
+
+def _whole(path: str, dir_fd: int | None) -> bytes:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd), "rb", 0) as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def faulted_bytes(fields: list[bytes]) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Set
 
 from whetstone.sandbox.process_table import Part, ProcessTable, TreeUsage
+
+_ALIKE_BYTES = 1 << 20
 
 
 class Proportional:
@@ -16,51 +19,88 @@ class Proportional:
 
     def __init__(self, table: ProcessTable, before: TreeUsage) -> None:
         """Begin, with what they use now: its ``resident_bytes`` are assumed where we may not look."""
+        self._table = table
         self._before = before
-        self._sum = Part(0, 0)
-        self._holders = frozenset[str]()
+        self._unseen = 0
+        self._parts: dict[str, Part] = {}
         self._then: TreeUsage | None = None
-        self._thread = threading.Thread(target=self._read, args=(table,), daemon=True)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def _read(self, table: ProcessTable) -> None:
-        for pid in table.pids():
-            if (part := table.part(pid)) is None:
-                self._holders = frozenset()
-                self._sum = Part(self._before.resident_bytes, self._before.resident_bytes)
+    def _read(self) -> None:
+        for pid in self._table.pids():
+            if (part := self._table.part(pid)) is None:
+                self._unseen = self._before.resident_bytes
                 return
             if part.bytes:
-                self._holders |= {pid}  # first, so that whoever looks meanwhile takes too many for too few
-                self._sum = Part(self._sum.bytes + part.bytes, self._sum.alone + part.alone)
-        self._then = table.usage()
+                self._parts[pid] = part
+        self._then = self._table.usage()
 
     @property
     def done(self) -> bool:
         """Whether all were read."""
         return not self._thread.is_alive()
 
-    @property
-    def torn_bytes(self) -> int | None:
+    def torn_bytes(self, now: TreeUsage) -> int | None:
         """The sum of a reading in which one ended that had been read; None if it was none, or goes on."""
-        return self._sum.bytes if self._then is not None and self._torn(self._then) else None
+        if self._then is None or not self._torn(self._then):
+            return None
+        return self._sum(self._of_parents(now)).bytes
 
     def _torn(self, later: TreeUsage) -> bool:
         """Whether one ended meanwhile: its part of what it shared fell to others, and counted twice."""
-        return not self._holders <= later.holders
+        return not self._parts.copy().keys() <= later.holders
 
-    def bytes(self, now: TreeUsage) -> int:
-        """What they hold at least: of those that were read, with what the same processes have made since."""
-        if self._torn(self._then or now):
-            return self._sum.alone
-        if self._then is None or self._then.holders != now.holders:
-            return self._sum.bytes
-        return self._sum.bytes + max(now.private_bytes - self._then.private_bytes, 0)
+    def _sum(self, without: Set[str] = frozenset()) -> Part:
+        parts = [part for pid, part in self._parts.copy().items() if pid not in without]
+        return Part(sum(part.bytes for part in parts), sum(part.alone for part in parts))
+
+    def _of_parents(self, now: TreeUsage) -> set[str]:
+        """Those of whom the memory of their parent was read, which a child has until it executes (vfork).
+
+        Then both were read to hold the same. Where one has ended or executed since, nobody can say any more;
+        what was read of it is held no more either.
+        """
+        parts = self._parts.copy()
+        parents = {pid: part.parent for pid, part in parts.items() if part.parent in parts}
+        alike = {
+            pid: parent
+            for pid, parent in parents.items()
+            if abs(parts[parent].bytes - parts[pid].bytes) <= _ALIKE_BYTES
+        }
+        found = {pid for pid in alike if not self._still_holds(pid, now)}
+        if asked := {pid: parent for pid, parent in alike.items() if pid not in found}:
+            found |= self._table.sharing(asked)
+            later = self._table.usage()
+            found |= {pid for pid in asked if not self._still_holds(pid, later)}
+        return found
+
+    def _still_holds(self, pid: str, now: TreeUsage) -> bool:
+        process = now.processes.get(pid)
+        return process is not None and process.held_bytes + process.files_bytes > self._parts[pid].bytes // 2
+
+    def bytes(self, now: TreeUsage, enough: int | None = None) -> int:
+        """What they hold at least: of those that were read, with what the same processes have made since.
+
+        Where that is more than ``enough``, the memory that one has from its parent is looked for, which takes
+        milliseconds, and counts once.
+        """
+        if self._unseen:
+            return self._unseen
+        then = self._then
+        torn, grown = self._torn(then or now), 0
+        if then is not None and now is not self._before and then.holders == now.holders:
+            grown = max(now.private_bytes - then.private_bytes, 0)
+        found = self._sum()
+        if enough is not None and (found.alone if torn else found.bytes + grown) > enough:
+            found = self._sum(self._of_parents(now))
+        return found.alone if torn else found.bytes + grown
 
     def most_bytes(self, now: TreeUsage) -> int | None:
         """What they hold at most; None where the reading is torn, or goes on."""
         if self._then is None or self._torn(self._then):
             return None
-        return self._sum.bytes + now.grown_bytes(self._before)
+        return self._sum().bytes + now.grown_bytes(self._before)
 
     def wait(self, most_s: float | None = None) -> None:
         """Until it is done, which is soon where the processes have ended; or at most so long."""
