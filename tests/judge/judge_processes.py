@@ -56,6 +56,18 @@ def runs_something_big(pid: int) -> bool:
     return any(_resident_mb(child) > BIG_MB for child in below(pid))
 
 
+def waiting_mb(pid: int) -> float:
+    """What the largest process below a process holds that sleeps; 0 where none does."""
+    return max((_resident_mb(child) for child in below(pid) if _sleeps(child)), default=0.0)
+
+
+def _sleeps(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except OSError:
+        return False
+
+
 def wait_for_something_big(pid: int) -> None:
     """Wait until a program that makes itself known runs below a process."""
     deadline = time.monotonic() + ENOUGH_S

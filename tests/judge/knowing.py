@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from judge_processes import ENOUGH_S, GROW, runs_something_big
+from judge_processes import ENOUGH_S, waiting_mb
 
 from whetstone.judge.boxes import Boxes, Side
 from whetstone.sandbox import Ended, Job, RunResult, Sandbox, Tier, supervise
@@ -24,7 +24,9 @@ from whetstone.sandbox.zygote import wire
 
 NUMBER = re.compile(rb"run-\d{4}")
 SANDBOX_DIES, TESTS_DIE = "sandbox dies", "tests die"
-WAITS = f"{GROW}time.sleep(100)"
+SIZES_MB = {SANDBOX_DIES: 100, TESTS_DIE: 150}
+"""How large a program is that waits for this to happen: nothing else below a fork-server is, asleep."""
+WAITS = {action: f"x = b'x' * ({size} << 20)\ntime.sleep(100)" for action, size in SIZES_MB.items()}
 # What a program does in one run; ``later``: once it has answered, when it would read what comes then.
 DOES = {
     "crash": "raise ValueError('crash')",
@@ -35,8 +37,7 @@ DOES = {
     "memory": "kept = bytearray(1 << 44)",
     "flood": "while True: os.write(1, b'x' * 60000)",
     "close": "os.closerange(3, 64)",
-    SANDBOX_DIES: WAITS,
-    TESTS_DIE: WAITS,
+    **WAITS,
 }
 LATER = {
     f"wrong, then {name}": DOES[name] for name in ("spin", "exit", "abort", "memory", "close", SANDBOX_DIES)
@@ -163,10 +164,12 @@ class _Around:
 
     def _strike(self, run: Run, action: str) -> None:
         """Once the program waits for it, which shows by its size: of all below its own fork-server alone, for
-        those of other tests may be as large."""
+        those of other tests may be as large. Each end has a size of its own: where each case has a run, the
+        plan's entry may name both, and the other is not what this run waits for."""
+        size = SIZES_MB[TESTS_DIE if action == TESTS_DIE else SANDBOX_DIES]
         server = run.server._process.pid  # pyright: ignore[reportPrivateUsage]
         while not run.ended and run.server.alive:
-            if runs_something_big(server):
+            if size <= waiting_mb(server) < size + 45:
                 tested = self._boxes.tested
                 victim = server if action != TESTS_DIE else tested.pid if tested is not None else 0
                 # On a busy machine the supervisor may not have read yet which process it is.
