@@ -15,6 +15,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
 
+from whetstone.judge.value_reader import MAX_DEPTH
+
 _NUMBERS = frozenset({int, bool, float, complex, Decimal, Fraction})
 _COMPARABLE = frozenset({str, bytes, int, bool})
 _WRITTEN: dict[type, Callable[[Any], object]] = {
@@ -34,8 +36,6 @@ _WRITTEN: dict[type, Callable[[Any], object]] = {
     time: lambda v: str(v.replace(tzinfo=None)),
     timedelta: lambda v: (v.days, v.seconds, v.microseconds),
 }
-_DEEPEST = 100
-"""What is nested deeper than a message may be is not written at all, in whatever order."""
 
 
 def in_one_order(elements: list[Any]) -> list[Any]:
@@ -63,7 +63,7 @@ def _is_number(value: Any, depth: int) -> bool:
     """Whether it is a number, or holds nothing else."""
     if type(value) is tuple or type(value) is frozenset:
         inside = cast("tuple[Any, ...] | frozenset[Any]", value)
-        return depth < _DEEPEST and all(_is_number(each, depth + 1) for each in inside)
+        return depth < MAX_DEPTH and all(_is_number(each, depth + 1) for each in inside)
     return type(value) in _NUMBERS
 
 
@@ -71,14 +71,14 @@ def _is_comparable(value: Any, depth: int) -> bool:
     """Whether ``<`` puts it and others of its type in one order; not so sets, and numbers that are none."""
     if type(value) is tuple:
         inside = cast("tuple[Any, ...]", value)
-        return depth < _DEEPEST and all(_is_comparable(each, depth + 1) for each in inside)
+        return depth < MAX_DEPTH and all(_is_comparable(each, depth + 1) for each in inside)
     return type(value) in _COMPARABLE or (type(value) is float and value == value)
 
 
 def _key(value: Any, depth: int = 0) -> tuple[Any, ...]:
     """What puts plain values of any types in one order: the name of the type, then what it holds."""
     kind = type(value)
-    if depth == _DEEPEST:
+    if depth == MAX_DEPTH:  # deeper than a message may be: it is not written, in whatever order
         return (kind.__name__,)
     if kind is tuple:
         return "tuple", *(_key(each, depth + 1) for each in cast("tuple[Any, ...]", value))

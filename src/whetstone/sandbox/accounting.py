@@ -71,9 +71,10 @@ class Accounting:
 
     def unattended(self) -> TreeUsage | None:
         """What several processes of a run use whose first one is not known; None where it may be alone."""
-        if self.table is None or not self.table.is_own or len(self.table.pids()) < 2:
+        if self.table is None or not self.table.is_own:
             return None
-        return self.table.usage()
+        used = self.table.usage()
+        return used if len(used.processes) > 1 else None
 
     def let_go(self) -> None:
         """The run is being ended: nothing is to be held up on its way out, nor the fork-server."""

@@ -211,10 +211,7 @@ class ProcessTable:
 
     def shares_memory(self) -> bool:
         """Whether one has memory without a file that stays although no process has it in sight."""
-        return any(self._has_shared(pid) for pid in self.pids())
-
-    def _has_shared(self, pid: str) -> bool:
-        return SHARED_WITHOUT_FILE in memory_file(pid, "maps", self._fd)
+        return any(SHARED_WITHOUT_FILE in memory_file(pid, "maps", self._fd) for pid in self.pids())
 
     def part(self, pid: str) -> Part | None:
         """Resident and swapped memory of a process; None where we may not look."""
@@ -256,6 +253,7 @@ class ProcessTable:
         return self._read(pid, "stat").rpartition(b")")[2].split()
 
     def _read(self, pid: str, name: str) -> bytes:
+        # One read: these are short, and every look reads one for each process.
         try:
             fd = os.open(f"{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
         except OSError:
