@@ -219,6 +219,10 @@ class TreeMeter:
             return first
         return max(first, self._accounting.table.waited())
 
+    def begun(self) -> float:
+        """When the first process came to be, by the monotonic clock; 0.0 when it has ended."""
+        return self._first.begun()
+
     def final(self, cpu_s: float, peak_bytes: int) -> tuple[float, int]:
         """CPU seconds and peak bytes of the run, which has ended, given what the kernel reported in the end.
 

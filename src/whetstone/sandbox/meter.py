@@ -46,6 +46,12 @@ class Meter:
         fields = self._read("stat").rpartition(b")")[2].split()
         return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
 
+    def begun(self) -> float:
+        """When it came to be, by the monotonic clock, up to a tick early; 0.0 when it has ended."""
+        fields = self._read("stat").rpartition(b")")[2].split()
+        suspended = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return int(fields[19]) / _TICKS_PER_S - suspended if fields else 0.0
+
     def memory(self) -> tuple[int, int]:
         """(largest resident plus swapped bytes, and page tables; threads) so far; zeros when it has ended."""
         text = self._read("status")

@@ -202,7 +202,7 @@ class Run:
             raise SandboxFault("the fork-server did not answer in time")
         patience = self._patience
         patience.late(now, self.next_tick)
-        if now >= patience.deadline and patience.over(now, self._waited()):
+        if now >= patience.deadline and patience.over(now, self._waited(), self._begun(now)):
             self.kill(Ended.STARVED if patience.starved else Ended.WALL_LIMIT)
         if self._leave_by is not None and now >= self._leave_by:
             self.kill(Ended.KILLED)
@@ -217,6 +217,10 @@ class Run:
     def _waited(self) -> Waited:
         """How long it was without a core, as far as its processes that live tell."""
         return Waited(0.0, False) if self._meter is None else self._meter.waited(self._pid)
+
+    def _begun(self, now: float) -> float:
+        """When its first process came to be; now, where the fork-server has not yet said which that is."""
+        return now if self._meter is None else self._meter.begun()
 
     def _measure(self, meter: TreeMeter) -> float:
         """Enforce tasks, CPU, memory and disk; the seconds until the next look.

@@ -73,11 +73,15 @@ class Patience:
             self._tree_starved_s += waited_s
         self._looked, self._cpu_s = now, cpu_s
 
-    def over(self, now: float, waited: Waited) -> bool:
-        """Whether its time is up when what it waited, by now at least so much, is taken off."""
+    def over(self, now: float, waited: Waited, begun: float) -> bool:
+        """Whether its time is up when what it waited, by now at least so much, is taken off.
+
+        begun: when its first process came to be. Until then the fork-server waited, for a core or a page.
+        """
         waited_s = max(waited.seconds, self._tree_waited_s)
-        self.deadline = self._started + self._limit_s + min(waited_s + self._late_s, self._most_s)
+        ours_s = self._late_s + max(begun - self._started, 0.0)
+        self.deadline = self._started + self._limit_s + min(waited_s + ours_s, self._most_s)
         # Who sleeps again and again waits each time, and would be excused for ever.
         computed = waited.preempted or self._tree_starved_s >= self._tree_waited_s / 2 > 0
-        self.starved = self._late_s >= self._most_s or (computed and waited_s >= self._most_s)
+        self.starved = ours_s >= self._most_s or (computed and waited_s >= self._most_s)
         return now >= self.deadline
