@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 import torch
-from stand_in import VOCABULARY, StandIn, listening, text_of
 
-from whetstone.engine.engine import Completion, GenerationRequest
+import served_stand_in
+from served_stand_in import VOCABULARY, StandIn, listening, text_of
+from whetstone.engine.engine import Completion, GenerationRequest, Sleeper
 from whetstone.engine.factory import build_engine, require
 from whetstone.engine.served.engine import ServedEngine
 from whetstone.engine.served.handover import Handover
@@ -133,6 +134,62 @@ def test_a_stop_string_that_an_update_cuts_in_two_is_found(
     run(story)
 
 
+def test_asleep_it_has_no_weights_and_the_next_ones_wake_it(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        assert isinstance(engine, Sleeper)
+        await replies(engine, [5], max_tokens=2)
+        server.log.clear()
+        await engine.sleep()
+        await engine.sleep()
+        assert server.log == ["pause", "sleep"]
+        await engine.update_weights(weights_of(build_model, 5), 1)
+        (got,) = await replies(engine, [5], max_tokens=2)
+        assert (got.token_ids, got.versions) == (counted(5, 5, 2), [1, 1])
+        told = [line for line in server.log if line != "forget"]
+        assert told == [
+            "pause", "sleep", "wake weights", "load 5", "wake kv_cache", "resume", "prompt 1",
+        ]  # fmt: skip
+        await engine.close()
+
+    run(story)
+
+
+def test_a_reply_wakes_it_with_the_weights_that_it_had(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        engine = attached(server, build_model, tokenizer)
+        await engine.update_weights(weights_of(build_model, 5), 1)
+        server.hold = 2
+        early = asyncio.create_task(replies(engine, [5, 10], max_tokens=4))
+        await asyncio.to_thread(_until_writing, server, 1)
+        server.hold = None
+        await engine.sleep()
+        for got in (*await early, *await replies(engine, [5, 10], n=2, max_tokens=4)):
+            assert (got.token_ids, got.versions) == (counted(10, 5, 4), [1] * 4)
+        await engine.close()
+
+    run(story)
+
+
+def test_a_server_that_cannot_sleep_is_named_and_not_used_again(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    async def story() -> None:
+        server.sleeps = False
+        engine = attached(server, build_model, tokenizer)
+        with pytest.raises(UserError, match=r"did not fall asleep: 400 .*memory saver"):
+            await engine.sleep()
+        with pytest.raises(UserError, match="did not fall asleep"):
+            await replies(engine, [5], max_tokens=1)
+        await engine.close()
+
+    run(story)
+
+
 def test_a_server_that_took_half_of_the_weights_is_not_used_again(
     server: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
@@ -219,6 +276,7 @@ def test_a_vllm_that_would_train_nonsense_is_refused(
         ({"python": "/no/such/python"}, "no such interpreter"),
         ({"url": "localhost:1"}, "expected an address"),
         ({"pyton": "python3"}, r"engine\.options: .*`pyton`.*`python`"),
+        ({"url": "http://127.0.0.1:1", "shared": True}, "multiple values for keyword argument 'shared'"),
         ({"url": "http://127.0.0.1:1", "folder": "/no/such/folder"}, r"`engine\.options\.folder`"),
     ],
 )
@@ -234,9 +292,10 @@ def package(tmp_path: Path) -> dict[str, str]:
     """The environment in which ``python -m vllm.entrypoints.openai.api_server`` is the stand-in."""
     place = tmp_path / "packages" / "vllm" / "entrypoints" / "openai"
     place.mkdir(parents=True)
-    here = Path(__file__).parent
+    here = Path(served_stand_in.__file__).parent
     (place / "api_server.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(here)!r})\nimport stand_in\nstand_in.main(sys.argv[1:])\n"
+        f"import sys\nsys.path.insert(0, {str(here)!r})\n"
+        "import served_stand_in\nserved_stand_in.main(sys.argv[1:])\n"
     )
     return {"PYTHONPATH": str(tmp_path / "packages")}
 
@@ -263,6 +322,36 @@ def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
     run(story)
     assert children
     assert not any(_alive(pid) for pid in children)
+
+
+@pytest.mark.parametrize("on_a_cpu", [False, True])
+def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
+    on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
+) -> None:
+    # An environment whose torch knows an accelerator, or none.
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && echo {not on_a_cpu} && exit\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    section = EngineSection(
+        kind="vllm", placement="shared", options={"python": str(python), "environment": package}
+    )
+
+    async def story() -> None:
+        engine = build_engine(section, lambda: model_of(build_model, 4), tokenizer)
+        assert isinstance(engine, ServedEngine)
+        await engine.sleep()
+        await engine.update_weights(weights_of(build_model, 6), 1)
+        (got,) = await replies(engine, [5], max_tokens=3)
+        assert got.token_ids == counted(5, 6, 3)
+        await engine.close()
+
+    if on_a_cpu:
+        with pytest.raises(UserError, match=r"computes on the CPU, where it cannot sleep; set it to `apart`"):
+            run(story)
+    else:
+        run(story)
 
 
 def test_a_server_that_does_not_start_says_its_last_words(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -93,4 +93,16 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Free what the engine holds; replies in flight end with ``abort``."""
+        ...
+
+
+@runtime_checkable
+class Sleeper(Protocol):
+    """An engine that can lend its part of the device to a trainer, between two steps."""
+
+    async def sleep(self) -> None:
+        """Hold no memory of the device until new weights come or a reply is asked for.
+
+        Raises UserError when it cannot; it is not used again then.
+        """
         ...

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from whetstone.engine.engine import Engine
-from whetstone.engine.settings import EngineSection
+from whetstone.engine.settings import SERVERS, EngineSection
 from whetstone.errors import UserError, did_you_mean
 
 ENGINES = {
@@ -19,10 +19,6 @@ ENGINES = {
 """Name → ``module:callable``, imported when it is first asked for and called as ``build_engine`` says."""
 
 
-SERVERS = frozenset({"vllm", "sglang"})
-"""Those that keep the weights in processes of their own: what they are given belongs in the host's memory."""
-
-
 def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
     """The engine that ``settings`` name, called with ``model``, ``tokenizer`` and the options as keywords.
 
@@ -30,11 +26,12 @@ def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: A
         from elsewhere never calls it. Raises UserError for a name or an option that nobody knows.
     """
     construct = _constructor(settings.kind)
+    placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
     try:
-        inspect.signature(construct).bind(model, tokenizer, **settings.options)
+        inspect.signature(construct).bind(model, tokenizer, **placed, **settings.options)
     except TypeError as error:
         raise UserError(f"engine.options: {error}; these are keywords of engine `{settings.kind}`") from None
-    return construct(model, tokenizer, **settings.options)
+    return construct(model, tokenizer, **placed, **settings.options)
 
 
 def require(

@@ -47,6 +47,14 @@ def return_freed_memory() -> None:
         malloc_trim(0)
 
 
+def return_device_memory() -> None:
+    """Hand back what torch keeps of an accelerator's memory for later. Without one it does nothing."""
+    import torch
+
+    if torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
+
+
 def _of_glibc(name: str) -> Callable[..., int] | None:
     if platform.libc_ver()[0] != "glibc":
         return None

@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from whetstone.settings import Count, Natural, NonEmpty, Section
 
+SERVERS = frozenset({"vllm", "sglang"})
+"""Engines with weights in processes of their own; what they are given belongs in the host's memory."""
+
 
 class ScratchModel(Section):
     """A Llama-shaped model with fresh weights and a byte-level BPE tokenizer of the warm-up texts."""
@@ -26,11 +29,22 @@ class EngineSection(Section):
     ``package.module:callable`` of one's own.
 
     ``options`` are the engine's own keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``; the
-    servers': ``engine/served/settings.py``).
+    servers': ``engine/served/settings.py``). ``placement: shared`` is for a server that computes on the
+    trainer's devices: while the trainer works it sleeps, and keeps none of their memory.
     """
 
     kind: NonEmpty = "torch"
+    placement: Literal["apart", "shared"] = "apart"
     options: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @model_validator(mode="after")
+    def _placed(self) -> EngineSection:
+        if self.placement == "shared" and self.kind not in SERVERS:
+            raise ValueError(
+                f"`engine.placement: shared` is for {' and '.join(sorted(SERVERS))}; `{self.kind}` is in the "
+                "trainer's process, and shares its devices anyway"
+            )
+        return self
 
 
 class ModelSection(Section):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whetstone.engine.engine import Engine
-from whetstone.engine.factory import SERVERS, build_engine
+from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
-from whetstone.engine.settings import EngineSection, ModelSection
+from whetstone.engine.settings import SERVERS, EngineSection, ModelSection
 from whetstone.evaluate.benchmarks import load_benchmark, problems_hash
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, holds, read_manifest

@@ -12,11 +12,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whetstone.engine.engine import Engine
+from whetstone.engine.engine import Engine, Sleeper
 from whetstone.engine.factory import build_engine, require
 from whetstone.engine.loading import LoadedModel
 from whetstone.flow.flow import Flow
 from whetstone.flow.local import LocalFlow
+from whetstone.flow.shared_devices import SharedDevices
 from whetstone.flow.source import PromptSource
 from whetstone.launch.recipe import Recipe
 from whetstone.problem import Problem
@@ -140,7 +141,7 @@ async def joined(
     Raises UserError as ``learner`` does.
     """
     async with learner(recipe, policy, ranks) as (trainer, engine, replies):
-        flow = LocalFlow(
+        flow: Flow = LocalFlow(
             PromptSource(train, recipe.seed),
             build_workflow(recipe.workflow, judge),
             replies,
@@ -152,4 +153,6 @@ async def joined(
             crew=ranks,
             together=recipe.deterministic,
         )
+        if recipe.engine.placement == "shared" and isinstance(engine, Sleeper):
+            flow = SharedDevices(flow, engine)
         yield Parts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))

@@ -122,6 +122,11 @@ class Recipe(Section):
                 f"({self.evaluation.every}) must be a multiple of `trainer.checkpoint_every` "
                 f"({self.trainer.checkpoint_every})"
             )
+        if self.engine.placement == "shared" and self.flow is not None:
+            raise ValueError(
+                "`engine.placement: shared` is for sampling and learning in turn; with `flow` both go on at "
+                "once: set it to `apart`"
+            )
         if self.flow is not None:
             prompts = self.trainer.prompts_per_step
             obstacle = self.flow.obstacle(prompts, deterministic=self.deterministic)
@@ -149,6 +154,8 @@ class Recipe(Section):
             return (
                 f"`workflow.kind: {kind}` asks a second model: give `verifier`, `{{}}` for one like the first"
             )
+        if "shared" in (self.engine.placement, self.verifier.engine.get("placement")):
+            return "two models cannot have `engine.placement: shared`: set it to `apart`"
         if self.stages:
             return "`verifier` and `stages` cannot be in one recipe: run the stages one by one"
         if self.trainer.keep_checkpoints < 2:

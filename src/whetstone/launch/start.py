@@ -9,10 +9,9 @@ from typing import Any
 from whetstone.data.micro import micro_examples
 from whetstone.data.micro_cases import micro_case_examples
 from whetstone.engine.device import pick_device
-from whetstone.engine.factory import SERVERS
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.scratch import build_scratch
-from whetstone.engine.settings import ScratchModel
+from whetstone.engine.settings import SERVERS, ScratchModel
 from whetstone.launch.display import Display
 from whetstone.launch.recipe import Recipe
 from whetstone.trainer.warmup import warm_up

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from small_models import gap, model, serving, whole
 
-from whetstone.engine.engine import Completion, GenerationRequest
-from whetstone.engine.factory import build_engine
-from whetstone.engine.settings import EngineSection
+from whetstone.engine.engine import GenerationRequest
 from whetstone.settings import Sampling
 from whetstone.weights.followed import FollowedWeights
 from whetstone.weights.offer import Offer
@@ -24,48 +19,10 @@ from whetstone.weights.settings import WeightsSection
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.integration
 
-OPTIONS = {
-    "python": sys.executable,
-    "arguments": ["--enforce-eager", "--max-num-seqs", "8", "--no-enable-prefix-caching"],
-    "environment": {"VLLM_CPU_KVCACHE_SPACE": "1"},
-}
-
-
-def model(seed: int) -> Any:
-    """One whose heads of 64 vLLM's attention on a CPU has, and far from any of another seed."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=2048,
-        initializer_range=0.2,
-        eos_token_id=None,
-        tie_word_embeddings=True,
-    )
-    return LlamaForCausalLM(config).eval().bfloat16()
-
-
-def gap(trained: Any, prompt: list[int], reply: Completion, version: int) -> float:
-    """Mean |engine - model| log-prob of the tokens that were drawn under ``version``."""
-    with torch.no_grad():
-        logits = trained(torch.tensor([[*prompt, *reply.token_ids]])).logits[0].float()
-    rows = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-    said = rows.gather(1, torch.tensor(reply.token_ids)[:, None])[:, 0].tolist()
-    chosen = [
-        abs(a - b) for a, b, v in zip(said, reply.logprobs, reply.versions, strict=True) if v == version
-    ]
-    assert chosen
-    return sum(chosen) / len(chosen)
-
 
 def test_vllm_follows_and_replies_in_flight_go_on_under_the_new_version() -> None:
     served, prompt = model(0), [1, 2, 3]
-    words = {f"t{i}": i for i in range(64)}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "t0")))
-    engine = build_engine(EngineSection(kind="vllm", options=OPTIONS), lambda: served, tokenizer)
+    engine = serving(served)
     settings, said = WeightsSection(), list[str]()
     weights = FollowedWeights({"policy": (engine, served)}, settings, say=said.append)
 
@@ -77,7 +34,7 @@ def test_vllm_follows_and_replies_in_flight_go_on_under_the_new_version() -> Non
 
         await weights.apply("policy", publish(1))
         asked = GenerationRequest(prompt, Sampling(max_tokens=1500), n=2)
-        replies = asyncio.ensure_future(_all(engine.generate(asked)))
+        replies = asyncio.ensure_future(whole(engine.generate(asked)))
         await asyncio.sleep(1.0)
         publish(2)
         offer = publish(3)
@@ -98,7 +55,3 @@ def test_vllm_follows_and_replies_in_flight_go_on_under_the_new_version() -> Non
         asyncio.run(story(published))
     weights.close()
     print(*said, sep="\n")
-
-
-async def _all(replies: Any) -> list[Completion]:
-    return [reply async for reply in replies]

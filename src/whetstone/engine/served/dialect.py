@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -60,6 +60,14 @@ class Dialect(Protocol):
 
     async def load(self, server: Connection, folder: Path, version: int) -> None:
         """Read the weights of a model folder, which the server sees under the same path; forget prompts."""
+        ...
+
+    async def sleep(self, server: Connection) -> None:
+        """After ``pause``: forget weights and prompts, and hold no memory of the device."""
+        ...
+
+    async def wake(self, server: Connection, part: Literal["weights", "kv_cache"]) -> None:
+        """Have memory for one of both again; what weights are then in it is anybody's guess."""
         ...
 
     async def resume(self, server: Connection) -> None:

@@ -3,6 +3,8 @@
 Weights are never changed within a request: for an update the server ends what it is writing, and each reply
 goes on under the new weights from the tokens that it has. So every token's version is known, and nothing
 cached under old weights is read under new ones; the price is that the replies in flight are read once more.
+
+Asleep it has lost its weights: whoever wakes it hands over what the trainer has, or had last.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 import httpx2
 
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
+from whetstone.engine.memory import return_device_memory
 from whetstone.engine.remote.connection import Connection, Manners, RequestFailed
 from whetstone.engine.remote.server import Server, headers
 from whetstone.engine.served.dialect import Dialect, Drawn, Facts
@@ -75,6 +78,7 @@ class ServedEngine:
         self._version = 0
         self._context = _looked(dialect, self._server, manners).context
         self._loaded = loaded
+        self._asleep = False
         self._link: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient, Connection] | None = None
         self._serving = asyncio.Event()
         self._updating = asyncio.Lock()
@@ -128,7 +132,27 @@ class ServedEngine:
             else:
                 # Not on a thread: the tensors may be a model's that torch computes with on this one.
                 self._handover.take(weights)
+                if self._asleep:
+                    return_device_memory()  # the server is about to take what the trainer needs no more
                 await self._hand_over(version)
+
+    async def sleep(self) -> None:
+        """See Sleeper. What is asked for meanwhile wakes the server, with the weights that it had."""
+        self._raise_if_broken()
+        async with self._updating:
+            if self._asleep:
+                return
+            server = self._connection()
+            self._serving.clear()
+            self._loaded = False
+            try:
+                await self._silence(server)
+                await self._dialect.sleep(server)
+            except RequestFailed as error:
+                self._broken = f"{self._server.url}: the server did not fall asleep: {error}"
+                self._serving.set()
+                raise UserError(self._broken) from None
+            self._asleep = True
 
     async def close(self) -> None:
         """End the server if it is ours; replies in flight end with ``abort``. A second call does nothing."""
@@ -210,14 +234,19 @@ class ServedEngine:
         self._serving.clear()
         began = time.perf_counter()
         try:
-            await self._silence(server)
+            if self._asleep:
+                await self._dialect.wake(server, "weights")
+            else:
+                await self._silence(server)
             await self._dialect.load(server, folder, version)
+            if self._asleep:
+                await self._dialect.wake(server, "kv_cache")
             await self._dialect.resume(server)
         except RequestFailed as error:
             self._broken = f"{self._server.url}: the server did not take new weights: {error}"
             raise UserError(self._broken) from None
         else:
-            self._version, self._loaded = version, True
+            self._version, self._loaded, self._asleep = version, True, False
         finally:
             self.pause_s = time.perf_counter() - began
             self._serving.set()

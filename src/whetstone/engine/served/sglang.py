@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from whetstone.engine.remote.connection import Connection
 from whetstone.engine.served.dialect import Drawn, Facts
@@ -63,6 +63,14 @@ class SGLang:
                 raise ValueError(answer["message"])
 
         await server.post("update_weights_from_disk", body, succeeded)
+
+    async def sleep(self, server: Connection) -> None:
+        """See Dialect."""
+        await server.post("release_memory_occupation", {"tags": ["kv_cache", "weights"]}, lambda body: body)
+
+    async def wake(self, server: Connection, part: Literal["weights", "kv_cache"]) -> None:
+        """See Dialect."""
+        await server.post("resume_memory_occupation", {"tags": [part]}, lambda body: body)
 
     async def resume(self, server: Connection) -> None:
         """See Dialect."""

@@ -37,24 +37,32 @@ class _Launch(Struct, frozen=True):
     packs: bool = False
     """Whether it keeps, on a CPU, a packed copy of an output layer that shares the weights of the input, and
     leaves it as it was when new weights come (vLLM 0.32)."""
+    sleeps: bool = False
+    """Whether it is to sleep while the trainer has the devices; ``arguments`` say so, too."""
 
 
-def vllm_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> ServedEngine:
+def vllm_engine(
+    model: Callable[[], Any], tokenizer: Any, *, shared: bool = False, **options: Any
+) -> ServedEngine:
     """The engine ``vllm`` of the table in ``factory.py``; ``options`` are those of ``ServedOptions``.
 
-    Raises UserError for wrong ones, and for a server that does not start or cannot serve a run.
+    shared: whether it is to sleep while the trainer works. Raises UserError for wrong options, and for a
+    server that does not start or cannot serve a run.
     """
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
-    arguments += ["--logprobs-mode", "processed_logprobs"]
-    launch = _Launch("vllm", arguments, SWITCH, "--model", "--max-model-len", packs=True)
+    arguments += ["--logprobs-mode", "processed_logprobs", *(["--enable-sleep-mode"] if shared else [])]
+    launch = _Launch("vllm", arguments, SWITCH, "--model", "--max-model-len", packs=True, sleeps=shared)
     return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer)
 
 
-def sglang_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> ServedEngine:
+def sglang_engine(
+    model: Callable[[], Any], tokenizer: Any, *, shared: bool = False, **options: Any
+) -> ServedEngine:
     """The engine ``sglang``, as ``vllm_engine``."""
     asked = read_settings(ServedOptions, options, where="engine.options")
-    launch = _Launch("sglang", ["-m", "sglang.launch_server"], {}, "--model-path", "--context-length")
+    arguments = ["-m", "sglang.launch_server", *(["--enable-memory-saver"] if shared else [])]
+    launch = _Launch("sglang", arguments, {}, "--model-path", "--context-length", sleeps=shared)
     return _engine(SGLang(), launch, asked, model, tokenizer)
 
 
@@ -64,8 +72,13 @@ def _engine(
     given = None if asked.url is None else _root(asked.url)
     interpreter = _interpreter(launch.package, asked) if given is None else ""
     with ExitStack() as undone:
-        untied = bool(interpreter) and launch.packs and _on_a_cpu(interpreter)
-        handover = Handover(model(), tokenizer, asked.folder, untied=untied)
+        on_a_cpu = bool(interpreter) and (launch.packs or launch.sleeps) and _on_a_cpu(interpreter)
+        if on_a_cpu and launch.sleeps:
+            raise UserError(
+                f"engine.placement: the {launch.package} of {interpreter} computes on the CPU, where it "
+                "cannot sleep; set it to `apart`"
+            )
+        handover = Handover(model(), tokenizer, asked.folder, untied=on_a_cpu and launch.packs)
         undone.callback(handover.close)
         process = None
         root = given

@@ -7,7 +7,7 @@ in a network of its own.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from whetstone.engine.remote.connection import Connection, RequestFailed
 from whetstone.engine.served.dialect import Drawn, Facts
@@ -96,6 +96,14 @@ class Vllm:
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await server.post("collective_rpc", body, lambda body: body)
         await server.post("reset_prefix_cache", {}, lambda body: body)
+
+    async def sleep(self, server: Connection) -> None:
+        """See Dialect. Level 2: nothing is copied to the host, for new weights come from there."""
+        await server.post("sleep?level=2&mode=abort", {}, lambda body: body)
+
+    async def wake(self, server: Connection, part: Literal["weights", "kv_cache"]) -> None:
+        """See Dialect."""
+        await server.post(f"wake_up?tags={part}", {}, lambda body: body)
 
     async def resume(self, server: Connection) -> None:
         """See Dialect."""

@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from whetstone.engine.engine import Engine
-from whetstone.engine.factory import SERVERS, build_engine
+from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.on_paper import OnPaper
+from whetstone.engine.settings import SERVERS
 from whetstone.errors import UserError, did_you_mean
 from whetstone.flow.flow import FlowBatch
 from whetstone.flow.remote import RemoteFlow

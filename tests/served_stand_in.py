@@ -21,6 +21,9 @@ from urllib.parse import parse_qs, urlsplit
 from safetensors import safe_open
 
 VOCABULARY = 256
+PARTS = {"weights", "kv_cache"}
+LOST = 77
+"""What the weights are after sleeping, before new ones come."""
 MODEL = "whetstone"
 
 VLLM_BODY = {
@@ -55,6 +58,8 @@ class StandIn:
         self.tempered = True
         self.dev_mode = True
         self.refuses_weights = False
+        self.sleeps = True
+        self.asleep: set[str] = set()
         self.down = False
         self.url = ""
         self.faults: list[str] = []
@@ -95,6 +100,20 @@ class StandIn:
                 self._paused = False
                 self.changed.notify_all()
             return 200, {}
+        if path in {"/sleep", "/release_memory_occupation"}:
+            deep = query.get("level") == ["2"] if self.kind == "vllm" else set(body["tags"]) == PARTS
+            self._expect(deep, f"asleep by {query or body}")
+            self._expect(self._paused and self.writing == 0, "put to sleep while replies were written")
+            if not self.sleeps:
+                return 400, {"error": "memory saver is not enabled"}
+            self.asleep, self.step = set(PARTS), LOST
+            self.log.append("sleep")
+            return 200, {}
+        if path in {"/wake_up", "/resume_memory_occupation"}:
+            parts = query["tags"] if self.kind == "vllm" else body["tags"]
+            self.asleep -= set(parts)
+            self.log.append(f"wake {' '.join(parts)}")
+            return 200, {}
         if path == "/collective_rpc":
             self._expect(body.get("method") == "reload_weights", f"method {body.get('method')}")
             return self._load(body["kwargs"]["weights_path"])
@@ -109,6 +128,7 @@ class StandIn:
     def _load(self, folder: str) -> tuple[int, Any]:
         self._expect(self._paused, "weights came while replies were written")
         self._expect(self.writing == 0, "weights came before the last reply had ended")
+        self._expect("weights" not in self.asleep, "weights came where there was no memory for them")
         if self.refuses_weights:
             return 400, {"error": "weights of another model"}
         self.step = step_of(folder)
@@ -150,6 +170,7 @@ class StandIn:
         tokens: list[int] = []
         with self.changed:
             self.changed.wait_for(lambda: not self._paused)
+            self._expect(not self.asleep, f"asked for a reply without {self.asleep}")
             pauses, last = self._pauses, prompt[-1]
             self.writing += 1
             self.log.append(f"prompt {len(prompt)}")
@@ -219,8 +240,12 @@ def listening(stand_in: StandIn, port: int = 0) -> Iterator[StandIn]:
 
 def main(arguments: list[str]) -> None:
     """Be a server of its own, started as vLLM's is."""
-    said = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    with listening(StandIn("vllm", step_of(said["--model"])), int(said["--port"])):
+    switches = [a for a in arguments if a == "--enable-sleep-mode"]
+    rest = [a for a in arguments if a not in switches]
+    said = dict(zip(rest[::2], rest[1::2], strict=True))
+    server = StandIn("vllm", step_of(said["--model"]))
+    server.sleeps = bool(switches)
+    with listening(server, int(said["--port"])):
         threading.Event().wait()
 
 
