@@ -128,3 +128,16 @@ def test_they_hold_no_more_than_what_was_read_and_what_they_were_given(
         assert most is not None
         assert most >= now.bytes(usage) - MB // 4
         assert most < usage.resident_bytes
+
+
+def test_what_they_held_before_they_were_read_is_not_growth(family: Family, table: ProcessTable) -> None:
+    """A look can be older than the end of a reading, and have seen what is held no more."""
+    before = table.usage()
+    family.tell(0, ORDERS[0])
+    older = table.usage()
+    family.tell(0, ORDERS[1])
+    reading = Proportional(table, before)
+    reading.wait()
+    assert reading.bytes(older) == pytest.approx(reading.bytes(table.usage()), abs=MB // 4)
+    family.tell(0, ORDERS[0])
+    assert reading.bytes(table.usage()) == pytest.approx(reading.bytes(older) + 8 * MB, abs=MB // 2)

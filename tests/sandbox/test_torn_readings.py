@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 import pytest
 
@@ -38,6 +38,19 @@ print("ready", flush=True)
 time.sleep(600)
 """
 
+# Children with the memory of their parent, as vfork's are, that stay so: they never come back from C.
+SHARERS = f"""
+import ctypes, time
+c = ctypes.CDLL(None)
+x = bytearray(b'x') * ({SHARED_MB} << 20)
+stacks = [ctypes.create_string_buffer(1 << 16) for _ in range({CHILDREN})]
+for stack in stacks:
+    top = (ctypes.addressof(stack) + len(stack)) & ~15
+    assert c.clone(ctypes.cast(c.pause, ctypes.c_void_p), ctypes.c_void_p(top), 0x100 | 17, None) > 0
+print("ready", flush=True)
+time.sleep(600)
+"""
+
 
 class Ending(ProcessTable):
     """A table in which each process ends as soon as it was read."""
@@ -61,6 +74,29 @@ class Forking(ProcessTable):
     def part(self, pid: str) -> Part | None:
         self.forked.wait()
         return super().part(pid)
+
+
+class Hesitant(ProcessTable):
+    """A table whose reading stops after two processes, and goes on while it is asked who shares memory."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd, shared=True)
+        self.read: list[str] = []
+        self.two_read, self.asked = threading.Event(), threading.Event()
+
+    def part(self, pid: str) -> Part | None:
+        if len(self.read) == 2:
+            self.two_read.set()
+            self.asked.wait()
+        self.read.append(pid)
+        return super().part(pid)
+
+    def sharing(self, parents: Mapping[str, str]) -> set[str]:
+        self.asked.set()
+        deadline = time.monotonic() + 60
+        while len(self.read) <= CHILDREN and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return super().sharing(parents)
 
 
 @contextlib.contextmanager
@@ -109,6 +145,25 @@ def test_who_ends_leaves_its_share_to_nobody_twice(family: int) -> None:
     assert SHARED_MB * MB < held < 1.5 * SHARED_MB * MB  # the last one had it for itself
     assert torn is not None
     assert torn > 2 * SHARED_MB * MB
+
+
+def test_memory_of_a_parent_counts_once_also_where_more_is_read_meanwhile() -> None:
+    with processes(SHARERS) as group:
+        table = Hesitant(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY))
+        table.of_run(group)
+        try:
+            usage = table.usage()
+            assert usage.tasks == 1 + CHILDREN
+            reading = Proportional(table, usage)
+            assert table.two_read.wait(60)
+            early = reading.bytes(usage, SHARED_MB * MB)
+            reading.wait()
+            for held in (early, reading.bytes(usage, SHARED_MB * MB)):
+                assert SHARED_MB * MB < held < 1.5 * SHARED_MB * MB
+            assert reading.bytes(usage) > CHILDREN * SHARED_MB * MB
+        finally:
+            table.asked.set()
+            table.close()
 
 
 def test_one_that_holds_too_much_is_told_before_all_are_read() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,6 +72,8 @@ class TreeUsage:
     """All pages that they were ever given, in bytes."""
     processes: Mapping[str, Process]
     """Each of them, by its number."""
+    began: float
+    """When the first of them was looked at, by the monotonic clock."""
 
     def grown_bytes(self, since: TreeUsage) -> int:
         """How much more they can hold than at another time: every page that was given out, nothing let go.
@@ -138,7 +141,7 @@ class ProcessTable:
 
         Of many only few can have run since the last look: the others are not read again.
         """
-        known, found = self._known, dict[str, Process]()
+        known, found, began = self._known, dict[str, Process](), time.monotonic()
         for pid in self.pids():
             process, ran = known.get(pid), self._read(pid, "schedstat")
             if process is None or process.tasks > 1 or not ran or process.ran != ran:
@@ -159,6 +162,7 @@ class ProcessTable:
             holders=frozenset(pid for pid, process in found.items() if process.holds),
             faulted_bytes=sum(process.faulted_bytes for process in processes),
             processes=found,
+            began=began,
         )
 
     def _process(self, pid: str, ran: bytes) -> Process | None:
