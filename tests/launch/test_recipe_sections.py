@@ -20,6 +20,8 @@ from whetstone.workflow.settings import OutcomeRewards
 from whetstone.workflow.single_turn import reward_of
 
 TINY = Path(__file__).parents[2] / "recipes" / "tiny.yaml"
+PAGE = TINY.parents[1] / "docs" / "training.md"
+EXAMPLES = re.findall(r"```yaml\n(.*?)\n```\n", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def tiny(*overrides: str) -> Recipe:
@@ -128,15 +130,10 @@ def test_a_reward_by_outcome_tells_a_wrong_program_from_none_and_pays_no_failed_
     assert reward_of(problem, "", None, rewards) is None
 
 
-@pytest.mark.parametrize("number", range(9))
-def test_an_example_of_the_page_is_a_recipe(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("example", EXAMPLES, ids=map(str, range(len(EXAMPLES))))
+def test_an_example_of_the_page_is_a_recipe(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TINY.parents[1])
-    page = (TINY.parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
-    examples = re.findall(r"```yaml\n(.*?)\n```\n", page, re.DOTALL)
-    assert len(examples) == 9
-    content = {"name": "example", "model": {"path": "m"}, **yaml.safe_load(examples[number])}
-    recipe = read_settings(Recipe, content)
+    recipe = read_settings(Recipe, {"name": "example", "model": {"path": "m"}, **yaml.safe_load(example)})
+    # Of its sets only the first: the second is of a file that is not here.
     sets = recipe.evaluation.model_copy(update={"sets": recipe.evaluation.sets[:1]})
-    check_structure(
-        recipe.model_copy(update={"evaluation": sets})
-    )  # the second is of a file that is not here
+    check_structure(recipe.model_copy(update={"evaluation": sets}))
