@@ -10,7 +10,7 @@ from whetstone.sandbox.cgroup import ControlGroup
 from whetstone.sandbox.meter import Meter
 from whetstone.sandbox.process_table import ProcessTable, TreeUsage
 from whetstone.sandbox.proportional import Proportional
-from whetstone.sandbox.starvation import Waited, waited_for_core
+from whetstone.sandbox.starvation import Held, Waited, waited_for_core
 from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 
 _SLACK_BYTES = 96 << 20
@@ -206,11 +206,11 @@ class TreeMeter:
         shared = self._first.shares_memory() if several is None else several.shares_memory()
         return faulted if shared else 0
 
-    def ready(self) -> tuple[bool, bool]:
-        """Whether a process of the run has, or waits for, a core; and whether one that does computes."""
-        if (table := self._accounting.table) is None:
-            return False, False
-        return table.ready(self._tree or table.usage())
+    def held(self) -> Held:
+        """What holds the run up now; after ``read``."""
+        if not self.several or (table := self._accounting.table) is None:
+            return self._first.held()
+        return table.held(self._tree or table.usage())
 
     def waited(self, pid: int) -> Waited:
         """How long the process that waited longest for a core did so; ``pid`` is the first one."""

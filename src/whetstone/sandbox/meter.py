@@ -8,7 +8,15 @@ import signal
 import time
 
 from whetstone.sandbox.job import SandboxFault
-from whetstone.sandbox.process_table import SHARED_WITHOUT_FILE, faulted_bytes, kibibytes, memory_file
+from whetstone.sandbox.process_table import (
+    RUNNING,
+    SHARED_WITHOUT_FILE,
+    STALLED,
+    faulted_bytes,
+    kibibytes,
+    memory_file,
+)
+from whetstone.sandbox.starvation import Held, preempted
 
 _UNSHARED = (b"\nPrivate_Clean:", b"\nPrivate_Dirty:", b"\nSwap:")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -51,6 +59,13 @@ class Meter:
         fields = self._read("stat").rpartition(b")")[2].split()
         suspended = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         return int(fields[19]) / _TICKS_PER_S - suspended if fields else 0.0
+
+    def held(self) -> Held:
+        """What holds it up."""
+        state = self._read("stat").rpartition(b")")[2].split(None, 1)[:1]
+        if state == [RUNNING]:
+            return Held(ready=True, computes=preempted(self._read("status")))
+        return Held(stalled=state == [STALLED])
 
     def memory(self) -> tuple[int, int]:
         """(largest resident plus swapped bytes, and page tables; threads) so far; zeros when it has ended."""

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from whetstone.sandbox.same_memory import in_our_numbers, share_memory
-from whetstone.sandbox.starvation import Waited, preempted
+from whetstone.sandbox.starvation import Held, Waited, preempted
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FIRST = "1"  # the fork-server itself
 _COUNTED = (b"RssAnon:", b"RssShmem:", b"VmSwap:", b"VmPTE:", b"RssFile:")
+RUNNING, STALLED = b"R", b"D"
+"""States in ``stat`` of a process: it has or waits for a core; it sleeps in the kernel, deaf to signals."""
 SHARED_WITHOUT_FILE = b" /dev/zero (deleted)"
 """What the kernel calls memory that processes share by descent: in ``/proc/PID/maps``."""
 
@@ -187,7 +189,7 @@ class ProcessTable:
             tables_bytes=tables,
             files_bytes=files,
             holds=b"VmRSS:" in status,
-            ready=fields[0] == b"R",
+            ready=fields[0] == RUNNING,
             computes=preempted(status),
         )
 
@@ -195,14 +197,15 @@ class ProcessTable:
         threads = _threads(pid, self._fd)
         return sum(_on_cpu_s(self._read(f"{pid}/task/{thread}", "schedstat")) for thread in threads)
 
-    def ready(self, usage: TreeUsage) -> tuple[bool, bool]:
-        """Whether one has, or waits for, a core, given what all use; and whether one of these computes."""
+    def held(self, usage: TreeUsage) -> Held:
+        """What holds the run up, given what its processes use."""
         if ready := [process for process in usage.processes.values() if process.ready]:
-            return True, any(process.computes for process in ready)
+            return Held(ready=True, computes=any(process.computes for process in ready))
         # One that has not run since it was read may have been woken, and wait for its turn.
-        found = usage.processes.items()
-        woken = [process for pid, process in found if self._stat(pid)[:1] == [b"R"]]
-        return bool(woken), any(process.computes for process in woken)
+        states = {pid: b"".join(self._stat(pid)[:1]) for pid in usage.processes}
+        if woken := [pid for pid, state in states.items() if state == RUNNING]:
+            return Held(ready=True, computes=any(usage.processes[pid].computes for pid in woken))
+        return Held(stalled=STALLED in states.values())
 
     def waited(self) -> Waited:
         """How long the first thread of the process that waited longest for a core did so."""

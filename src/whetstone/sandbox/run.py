@@ -230,9 +230,7 @@ class Run:
         began = time.monotonic()
         used = meter.read()
         self._crowd |= used.tasks > 1
-        if meter.several:
-            ready, computes = meter.ready()
-            self._patience.looked(began, used.cpu_s, ready=ready, computes=computes)
+        self._patience.looked(began, used.cpu_s, meter.held())
         left = self._limits.cpu_s - used.cpu_s
         if used.tasks >= lockdown.MAX_TASKS:
             self.kill(Ended.PROCESS_LIMIT)

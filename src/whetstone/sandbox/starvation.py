@@ -1,4 +1,4 @@
-"""How long a run was ready and had to wait for a core: the machine's fault, not the program's."""
+"""How long a run waited for what the machine did not give it, a core or a page: not the program's fault."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ class Waited(NamedTuple):
     seconds: float
     preempted: bool
     """It lost its core as often as it gave it away: it computes, rather than sleeps again and again."""
+
+
+class Held(NamedTuple):
+    """What holds a run up, as it was seen in one look. A run that sleeps of its own will is not held up."""
+
+    ready: bool = False
+    """A process has, or waits for, a core."""
+    computes: bool = False
+    """And one of these does not just sleep again and again."""
+    stalled: bool = False
+    """None is ready, and one waits in the kernel for what no program can give it: a page from a disk, or a
+    lock whose holder has no core. Every process takes such locks, as one for each library that many map."""
 
 
 def waited_for_core(pid: int) -> Waited:
@@ -51,7 +63,7 @@ class Patience:
         """``most``: at most so many times the limit is added."""
         self._started = self._looked = started
         self._limit_s, self._most_s = limit_s, limit_s * most
-        self._tree_waited_s = self._tree_starved_s = self._late_s = self._cpu_s = 0.0
+        self._ready_s = self._computes_s = self._stalled_s = self._ours_s = self._cpu_s = 0.0
         self.deadline = started + limit_s
         self.starved = False
         """It computed, or would have, and the machine gave it so little that nothing can be said of it."""
@@ -59,29 +71,33 @@ class Patience:
     def late(self, now: float, planned: float) -> None:
         """A look that was planned for this time comes now."""
         if now - planned > _LATE_S:
-            self._late_s += now - planned
+            self._ours_s += now - planned
 
-    def looked(self, now: float, cpu_s: float, *, ready: bool, computes: bool) -> None:
-        """The CPU seconds of a run of several processes until now; whether one waits for a core, to compute.
+    def looked(self, now: float, cpu_s: float, held: Held) -> None:
+        """The CPU seconds of a run until now, and what holds it up.
 
         Processes come and go, and what they waited goes with them: so it is reckoned from look to look.
         """
         waited_s = max(now - self._looked - (cpu_s - self._cpu_s), 0.0)
-        if ready:
-            self._tree_waited_s += waited_s
-        if computes:
-            self._tree_starved_s += waited_s
         self._looked, self._cpu_s = now, cpu_s
+        if held.ready:
+            self._ready_s += waited_s
+            self._computes_s += waited_s if held.computes else 0.0
+        elif held.stalled:
+            self._stalled_s += waited_s
 
     def over(self, now: float, waited: Waited, begun: float) -> bool:
         """Whether its time is up when what it waited, by now at least so much, is taken off.
 
         begun: when its first process came to be. Until then the fork-server waited, for a core or a page.
         """
-        waited_s = max(waited.seconds, self._tree_waited_s)
-        ours_s = self._late_s + max(begun - self._started, 0.0)
+        ready_s = max(waited.seconds, self._ready_s)
+        waited_s = ready_s + self._stalled_s
+        ours_s = self._ours_s + max(begun - self._started, 0.0)
         self.deadline = self._started + self._limit_s + min(waited_s + ours_s, self._most_s)
-        # Who sleeps again and again waits each time, and would be excused for ever.
-        computed = waited.preempted or self._tree_starved_s >= self._tree_waited_s / 2 > 0
-        self.starved = ours_s >= self._most_s or (computed and waited_s >= self._most_s)
+        # Who sleeps again and again waits each time, and would be excused for ever. So would who reads from a
+        # disk without end, or waits for a child of vfork(2): that is the machine's doing only in a crowd.
+        computed = waited.preempted or self._computes_s >= self._ready_s / 2 > 0
+        crowded = computed and ready_s >= self._limit_s
+        self.starved = ours_s >= self._most_s or (crowded and waited_s >= self._most_s)
         return now >= self.deadline
