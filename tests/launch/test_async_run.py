@@ -59,11 +59,17 @@ REFUSED = {
     ("role", "trainer"): "the trainer does not know where the flow is: give --flow http://HOST:PORT",
     ("role", "flow", "--host", "0.0.0.0"): "everybody who can reach 0.0.0.0: give --token-file",
     ("role", "flow", "--port", "70000"): "port 70000",
+    ("role", "trainer", "--flow", "http://127.0.0.1:9", "flow.ranks=2"): "has 2 ranks, each with a part",
     ("train", "flow.staleness=1"): "`deterministic` promises the same batches every time",
     ("train", "flow.room=3"): "a replica samples a whole share, which has 4 prompts: no batch could ever",
     ("train", "flow.shares=5"): "4 prompts of a step cannot be dealt in 5 shares",
     ("train", "flow.gpus={replicas: ['0', '1']}"): "has 2 entries, and `flow.replicas` is 1; give one for",
     ("train", "flow.gpus={trainers: ['0', '1']}"): "has 2 entries, and the run trains 1: give one for each",
+    (
+        "train",
+        "flow.gpus={trainers: ['4']}",
+        "flow.ranks=2",
+    ): "fewer devices than `flow.ranks`, which is 2",
     ("train", "flow.host=0.0.0.0"): "everybody who can reach 0.0.0.0: set WHETSTONE_FLOW_TOKEN",
     ("train", "flow.weights.folder=/x"): "`folder` is for `by: folder`",
 }

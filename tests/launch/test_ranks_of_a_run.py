@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from safetensors.torch import load_file
+from ranks_compared import movement, replies
 from tiny_recipe import command, run, write_recipe
 
 SHORT = ("evaluation.n=1", "evaluation.k=[1]", "evaluation.every=100")
@@ -26,22 +25,6 @@ def run_ranks(recipe: Path, out: Path, *overrides: str) -> subprocess.CompletedP
     return subprocess.run(
         torchrun(recipe, out, *overrides), capture_output=True, text=True, timeout=1500, env=ONE_THREAD
     )
-
-
-def replies(out: Path) -> list[tuple[object, ...]]:
-    columns = ("step", "problem_id", "reply", "verdict", "reward")
-    rows: list[tuple[object, ...]] = []
-    for file in sorted((out / "rollouts").iterdir()):
-        rows += [tuple(row[c] for c in columns) for row in pq.read_table(file).to_pylist()]
-    return rows
-
-
-def movement(out: Path, other: Path, start: Path) -> float:
-    """The distance of two checkpoints' weights, in units of how far they have moved."""
-    a, b, s = (load_file(path / "model.safetensors") for path in (out, other, start))
-    moved = sum(float((a[n] - s[n]).norm() ** 2) for n in a)
-    assert moved > 0
-    return (sum(float((a[n] - b[n]).norm() ** 2) for n in a) / moved) ** 0.5
 
 
 @pytest.fixture(scope="module")

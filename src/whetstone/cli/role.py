@@ -120,10 +120,12 @@ def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
     url = flow_url(flow_section(recipe), "trainer", args.flow)
     _see_gpus(args.gpus)
     from whetstone.launch.display import Display, results_table
+    from whetstone.launch.roles.siblings import own_rank
     from whetstone.launch.roles.trainer import train_for
     from whetstone.trainer.loop import Drained
 
-    with Display(Console()) as display:
+    # Of several ranks one speaks.
+    with Display(Console(quiet=own_rank() > 0)) as display:
         try:
             summary = train_for(recipe, url, display, model=args.model, threads=args.threads)
         except Drained:

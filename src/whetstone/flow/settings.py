@@ -58,6 +58,7 @@ class FlowSection(Section):
 
     staleness: by how many versions the weights that train may be ahead of the oldest token of a group. 0:
         sampling and learning take turns, as in a run without this section, with the same numbers.
+    ranks: processes over which each trainer is spread, on the machine that it is on.
     replicas: rollout replicas that `whetstone train` starts, on this machine or over a cluster.
     resources: what the trainer and each replica are given of a Ray cluster, with `--ray`.
     room: prompts that a replica works on at once; 0: as many as may be under way.
@@ -75,6 +76,7 @@ class FlowSection(Section):
     """
 
     staleness: Natural = 1
+    ranks: Count = 1
     replicas: Count = 1
     resources: RoleResources = RoleResources()
     room: Natural = 0
@@ -121,6 +123,12 @@ class FlowSection(Section):
                 f"`flow.gpus.replicas` has {len(self.gpus.replicas)} entries, and `flow.replicas` is "
                 f"{self.replicas}; give one for each, or none"
             )
+        for devices in self.gpus.trainers:
+            if len(devices.split(",")) < self.ranks:
+                return (
+                    f"`flow.gpus.trainers`: `{devices}` are fewer devices than `flow.ranks`, which is "
+                    f"{self.ranks}; give one for each rank"
+                )
         share = -(-prompts_per_step // self.shares)
         if self.shares > prompts_per_step:
             return (

@@ -105,11 +105,18 @@ def train(
             checkpoint = ranks.from_first(found, "rank 0 to look into the run's folder")
             configure_torch(recipe, threads or share_of_cores(ranks))
             from_where = None if checkpoint is None else Path(checkpoint)
-            return asyncio.run(run_joined(ahead, folder, from_where, before, display, ranks, join))
+            try:
+                return asyncio.run(run_joined(ahead, folder, from_where, before, display, ranks, join))
+            except Drained as drained:
+                end = drained
+    # Only here: no rank has failed, and all have taken leave of each other.
+    raise end
 
 
 def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
-    """Raise UserError for a batch that the ranks cannot share equally."""
+    """Raise UserError for a batch that the ranks cannot sample in equal shares."""
+    if recipe.flow is not None:
+        return  # others sample
     prompts = recipe.trainer.prompts_per_step
     if prompts % ranks.size:
         more = -(-prompts // ranks.size) * ranks.size

@@ -48,6 +48,7 @@ _MAY_CHANGE = {
 _ROUNDING = {
     "model.threads": "another number of threads adds up in another order",
     "trainer.micro_batch_tokens": "another size of micro-batches adds up in another order",
+    "flow.ranks": "another number of ranks adds up in another order",
     "trainer.offload": "another device rounds in another way",
 }
 """Keys that change the last bits of what is computed, and nothing else: see ``deterministic``."""

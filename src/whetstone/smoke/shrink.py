@@ -43,6 +43,7 @@ def shrunken(recipe: Recipe, data: dict[str, Any], benchmarks: dict[str, Path], 
         values["flow"] |= {"host": "127.0.0.1", "port": 0, "url": "", "log": "", "room": prompts}
         most = 1 if recipe.verifier else 2  # a second trainer is a process, too
         values["flow"] |= {"shares": 1, "replicas": min(most, values["flow"]["replicas"]), "gpus": {}}
+        values["flow"]["ranks"] = min(2, values["flow"]["ranks"])
         values["flow"]["staleness"] = min(1, values["flow"]["staleness"])  # two steps need no more
         values["flow"]["weights"] |= {"host": "127.0.0.1", "port": 0, "address": "", "folder": ""}
     return read_settings(Recipe, values, where="the smoke run")

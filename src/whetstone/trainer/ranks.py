@@ -198,7 +198,8 @@ def _own_device(device: str, environment: Mapping[str, str], local_size: int) ->
         count = torch.accelerator.device_count() if kind == accelerator() else 0
         raise UserError(
             f"model.device: {local_size} ranks were started on this machine, and torch sees {count} `{kind}` "
-            f"devices; start torchrun with --nproc-per-node {count or 1}, or set model.device=cpu"
+            f"devices; start torchrun with --nproc-per-node {count or 1} (for a flow's trainer set "
+            "`flow.ranks`), or set model.device=cpu"
         )
     torch.accelerator.set_device_index(int(environment["LOCAL_RANK"]))
     return kind

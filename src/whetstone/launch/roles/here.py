@@ -102,8 +102,8 @@ def _roles(recipe: Recipe, places: Places, say: Callable[[str], None], shown: st
 
     def trainer(number: int, model: str) -> Role:
         which = ["--model", model] if number else []
-        if number and section.weights.port:  # beside that of the first
-            which += ["--weights-port", str(section.weights.port + number)]
+        if number and section.weights.port:  # beside those of the first: each rank has one
+            which += ["--weights-port", str(section.weights.port + number * section.ranks)]
         return Role(
             f"trainer-{model}" if len(models) > 1 else "trainer",
             lambda: places.trainer(number, ["--flow", flow.url, *which]),

@@ -41,7 +41,9 @@ class Here:
         # Of a run whose roles work beside each other each has its part of the cores; with staleness 0 they
         # take turns, and a deterministic run computes as the one in one process does.
         section = flow_section(recipe)
-        each = max(1, (os.cpu_count() or 1) // (section.replicas + len(recipe.workflow.models)))
+        each = max(
+            1, (os.cpu_count() or 1) // (section.replicas + section.ranks * len(recipe.workflow.models))
+        )
         self._threads = ["--threads", str(each)] if section.staleness else []
         self._gpus = section.gpus
 
