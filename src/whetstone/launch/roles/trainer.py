@@ -50,12 +50,13 @@ def train_for(
     a model that the run has not.
     """
     name = _one_of(recipe.workflow.models, model)
-    aheads = look_at_all(recipe, display.say)
+    first, size = own_rank() == 0, ranks_of(recipe)
+    # Who is not evaluated, or leaves that to the first rank, needs no benchmarks.
+    aheads = look_at_all(recipe, display.say, evaluates=first and name == recipe.workflow.models[0])
     weights = flow_section(aheads[name].recipe).weights
     if weights.folder and name != next(iter(aheads)):  # beside those of the first
         weights = weights.model_copy(update={"folder": f"{weights.folder}/{name}"})
 
-    first, size = own_rank() == 0, ranks_of(recipe)
     _check_evaluation(aheads[name], size)
 
     @asynccontextmanager
