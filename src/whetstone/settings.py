@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from whetstone.errors import UserError, did_you_mean
+from whetstone.shipped_recipes import recipe_file, shipped_names
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -84,15 +85,19 @@ def read_settings(
 
 
 def read_mapping(
-    path: str | Path, overrides: Sequence[str] = (), *, what: str, example: str
+    path: str | Path, overrides: Sequence[str] = (), *, what: str, example: str, kind: str = ""
 ) -> dict[str, Any]:
     """The keys of a YAML file with ``key.path=value`` overrides (values are YAML; an item of a list goes by
-    its number). Raises UserError; ``what`` the file is and an ``example`` of it are for the message."""
-    file = Path(path)
+    its number). ``path`` may be the name of a recipe that ships; ``kind``: of which sort.
+
+    Raises UserError; ``what`` the file is and an ``example`` of it are for the message.
+    """
+    file = recipe_file(path, kind)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{file}: {error.strerror}; give {what}, such as {example}") from None
+        near = did_you_mean(str(path), shipped_names(kind))
+        raise UserError(f"{file}: {error.strerror}; give {what}, such as {example}{near}") from None
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:

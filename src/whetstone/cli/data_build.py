@@ -88,7 +88,9 @@ def add_action(actions: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="a YAML file, such as recipes/data/builtin.yaml")
+    parser.add_argument(
+        "file", metavar="FILE", help="a YAML file, or one that ships: builtin (`whetstone recipes --data`)"
+    )
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="other values for keys of the file")
     parser.add_argument("--out", metavar="DIR", help="the dataset folder to write (default: sets/NAME)")
     add_replace_option(parser)

@@ -27,6 +27,7 @@ VERBS = {
     "data": "problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
     "model": "convert a model to a plain folder",
     "train": "train a model by a recipe; the same command again resumes it",
+    "recipes": "the recipes that ship, by name",
     "role": "start one role of an asynchronous run: a flow, a rollout replica, a trainer",
     "status": "what the roles of a run do, and what they wait for",
     "export": "write the model of a run's checkpoint as a plain folder that transformers and vLLM load",

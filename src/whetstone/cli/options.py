@@ -16,7 +16,7 @@ def add_replace_option(parser: Any) -> None:
 def add_recipe_options(parser: Any) -> None:
     """Declare the recipe, its overrides, and the process with which this one ends, if one started it."""
     parser.add_argument(
-        "recipe", help="a YAML file with a section `flow`, such as recipes/async-quickstart.yaml"
+        "recipe", help="a YAML file with a section `flow`, or one that ships: async-quickstart"
     )
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="recipe keys to set, by dotted path"

@@ -24,9 +24,9 @@ def add_parser(subparsers: Any) -> None:
         "train",
         description="Train a model by a recipe. Run the same command again to resume an interrupted run "
         "from its newest checkpoint.",
-        epilog="example: whetstone train recipes/tiny.yaml seed=1 out=runs/tiny-1 trainer.steps=50",
+        epilog="example: whetstone train tiny seed=1 out=runs/tiny-1 trainer.steps=50",
     )
-    parser.add_argument("recipe", help="a YAML file, such as recipes/tiny.yaml")
+    parser.add_argument("recipe", help="a YAML file, or one that ships: tiny (`whetstone recipes`)")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="recipe keys to set, by dotted path"
     )

@@ -31,6 +31,7 @@ from whetstone.settings import (
     read_mapping,
     read_settings,
 )
+from whetstone.shipped_recipes import recipe_file
 
 EXAMPLE = "recipes/data/builtin.yaml"
 _USUAL = Thresholds()
@@ -248,6 +249,9 @@ class Journey(Section):
 
 
 def load_journey(path: str | Path, overrides: Sequence[str] = ()) -> Journey:
-    """Read a journey and apply ``key.path=value`` overrides. Raises UserError that names file and key."""
-    data = read_mapping(path, overrides, what="a journey", example=EXAMPLE)
-    return read_settings(Journey, data, where=str(Path(path)))
+    """Read a journey, a file or one that ships by its name, and apply ``key.path=value`` overrides.
+
+    Raises UserError that names file and key.
+    """
+    data = read_mapping(path, overrides, what="a journey", example=EXAMPLE, kind="data")
+    return read_settings(Journey, data, where=str(recipe_file(path, "data")))

@@ -21,6 +21,7 @@ from whetstone.flow.settings import FlowSection
 from whetstone.judge.settings import JudgeSection
 from whetstone.report.settings import ReportSection
 from whetstone.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
+from whetstone.shipped_recipes import recipe_file
 from whetstone.trainer.settings import TrainerSection, WarmupSection
 from whetstone.workflow.settings import WorkflowSection
 
@@ -175,12 +176,12 @@ class Recipe(Section):
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply ``key.path=value`` overrides (values are YAML).
+    """Read a recipe, a file or one that ships by its name, and apply ``key.path=value`` overrides (YAML).
 
     Raises UserError naming file, key and the closest known key.
     """
     data = read_mapping(path, overrides, what="a recipe", example="recipes/tiny.yaml")
-    return read_settings(Recipe, data, where=str(Path(path)))
+    return read_settings(Recipe, data, where=str(recipe_file(path)))
 
 
 def partner_recipe(recipe: Recipe) -> Recipe:

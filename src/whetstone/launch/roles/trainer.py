@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,37 +61,26 @@ def train_for(
 
     @asynccontextmanager
     async def join(ahead: Ahead, judge: RunJudge, policy: LoadedModel, ranks: Ranks) -> AsyncGenerator[Parts]:
-        async with AsyncExitStack() as undone:
-            asked: Asked | None = None
-            if ranks.first:
-                client = FlowClient(url, run_identity(aheads), say=display.say)
-                undone.push_async_callback(client.close)
-                asked = Asked(client, name, ahead.recipe, display.say)
-            mine = asyncio.current_task()
-            assert mine is not None
-            on_signals(_heed_none if asked is None else asked.drain, mine.cancel)
-            batches = Told(ranks, asked)
+        async with _batches(url, aheads, name, ranks, display.say) as batches:
             trainer = trainer_of(ahead.recipe, policy, ranks)
             serving = (
                 partial(_on_paper, ahead.recipe, policy.model)
                 if ranks.size > 1 or _needs_no_engine(ahead)
                 else partial(_serving, ahead.recipe, trainer.plain_copy, policy.tokenizer)
             )
-            published = undone.enter_context(
-                PublishedWeights(
-                    name,
-                    weights,
-                    dtype=trainer.dtype,
-                    token=own_token(),
-                    folder=ahead.recipe.run_dir() / "weights",
-                    reach=partial(reachable, url),
-                    crew=ranks.apart(),
-                )
-            )
-            server = PublishingServer(published, partial(trainer.weights, parts=True), batches.publish)
-            yield Parts(ranks, judge, policy, trainer, batches, server, serving, batches.usage)
-            if len(aheads) > 1:
-                await batches.end_together(ahead.recipe.trainer.steps)
+            with PublishedWeights(
+                name,
+                weights,
+                dtype=trainer.dtype,
+                token=own_token(),
+                folder=ahead.recipe.run_dir() / "weights",
+                reach=partial(reachable, url),
+                crew=ranks.apart(),
+            ) as published:
+                server = PublishingServer(published, partial(trainer.weights, parts=True), batches.publish)
+                yield Parts(ranks, judge, policy, trainer, batches, server, serving, batches.usage)
+                if len(aheads) > 1:
+                    await batches.end_together(ahead.recipe.trainer.steps)
 
     ahead = aheads[name]
     if first:
@@ -111,8 +100,24 @@ def _check_evaluation(ahead: Ahead, ranks: int) -> None:
         )
 
 
-def _heed_none() -> None:
-    """What another rank than the first does when it is told to drain: it is told so by the first."""
+@asynccontextmanager
+async def _batches(
+    url: str, aheads: Mapping[str, Ahead], name: str, ranks: Ranks, say: Callable[[str], None]
+) -> AsyncGenerator[Told]:
+    """The batches of a model, on each of its trainer's ranks, which are told here what signals are for."""
+    mine = asyncio.current_task()
+    assert mine is not None
+    if not ranks.first:
+        on_signals(lambda: None, mine.cancel)  # that it drains, the first one says
+        yield Told(ranks, None)
+        return
+    client = FlowClient(url, run_identity(aheads), say=say)
+    try:
+        asked = Asked(client, name, aheads[name].recipe, say)
+        on_signals(asked.drain, mine.cancel)
+        yield Told(ranks, asked)
+    finally:
+        await client.close()
 
 
 async def _agreed(
