@@ -212,7 +212,10 @@ def endpoint_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def _machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("machine")
-    group.add_argument("--dtype", help="bfloat16 (default), float16 or float32")
+    group.add_argument(
+        "--dtype",
+        help="bfloat16, float16, float32 or auto (default): bfloat16 where the device has it natively",
+    )
     group.add_argument("--device", help="auto (default), cpu, cuda, cuda:N")
     group.add_argument("--threads", type=int, metavar="N", help="of torch (default: one per core)")
     add_workers_option(group)

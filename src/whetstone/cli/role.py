@@ -12,6 +12,7 @@ from rich.console import Console
 
 from whetstone.cli.options import add_recipe_options
 from whetstone.errors import INTERRUPTED, UserError
+from whetstone.launch.dtype import check_decided
 from whetstone.launch.recipe import Recipe, load_recipe, with_values
 from whetstone.launch.structure import check_structure
 
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     live_with(args.parent)
     recipe = load_recipe(args.recipe, args.overrides)
     check_structure(recipe)
+    check_decided(recipe)
     try:
         return {"flow": _flow, "rollout": _rollout, "trainer": _trainer}[args.role](args, recipe)
     except UserError as error:

@@ -100,6 +100,7 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
 
 
 def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) -> None:
+    from whetstone.launch.dtype import check_decided, with_dtype
     from whetstone.launch.roles.here import check_here, train_here
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -107,9 +108,14 @@ def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) ->
             "a recipe with `flow` starts its own processes: run `whetstone train` without torchrun"
         )
     check_here(recipe, ray=ray)  # before the data are built, which may take hours
+    if ray is not None:
+        check_decided(recipe)
     build_data(recipe, console)
     with Display(console) as display:
-        evaluated = train_here(recipe, display, shown, ray=ray)
+        decided = with_dtype(recipe, display.say)
+        if shown and decided.model.dtype != recipe.model.dtype:
+            shown += f" model.dtype={decided.model.dtype}"  # in the command for replicas on other hosts
+        evaluated = train_here(decided, display, shown, ray=ray)
         if evaluated is None:
             raise KeyboardInterrupt
         display.print(results_table(*evaluated))

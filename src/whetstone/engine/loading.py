@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from whetstone.engine.architecture import check_architecture
 from whetstone.engine.device import pick_device
+from whetstone.engine.dtype import resolve_dtype
 from whetstone.engine.out_of_memory import WEIGHTS_KEYS, named_when_out, weights_in_words
 from whetstone.errors import UserError, did_you_mean
 from whetstone.outputs import new_folder
@@ -44,26 +45,28 @@ class LoadedModel:
 
 
 def load_model(
-    path: str, *, revision: str | None = None, dtype: str = "bfloat16", device: str = "auto"
+    path: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto"
 ) -> LoadedModel:
     """Load a causal language model and its tokenizer.
 
     path: a folder as ``save_pretrained`` writes it, a ``.gguf`` file, or a hub id.
     revision: branch, tag or commit of a hub id.
-    dtype: ``bfloat16``, ``float16`` or ``float32``.
+    dtype: ``bfloat16``, ``float16`` or ``float32``; ``auto`` is the first where the device has it.
     device: ``auto`` (the GPU when there is one), or a torch device name.
     Raises UserError when there is nothing to load under that name, or it is not such a model.
     """
-    if dtype not in DTYPES:
-        raise UserError(f"unknown dtype `{dtype}`{did_you_mean(dtype, DTYPES)}; known: {', '.join(DTYPES)}")
+    if dtype != "auto" and dtype not in DTYPES:
+        known = ("auto", *DTYPES)
+        raise UserError(f"unknown dtype `{dtype}`{did_you_mean(dtype, known)}; known: {', '.join(known)}")
     if not sys.stderr.isatty():
         disable_progress_bar()  # a log would keep every state of a bar
     target = pick_device(device)
+    computed = DTYPES[resolve_dtype(dtype, target)]
     local = check_source(path)
     if local is not None and local.is_file():
-        model, tokenizer = _load_gguf(local, DTYPES[dtype])
+        model, tokenizer = _load_gguf(local, computed)
     else:
-        model, tokenizer = _load_pretrained(path if local is None else str(local), revision, DTYPES[dtype])
+        model, tokenizer = _load_pretrained(path if local is None else str(local), revision, computed)
     with named_when_out("loading the model", target, lambda: weights_in_words(model), WEIGHTS_KEYS):
         return LoadedModel(model.to(target).eval(), tokenizer, path)
 

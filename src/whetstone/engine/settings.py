@@ -50,14 +50,15 @@ class EngineSection(Section):
 class ModelSection(Section):
     """The model to train: a folder, a GGUF file or a hub id in ``path``, or ``scratch``.
 
-    ``dtype`` is what forward, backward and generation compute in; the optimizer always keeps fp32
-    master weights. ``device`` ``auto`` takes the GPU when there is one.
+    ``dtype`` is what forward, backward and generation compute in; ``auto`` is bfloat16 where the device
+    computes it natively and float32 elsewhere. A run keeps the dtype that it began with, and the optimizer
+    always keeps fp32 master weights. ``device`` ``auto`` takes the GPU when there is one.
     """
 
     path: str | None = None
     revision: str | None = None
     scratch: ScratchModel | None = None
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     device: str = "auto"
     threads: Natural = 0
 

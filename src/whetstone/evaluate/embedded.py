@@ -40,7 +40,7 @@ class EmbeddedModel:
             "source": loaded.source,
             "revision": weights.revision,
             "fingerprint": _fingerprint(loaded.model),
-            "dtype": weights.dtype,
+            "dtype": str(loaded.model.dtype).removeprefix("torch."),
             "device": str(loaded.model.device),
             "threads": torch.get_num_threads(),
             "torch": version("torch"),

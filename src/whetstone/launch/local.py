@@ -29,6 +29,7 @@ from whetstone.launch.best import best_step, worth_keeping
 from whetstone.launch.borders import StageBefore, take_over
 from whetstone.launch.checks import check_episodes, check_references
 from whetstone.launch.display import Display
+from whetstone.launch.dtype import with_dtype
 from whetstone.launch.evaluation import Evaluator
 from whetstone.launch.evaluations import drop_evaluations_after, recorded
 from whetstone.launch.parts import Parts, joined, share_of_cores
@@ -93,6 +94,7 @@ def train(
     """
     with joined_ranks(recipe.model.device, recipe.trainer.wait_s) as ranks:
         _check_ranks(recipe, ranks)
+        recipe = with_dtype(recipe, display.say)
         ahead = look(recipe, display.say)
         folder = recipe.run_dir()
         with locked(folder) if ranks.first else nullcontext():

@@ -15,6 +15,7 @@ from whetstone.engine.settings import ModelSection
 from whetstone.errors import UserError
 from whetstone.launch.ahead import look_ahead, look_at_model
 from whetstone.launch.borders import StageBefore
+from whetstone.launch.dtype import with_dtype
 from whetstone.launch.evaluations import recorded
 from whetstone.launch.recipe import Recipe, stage_recipes
 from whetstone.launch.run_dir import check_recipe
@@ -37,6 +38,7 @@ def runs_of(recipe: Recipe, say: Callable[[str], None]) -> Iterator[tuple[Recipe
     The caller has finished a run when it asks for the next. Raises UserError for bad input of any stage
     before the first one begins.
     """
+    recipe = with_dtype(recipe, say)
     if not recipe.stages:
         yield recipe, None
         return

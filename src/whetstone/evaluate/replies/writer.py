@@ -49,6 +49,6 @@ class Weights(Struct, frozen=True):
 
     source: str
     revision: str | None = None
-    dtype: str = "bfloat16"
+    dtype: str = "auto"
     device: str = "auto"
     threads: int = 0
