@@ -14,7 +14,7 @@ from whetstone.cli.model_writing import add_writing_options, model_of, shown_on
 from whetstone.data.dataset import check_step
 from whetstone.errors import UserError
 from whetstone.judge import Judge
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
 _EXAMPLES = """\
 examples:
@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--workers is 0 (one for each core) or more, --attempts 1 or more")
     model = model_of(args)
     console, threads = Console(), 2 * (args.workers or len(os.sched_getaffinity(0)))
-    with Journal(journal_path(args.out), model.how) as journal, progress_bar() as bar:
+    with Journal(journal_path(args.out), model.how) as journal, Progress() as progress:
         if journal.replies:
-            bar.console.print(f"going on: {len(journal.replies)} replies are there", highlight=False)
-        watch, say = shown_on(bar)
+            progress.say(f"going on: {len(journal.replies)} replies are there")
+        watch, say = shown_on(progress)
         with Judge(args.workers, **judge_settings(args)) as judge:
             writing = CheckerWriting(args.set, judge, model.writer, model.plan, model.label, say=say)
             written: Written = writing.run(args.out, journal, threads, watch)

@@ -13,7 +13,7 @@ from whetstone.data.dataset import check_step
 from whetstone.data.pass_rate import keep_by_pass_rate, parse_keep
 from whetstone.errors import UserError
 from whetstone.evaluate.planned import DEFAULT_N
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
 _EXAMPLES = """\
 examples:
@@ -67,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.model or args.endpoint:
         raise UserError("--from-eval takes pass rates that were measured; leave out --model and --endpoint")
     rates = read_pass_rates(folder)
-    with progress_bar(Console()) as bar:
-        write_step(args.set, args.out, keep_by_pass_rate(rates.by_id, parse_keep(args.keep, rates.n)), bar)
+    with Progress(Console()) as progress:
+        step = keep_by_pass_rate(rates.by_id, parse_keep(args.keep, rates.n))
+        write_step(args.set, args.out, step, progress)
     return 0
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +19,7 @@ from whetstone.data.sources.source import Source
 from whetstone.data.sources.table import SOURCE_NAMES, all_sources, source_named
 from whetstone.errors import UserError
 from whetstone.outputs import check_outputs
+from whetstone.progress import Progress, Work
 
 _PREPARE = """\
 Read public datasets and write one dataset: a folder with train.parquet and validation.parquet,
@@ -170,44 +170,34 @@ def _summary(records: list[SourceRecord]) -> Table:
 
 
 class _Display:
-    """Progress on standard error: one bar for each source, by bytes, with rows and problems so far."""
+    """The progress of the import, on standard error. A source counts in bytes, with a note of its rows."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[count]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = TaskID(0)
+        self._progress = Progress()
+        self._work: Work | None = None
 
     def __enter__(self) -> _Display:
-        self._progress.start()
+        self._progress.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        self._progress.__exit__(*error)
 
     def begin(self, source: str, size: int) -> None:
-        """A bar for the source; it has no end where the size is unknown."""
-        self._task = self._progress.add_task(source, total=size or None, count="")
+        """See Watcher."""
+        self._work = self._progress.begin(source, size or None, counted=False)
 
     def advance(self, size_read: int, rows: int, problems: int) -> None:
-        """Show it now and then: a row costs less than drawing it."""
-        if rows % 20 == 0:
-            self._progress.update(
-                self._task, completed=size_read, count=f"{rows:,} rows, {problems:,} problems"
-            )
+        """See Watcher."""
+        if self._work is not None and rows % 20 == 0:  # a note for every row would cost more than the row
+            self._work.update(size_read, f"{rows:,} rows, {problems:,} problems")
 
     def finish(self, record: SourceRecord, *, earlier: bool) -> None:
-        """The bar stays, full, with what came of it."""
-        if earlier:
-            self._task = self._progress.add_task(record.name, count="")
-        count = f"{record.rows:,} rows, {record.problems:,} problems{' (before)' if earlier else ''}"
-        self._progress.update(self._task, total=1, completed=1, count=count)
+        """See Watcher. The table at the end has the numbers of the source."""
+        if self._work is not None:
+            self._progress.end(self._work)
+            self._work = None
 
     def gather(self, problems: int) -> None:
-        """The last bar, without an end: it takes little time."""
-        self._progress.add_task("writing the dataset", total=None, count=f"{problems:,} problems")
+        """See Watcher."""
+        self._work = self._progress.begin(f"writing {problems:,} problems", counted=False)

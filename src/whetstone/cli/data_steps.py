@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +24,7 @@ from whetstone.data.duplicates import NEAR, drop_duplicates, find_duplicates
 from whetstone.data.select import KINDS, ORDERS, Selection, select
 from whetstone.outputs import write_file
 from whetstone.problem import Problem
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
 Step = Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
 
@@ -174,9 +173,9 @@ def add_set_and_out(parser: argparse.ArgumentParser) -> None:
 def run_dedupe(args: argparse.Namespace) -> int:
     """Drop duplicates."""
     check_step(args.set, args.out, replace=args.replace)
-    with progress_bar(Console()) as bar:
-        matches = find_duplicates(lambda: counted(open_problems(args.set), bar, "comparing"), args.near)
-        write_step(args.set, args.out, drop_duplicates(matches), bar)
+    with Progress(Console()) as progress:
+        matches = find_duplicates(lambda: progress.track(open_problems(args.set), "comparing"), args.near)
+        write_step(args.set, args.out, drop_duplicates(matches), progress)
     return 0
 
 
@@ -186,14 +185,14 @@ def run_decontaminate(args: argparse.Namespace) -> int:
     console = Console()
     against = [part.partition("=")[2] or part for part in _names(args.against)]
     check_step(args.set, args.out, args.report, inputs=against, replace=args.replace)
-    with progress_bar(Console()) as bar:
+    with Progress(Console()) as progress:
         index = BenchmarkIndex(thresholds.ngram)
         for name, problems in _benchmarks(args.against, console):
-            index.add(name, counted(problems, bar, f"reading {name}"))
+            index.add(name, progress.track(problems, f"reading {name}"))
         found = find_contamination(
-            lambda: counted(open_problems(args.set), bar, "comparing"), index, thresholds
+            lambda: progress.track(open_problems(args.set), "comparing"), index, thresholds
         )
-        write_step(args.set, args.out, drop_contaminated(found.found), bar)
+        write_step(args.set, args.out, drop_contaminated(found.found), progress)
     _print_contamination(found, index, console)
     if args.report:
         _write_report(Path(args.report), found, index, thresholds)
@@ -215,38 +214,27 @@ def run_select(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     check_step(args.set, args.out, replace=args.replace)
-    with progress_bar(Console()) as bar:
-        write_step(args.set, args.out, lambda problems: select(problems, selection), bar)
+    with Progress(Console()) as progress:
+        write_step(args.set, args.out, lambda problems: select(problems, selection), progress)
     return 0
 
 
-def write_step(source: str, out: str, step: Step, bar: Progress) -> None:
+def write_step(source: str, out: str, step: Step, progress: Progress) -> None:
     """Run a step over a set, write what comes out, and print what happened, by reason."""
     reasons: Counter[tuple[str, str]] = Counter()
 
     def counting(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
-        for result in step(counted(problems, bar, "writing")):
+        for result in step(progress.track(problems, "writing")):
             if isinstance(result, Decision):
                 reasons[result.action, result.reason] += 1
             yield result
 
     counts = transform(source, out, counting)
-    bar.console.print(
-        f"{out}: {counts.kept} of {counts.read} problems; {counts.dropped} dropped, {counts.marked} marked",
-        highlight=False,
-        soft_wrap=True,
+    progress.say(
+        f"{out}: {counts.kept} of {counts.read} problems; {counts.dropped} dropped, {counts.marked} marked"
     )
     for (action, reason), number in sorted(reasons.items()):
-        bar.console.print(f"  {action} {reason}: {number}", highlight=False, soft_wrap=True)
-
-
-def counted(problems: Iterable[Problem], bar: Progress, what: str) -> Iterator[Problem]:
-    """The same problems, counted on the line."""
-    task = bar.add_task(what, total=None)
-    for problem in problems:
-        yield problem
-        bar.advance(task)
-    bar.remove_task(task)
+        progress.say(f"  {action} {reason}: {number}")
 
 
 def _benchmarks(against: str, console: Console) -> Iterator[tuple[str, Iterable[Problem]]]:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from rich.console import Console
-from rich.progress import Progress
 
 from whetstone.cli.data_steps import add_set_and_out
 from whetstone.cli.judge_options import add_judge_options, add_workers_option, judge_settings
@@ -20,7 +19,7 @@ from whetstone.data.strengthen.whole_set import Tally, Written, count_problems, 
 from whetstone.errors import UserError
 from whetstone.judge import Judge
 from whetstone.problem import Problem
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
 _EXAMPLES = """\
 examples:
@@ -81,13 +80,13 @@ def run(args: argparse.Namespace) -> int:
     effort, settings = _effort(args), judge_settings(args)
     problems = count_problems(args.set)
     with ExitStack() as stack:
-        progress = stack.enter_context(progress_bar())
+        progress = stack.enter_context(Progress())
         asked = _Asked() if not args.endpoint else _ask(args, stack, progress)
         judge = stack.enter_context(Judge(args.workers, **settings))
-        working = progress.add_task("strengthening", total=problems)
+        working = progress.begin("strengthening", problems)
 
         def watch(problem: Problem, found: Strengthened) -> None:
-            progress.advance(working)
+            working.advance()
 
         try:
             tally = strengthen_set(
@@ -104,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
                 watch=watch,
             )
         except KeyboardInterrupt:
-            progress.console.print(f"what was found is in {journal_path(args.out)}: run again to go on")
+            progress.say(f"what was found is in {journal_path(args.out)}: run again to go on")
             raise
         if asked.journal is not None:
             asked.journal.remove()

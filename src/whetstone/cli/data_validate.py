@@ -21,7 +21,7 @@ from whetstone.errors import UserError
 from whetstone.judge import Judge
 from whetstone.outputs import check_outputs
 from whetstone.problem import Problem
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
 _EXAMPLES = """\
 examples:
@@ -92,14 +92,13 @@ def run(args: argparse.Namespace) -> int:
         check_step(args.name, args.out, args.decisions, inputs=read, replace=args.replace)
     else:
         check_outputs(args.decisions, inputs=[place_of(args.name), *read], replace=args.replace)
-    with progress_bar() as progress:
-        reading = progress.add_task("reading", total=None)
-        shared = count_tests(args.name, lambda: progress.advance(reading))
-        progress.remove_task(reading)
-        validating = progress.add_task("validating", total=shared.problems)
+    with Progress() as progress:
+        with progress.work("reading") as reading:
+            shared = count_tests(args.name, reading.advance)
+        validating = progress.begin("validating", shared.problems)
 
         def watch(problem: Problem, outcome: Outcome) -> None:
-            progress.advance(validating)
+            validating.advance()
             if args.out is None:
                 _print_amiss(outcome, console)
 
@@ -118,9 +117,7 @@ def run(args: argparse.Namespace) -> int:
                 )
             except KeyboardInterrupt:
                 if args.out is not None:
-                    progress.console.print(
-                        f"what was found is in {journal_path(args.out)}: run again to go on"
-                    )
+                    progress.say(f"what was found is in {journal_path(args.out)}: run again to go on")
                 raise
     _print_summary(tally, console)
     return 1 if args.out is None and tally.amiss else 0

@@ -12,14 +12,14 @@ from rich.text import Text
 
 from whetstone.attacks.corpus import load_corpus
 from whetstone.attacks.suite import Outcome, run_trials, trials
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
 
 def run_attacks(*, as_json: bool) -> int:
     """Run every attack and twin. Status 0 when each got what it must get, 1 when not."""
     wanted = trials(load_corpus())
-    with progress_bar() as progress:
-        outcomes = list(progress.track(run_trials(wanted), len(wanted), description="attacking"))
+    with Progress() as progress:
+        outcomes = list(progress.track(run_trials(wanted), "attacking", len(wanted)))
     failures = [outcome for outcome in outcomes if outcome.failure]
     if as_json:
         print(json.dumps(_report(outcomes), indent=2))

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.errors import UserError
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 from whetstone.stress.load import Findings, stress
 from whetstone.stress.mix import mix
 
@@ -24,11 +24,8 @@ def run_stress(count: int, *, as_json: bool) -> int:
     if count < 1:
         raise UserError(f"--stress is {count}; give the number of programs to judge, such as 1000")
     workers = _WORKERS_PER_CORE * len(os.sched_getaffinity(0))
-    with progress_bar() as progress:
-        task = progress.add_task("judging", total=count)
-        findings = stress(
-            list(mix(count)), workers, on_progress=lambda done: progress.update(task, completed=done)
-        )
+    with Progress() as progress, progress.work("judging", count) as judging:
+        findings = stress(list(mix(count)), workers, on_progress=judging.update)
     if as_json:
         print(json.dumps({**msgspec.to_builtins(findings), "ok": findings.ok}, indent=2))
     else:

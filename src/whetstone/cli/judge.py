@@ -31,7 +31,7 @@ from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.languages.table import language_of_file
 from whetstone.outputs import check_outputs, replacing
 from whetstone.problem import Problem, Program
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 from whetstone.verdict import SHARED_INTERPRETER
 
 _FIELDS = frozenset({"problem_id", "source", "language", "program", "id"})
@@ -193,15 +193,14 @@ def _destination(name: str | None) -> Generator[IO[str]]:
 
 
 def _write(out: IO[str], lines: list[_Line], judgements: Iterable[Judgement]) -> Counter[Verdict]:
-    """Write a JSON line for each judgement, with a progress bar beside it; count the verdicts."""
+    """Write a JSON line for each judgement, show the progress, and count the verdicts."""
     counts: Counter[Verdict] = Counter()
-    with progress_bar() as progress:
-        task = progress.add_task("judging", total=len(lines))
+    with Progress() as progress, progress.work("judging", len(lines)) as judging:
         for line, judgement in zip(lines, judgements, strict=True):
             row = {"problem_id": line.problem.id, "id": line.id, **msgspec.to_builtins(judgement)}
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
             counts[judgement.verdict] += 1
-            progress.advance(task)
+            judging.advance()
     return counts
 
 

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.progress import Progress
-
 from whetstone.cli.eval_options import add_endpoint_options, endpoint_settings, option_named
+from whetstone.progress import Progress, Work
 
 if TYPE_CHECKING:
     from whetstone.evaluate.plan import Plan
@@ -51,16 +50,15 @@ def model_of(args: argparse.Namespace) -> Model:
     return Model(label, endpoint.writer(plan, WorkflowSection(prompt="{statement}")), plan, how)
 
 
-def shown_on(bar: Progress) -> tuple[Callable[[str, int, int], None], Callable[[str], None]]:
-    """What tells how far a named work is, a bar for each; and what says a line above the bars."""
-    tasks: dict[str, Any] = {}
+def shown_on(progress: Progress) -> tuple[Callable[[str, int, int], None], Callable[[str], None]]:
+    """A function that shows how far a named work is, and one that prints a line."""
+    works: dict[str, Work] = {}
 
     def watch(what: str, done: int, of: int) -> None:
-        if what not in tasks:
-            tasks[what] = bar.add_task(what, total=of)
-        bar.update(tasks[what], completed=done)
+        if what not in works:
+            works[what] = progress.begin(what, of)
+        works[what].update(done)
+        if done >= of:
+            progress.end(works[what])
 
-    def say(line: str) -> None:
-        bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    return watch, say
+    return watch, progress.say

@@ -47,7 +47,8 @@ async def evaluate(
 
     ``known`` replies are counted and not asked for again; ``record`` is called with each of the others
     once it is judged. Problems are read as they are needed; ``total`` is the number of replies to
-    all, for those who watch. ``on_minute`` is called every ``minute_s`` seconds with what is awaited, in
+    all, for those who watch. ``on_progress`` is called once when the known ones are counted, and after each
+    other reply. ``on_minute`` is called every ``minute_s`` seconds with what is awaited, in
     words, whether or not anything comes.
 
     Every reply counts: one that could not be had, or whose judge failed, is not right, and is counted
@@ -88,7 +89,9 @@ class _Run:
         there: defaultdict[str, set[int]] = defaultdict(set)
         for sample in known:
             there[sample.problem_id].add(sample.index)
-            self._count(sample)
+            self.tally.add(sample)
+        if self.on_progress:
+            self.on_progress(self.tally)
         questions = self._questions(problems, there)
         try:
             await self._ask_and_judge(questions)

@@ -1,52 +1,55 @@
-"""How far an evaluation is, and what it looks like so far."""
+"""How far an evaluation is, and its result so far."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console
-from rich.markup import escape
 
 from whetstone.evaluate.tables import percent
 from whetstone.evaluate.tally import Tally
-from whetstone.progress import progress_bar
+from whetstone.progress import Progress
 
-_BAR_EVERY_S = 0.2
+_NOTE_EVERY_S = 0.2
 
 
 class ProgressView:
-    """A bar with the running estimate on a terminal, and lines of what is awaited. A context manager."""
+    """The progress of an evaluation with the running estimate, and what it waits for. A context manager."""
 
-    def __init__(self, name: str, total: int, console: Console) -> None:
-        self._name = name
-        self._console = console
-        self._bar = progress_bar(console, transient=False)
-        self._task = self._bar.add_task(escape(name), total=total)
-        self._shown = time.monotonic()
-        self._said = 0
+    def __init__(
+        self, name: str, total: int, console: Console, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._progress = Progress(console, transient=False, clock=clock)
+        self._work = self._progress.begin(name, total)
+        self._noted = self._said = -1
+        self._noted_at = clock()
 
     def __enter__(self) -> ProgressView:
-        self._bar.start()
+        self._progress.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        self._progress.__exit__(*error)
 
     def show(self, tally: Tally) -> None:
-        """Move the bar, unless that was done a moment ago. Called for every reply."""
-        now, last = time.monotonic(), tally.samples == tally.total
-        if not self._bar.disable and (last or now - self._shown >= _BAR_EVERY_S):
-            self._shown = now
-            self._bar.update(self._task, completed=tally.samples, note=_note(tally))
+        """Called once with the replies that were there, and then for every reply."""
+        now, first, last = self._clock(), self._noted < 0, tally.samples == tally.total
+        if first:
+            self._work.skip(tally.samples)
+        # An estimate takes longer than a reply of a short evaluation does.
+        if first or last or now - self._noted_at >= _NOTE_EVERY_S:
+            self._noted, self._noted_at = tally.samples, now
+            self._work.update(tally.samples, _note(tally))
 
     def minute(self, tally: Tally, awaited: str) -> None:
-        """A line on how far it is and what is awaited; under a bar, only when nothing came."""
+        """Called every minute with what is awaited. It is printed when no reply came."""
         moved, self._said = tally.samples > self._said, tally.samples
-        if moved and not self._bar.disable:
-            return
-        parts = [f"{tally.samples} of {tally.total} replies", _note(tally), awaited]
-        line = f"{self._name}: {', '.join(part for part in parts if part)}"
-        self._console.print(escape(line), highlight=False, soft_wrap=True)
+        if not moved:
+            line = self._work.line()
+            self._progress.say(f"{line}, {awaited}" if awaited else line)
+            self._work.said()
 
 
 def _note(tally: Tally) -> str:

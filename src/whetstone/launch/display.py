@@ -1,70 +1,90 @@
-"""What a person sees of a run: phases, steps and results. Files are the truth; this is a view."""
+"""What a person sees of a run: phases, steps and results. The files hold all of it; this is a view."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
-from rich.progress import TaskID
 from rich.table import Table
 
 from whetstone.evaluate.passk import Estimate
-from whetstone.progress import progress_bar
+from whetstone.launch.forecast import Forecast
+from whetstone.progress import Progress, Work
 
 
 class Display:
-    """A live progress bar on a terminal, a line per event elsewhere."""
+    """The progress of a run, with lines that stay for steps and results. A context manager."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(
+        self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.console = console or Console()
-        self._progress = progress_bar(self.console, transient=False)
-        self._task: TaskID | None = None
-        self._name = ""
-        self._started = 0.0
+        self.progress = Progress(self.console, transient=False, clock=clock)
+        self._clock, self._began = clock, clock()
+        self._work: Work | None = None
+        self._work_began = self._began
+        self._forecast: Forecast | None = None
 
     def __enter__(self) -> Display:
-        self._progress.start()
+        self.progress.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        self.progress.__exit__(*error)
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.progress.say(text)
 
     def print(self, table: Table) -> None:
         """A table that stays."""
         self.console.print(table)
 
     def begin(self, name: str, total: int, done: int = 0) -> None:
-        """A stretch of work of ``total`` units begins."""
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._name = name
-        self._started = time.monotonic()
-        self._task = self._progress.add_task(name, total=total, completed=done)
-        if not self.console.is_terminal:
-            self.say(f"{name} ...")
+        """A stretch of work of ``total`` units begins, in place of the last one."""
+        if self._work is not None:
+            self.progress.end(self._work)
+        self._work_began = self._clock()
+        self._work = self.progress.begin(name, total, done)
 
     def advance(self, done: int, note: str = "") -> None:
         """``done`` units of it are complete."""
-        if self._task is not None:
-            self._progress.update(self._task, completed=done, note=note)
+        if self._work is not None:
+            self._work.update(done, note)
+
+    def skip(self, done: int) -> None:
+        """``done`` units of it were complete before it began."""
+        if self._work is not None:
+            self._work.skip(done)
 
     def phase(self, name: str) -> None:
         """What the current unit is busy with."""
-        if self._task is not None:
-            self._progress.update(self._task, note=f"[dim]{name}")
+        if self._work is not None:
+            self._work.phase(name)
 
     def end(self, note: str = "") -> None:
         """The stretch of work is over."""
-        seconds = time.monotonic() - self._started
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-            self._task = None
-        self.say(f"{self._name}: {note + ', ' if note else ''}{seconds:.0f} s")
+        if self._work is None:
+            return
+        name, seconds = self._work.name, self._clock() - self._work_began
+        self.progress.end(self._work)
+        self._work = None
+        self.say(f"{name}: {note + ', ' if note else ''}{seconds:.0f} s")
+
+    def expect(self, steps: int, evaluations: int) -> None:
+        """So many steps and evaluations are to come: their total time is estimated from the first ones."""
+        self._forecast = Forecast(self._clock(), began=self._began, steps=steps, evaluations=evaluations)
+
+    def evaluating(self, share: float) -> None:
+        """``share`` of the evaluation of a step is done, of all its problem sets; 0 and 1 included."""
+        if self._forecast is not None:
+            self._estimate(self._forecast.evaluating(share, self._clock()))
+
+    def _estimate(self, text: str) -> None:
+        if text:
+            self.say(text)
 
     def step(self, record: dict[str, Any], steps: int) -> None:
         """A training step is complete."""
@@ -77,10 +97,14 @@ class Display:
         )
         self.advance(record["step"])
         self.say(line)
+        if self._work is not None:
+            self._work.said()
+        if self._forecast is not None:
+            self._estimate(self._forecast.stepped(self._clock()))
 
 
 class Beside(Display):
-    """What a person sees of a second model: lines that stay, marked with its name. The bar is the first's."""
+    """What a person sees of a second model: lines with its name. The progress is shown for the first one."""
 
     def __init__(self, name: str, display: Display) -> None:
         super().__init__(display.console)
@@ -91,11 +115,14 @@ class Beside(Display):
         super().say(f"{self._name}: {text}")
 
     def begin(self, name: str, total: int, done: int = 0) -> None:
-        """See Display: the first model's run says the same."""
+        """See Display: the first model's run shows the same work."""
 
     def end(self, note: str = "") -> None:
         """See Display."""
         self.say(note)
+
+    def expect(self, steps: int, evaluations: int) -> None:
+        """See Display: the first model's run has the same steps."""
 
     def step(self, record: dict[str, Any], steps: int) -> None:
         """See Display: its reward, below the line of the first."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +110,30 @@ class Evaluator:
         """
         start = time.perf_counter()
         evaluations: dict[str, Evaluation] = {}
+        self.display.evaluating(0.0)
         for measured in self.measured:
             with self._folder(measured, step, digest) as files:
                 evaluations[measured.name] = await self._evaluate(measured, step, files, engine, tokenizer)
+        self.display.evaluating(1.0)
         record = eval_record(step, evaluations, time.perf_counter() - start)
         return record if digest is None else {**record, "checkpoint": digest}
+
+    def _shown(self, measured: Measured) -> Callable[[Tally], None]:
+        """What shows the replies of one set, which are a share of those of all sets."""
+        sizes = {each.name: len(each.problems) * each.plan.n for each in self.measured}
+        before, begun = sum(sizes[name] for name in takewhile(measured.name.__ne__, sizes)), False
+
+        def show(tally: Tally) -> None:
+            nonlocal begun
+            if not begun:
+                self.display.skip(tally.samples)  # those that were there
+            elif tally.samples < sizes[measured.name]:
+                self.display.evaluating((before + tally.samples) / sum(sizes.values()))
+            begun = True
+            if tally.samples:
+                self.display.advance(tally.samples, f"accepted {tally.accepted / tally.samples:.3f}")
+
+        return show
 
     async def saved(
         self, step: int, model: Path, settings: ModelSection, engine: EngineSection, *, digest: str
@@ -153,9 +173,7 @@ class Evaluator:
         plan, settings = measured.plan, measured.settings
         total = len(measured.problems) * plan.n
         self.display.begin(f"evaluating {measured.name} at step {step}", total)
-
-        def show(tally: Tally) -> None:
-            self.display.advance(tally.samples, f"accepted {tally.accepted / max(tally.samples, 1):.3f}")
+        show = self._shown(measured)
 
         limit = settings.max_prompt_tokens
         replies = EngineReplies(engine, tokenizer, plan, max_prompt_tokens=limit)

@@ -261,6 +261,7 @@ class _Run:
         """Train to the last step, evaluate, and say what came out."""
         parts, steps, written = self.parts, self.recipe.trainer.steps, self.written
         await parts.serve()
+        self.display.expect(steps - parts.trainer.version, self._evaluations_left())
         if written is not None and written.separate is None:
             await self._evaluate_start(written)
         if fresh:
@@ -294,6 +295,14 @@ class _Run:
                 "weights are not kept; `whetstone eval` measures the model that the run began with"
             )
         return RunSummary(self.folder, evaluated.get(0, {}), evaluated.get(last, {}))
+
+    def _evaluations_left(self) -> int:
+        """How many evaluations this process has yet to make."""
+        if self.written is None or self.written.separate is not None or not self.written.evaluator.measured:
+            return 0
+        last, done, due = self.recipe.trainer.steps, self.parts.trainer.version, self.recipe.evaluation.due
+        steps = {0} | {step for step in range(done + 1, last + 1) if due(step, last=step == last)}
+        return len(steps - recorded(self.folder).keys())
 
     def _tell_best(self, evaluated: dict[int, Record]) -> None:
         name = self.recipe.trainer.keep_best
