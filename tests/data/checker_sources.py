@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clean_problems import problem, stdin
-
+from tests.data.clean_problems import problem, stdin
 from whetstone.problem import Problem, Program
 
 STATEMENT = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clean_problems import SUM, SUM_CASES, problem, stdin
-
+from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.problem import (
     AssertTests,
     CallCase,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from checker_sources import CASES, COMPARES, REFUSED, REMEMBERS, RIGHT, STATEMENT, pair_problem
-from clean_problems import SUM, SUM_CASES, problem, stdin
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data.checker_sources import CASES, COMPARES, REFUSED, REMEMBERS, RIGHT, STATEMENT, pair_problem
+from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.data.checkers.answers import GARBAGE, layouts, no_answers, spoiled
 from whetstone.data.checkers.asking import LONGEST, checker_in, needs_checker, question
 from whetstone.data.checkers.trial import Evidence, Refused, tried

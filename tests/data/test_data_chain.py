@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from clean_problems import LIMITS, clean_problems
-from defective_problems import SMALL_BOUNDS, defective_problems
 
+from tests.data.clean_problems import LIMITS, clean_problems
+from tests.data.defective_problems import SMALL_BOUNDS, defective_problems
 from whetstone.cli import data
 from whetstone.data.dataset import load_problems
 from whetstone.data.decisions import Decision, read_decisions

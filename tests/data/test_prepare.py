@@ -13,8 +13,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hub_server import COMMIT, serving
 
+from tests.data.hub_server import COMMIT, serving
 from whetstone.cli.main import main
 from whetstone.data.card import SourceRecord, read_card
 from whetstone.data.dataset import open_problems
@@ -144,10 +144,10 @@ def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same
     for name in "ab":
         files_of(tmp_path, name)
     prepare(plan_for(tmp_path), tmp_path / "whole", Quiet())
-    code = "import sys; from test_prepare import *; prepare(plan_for(Path(sys.argv[1])), "
+    code = "import sys; from tests.data.test_prepare import *; prepare(plan_for(Path(sys.argv[1])), "
     code += "Path(sys.argv[1]) / 'out', Quiet(sys.argv[2], int(sys.argv[3])))"
     command = [sys.executable, "-c", code, str(tmp_path), kill, str(at)]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, timeout=1200)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=1200)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "out").exists()
     watcher = Quiet()

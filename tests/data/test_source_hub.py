@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from hub_server import COMMIT, HubServer, serving
 
+from tests.data.hub_server import COMMIT, HubServer, serving
 from whetstone.data.sources.hub import Hub
 from whetstone.data.sources.hub_wait import Waits
 from whetstone.errors import UserError

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-import statement_sentences as said
-from clean_problems import SUM, SUM_CASES, problem, stdin
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import statement_sentences as said
+from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.data.validate.comparing import ruled
 from whetstone.data.validate.freedom import freedom_of
 from whetstone.data.validate.policy import Policy

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clean_problems import clean_problems
-from defective_problems import SMALL_BOUNDS, defective_problems, slow_reference
 
+from tests.data.clean_problems import clean_problems
+from tests.data.defective_problems import SMALL_BOUNDS, defective_problems, slow_reference
 from whetstone.data.decisions import Decision, read_decisions
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.validate.policy import Policy

@@ -6,10 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from clean_problems import SUM, SUM_CASES, problem, stdin
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.data.builtin import shipped_problems
 from whetstone.data.sources.programs import is_python_2
 from whetstone.data.validate.cases import case_flags

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from clean_problems import problem, stdin
 
+from tests.data.clean_problems import problem, stdin
 from whetstone.data.decisions import read_decisions
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.validate.journal import Journal

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import torch
 
-import served_stand_in
-from served_stand_in import VOCABULARY, StandIn, listening, text_of
+from tests import served_stand_in
+from tests.served_stand_in import VOCABULARY, StandIn, listening, text_of
 from whetstone.engine.engine import Completion, GenerationRequest, Sleeper
 from whetstone.engine.factory import build_engine, require
 from whetstone.engine.served.engine import ServedEngine
@@ -292,10 +292,10 @@ def package(tmp_path: Path) -> dict[str, str]:
     """The environment in which ``python -m vllm.entrypoints.openai.api_server`` is the stand-in."""
     place = tmp_path / "packages" / "vllm" / "entrypoints" / "openai"
     place.mkdir(parents=True)
-    here = Path(served_stand_in.__file__).parent
+    root = Path(served_stand_in.__file__).parents[1]
     (place / "api_server.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(here)!r})\n"
-        "import served_stand_in\nserved_stand_in.main(sys.argv[1:])\n"
+        f"import sys\nsys.path.insert(0, {str(root)!r})\n"
+        "from tests import served_stand_in\nserved_stand_in.main(sys.argv[1:])\n"
     )
     return {"PYTHONPATH": str(tmp_path / "packages")}
 

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import Answer, Scripted, completion, fenced, serving
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "data"))
-from checker_sources import REFUSED, RIGHT, pair_problem
-from clean_problems import SUM, SUM_CASES, problem, stdin
-
+from tests.data.checker_sources import REFUSED, RIGHT, pair_problem
+from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
+from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.data.card import read_card
 from whetstone.data.dataset import open_problems

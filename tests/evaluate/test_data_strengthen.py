@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scripted_server import Answer, Scripted, completion, fenced, serving
-
+from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.data.dataset import open_problems
 from whetstone.data.files import write_problems

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import Answer, Scripted, completion, fenced, serving
 
+from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.errors import UserError
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples

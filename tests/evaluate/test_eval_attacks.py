@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from scripted_server import Answer, Scripted, completion, fenced, serving
 
+from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.attacks.corpus import load_corpus
 from whetstone.cli.main import main
 from whetstone.data.files import write_problems

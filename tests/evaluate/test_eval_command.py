@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import Answer, Scripted, completion, fenced, serving
 
+from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.folder import read_samples

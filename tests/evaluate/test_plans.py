@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import Answer, Scripted, completion, fenced, serving
 
+from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.errors import UserError
 from whetstone.evaluate.plan_file import read_plan, shipped_plans

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_endpoint_replies import BAD, GOOD, GoodPasses, problems
 
+from tests.evaluate.test_endpoint_replies import BAD, GOOD, GoodPasses, problems
 from whetstone.engine.remote.completion import Completion, StreamBroken
 from whetstone.engine.remote.patience import Patience
 from whetstone.engine.remote.server import Server

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_families import FAMILIES, VOCABULARY, tiny_family
 from transformers import AutoConfig
 
+from tests.families.tiny_families import FAMILIES, VOCABULARY, tiny_family
 from whetstone.engine.architecture import OWN_ATTENTION, PROVED, check_architecture
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.loading import load_model

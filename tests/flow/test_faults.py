@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_process import ENOUGH_S, IDENTITY, FlowProcess
-from relay import Relay
-from test_flow_service import NAMES, PROBLEMS, SeededEngine, VersionsOnly, sampler
 
+from tests.flow.flow_process import ENOUGH_S, IDENTITY, FlowProcess
+from tests.flow.relay import Relay
+from tests.flow.test_flow_service import NAMES, PROBLEMS, SeededEngine, VersionsOnly, sampler
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.flow.books import Offer
 from whetstone.flow.remote import RemoteFlow

@@ -101,7 +101,7 @@ FULL = """
 import resource, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from test_flow_log import opened, work
+from tests.flow.test_flow_log import opened, work
 desk, log = opened(Path(sys.argv[1]))
 work(desk, 1, 100)
 import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -133,7 +133,7 @@ assert again.books == desk.books
 
 
 def test_a_full_disk_loses_nothing_and_the_flow_goes_on_once_there_is_room(tmp_path: Path) -> None:
-    script = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parent)]
+    script = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parents[2])]
     done = subprocess.run(script, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 

@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from flow_process import ENOUGH_S, IDENTITY, FlowProcess
 
+from tests.flow.flow_process import ENOUGH_S, IDENTITY, FlowProcess
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lesser_rights import EXPECTED_TIER
 
+from tests.isolation.lesser_rights import EXPECTED_TIER
 from whetstone.errors import SandboxUnavailable
 from whetstone.sandbox import Sandbox, Tier, detect_tier
 

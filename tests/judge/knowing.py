@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from judge_processes import ENOUGH_S, waiting_mb
-
+from tests.judge.judge_processes import ENOUGH_S, waiting_mb
 from whetstone.judge.boxes import Boxes, Side
 from whetstone.sandbox import Ended, Job, RunResult, Sandbox, Tier, supervise
 from whetstone.sandbox.run import Run

@@ -6,8 +6,8 @@ Without a reference nothing but the proxy can accept. What cannot work there is 
 from __future__ import annotations
 
 import pytest
-from judge_problems import assert_problem, python
 
+from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.kinds.apart import CannotStandApart, refuse_inseparable
 

@@ -6,8 +6,8 @@ Only plain data and closed lists cross, and honest programs notice nothing of th
 from __future__ import annotations
 
 import pytest
-from judge_problems import assert_problem, python
 
+from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
 
 SETUP = """

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import pytest
-from judge_problems import assert_problem, python
 
+from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.harness.containers import refill
 from whetstone.judge.kinds import names

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from judge_problems import assert_problem, python
 
+from tests.judge.judge_problems import assert_problem, python
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.harness.files import MAX_FILE_BYTES, SharedFiles, check_database

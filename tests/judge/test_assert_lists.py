@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from judge_problems import assert_problem, python
 
+from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
 
 COUNT = 4

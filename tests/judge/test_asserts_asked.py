@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_problems import assert_problem, python
 
+from tests.judge.judge_problems import assert_problem, python
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.inert import read_one

@@ -11,8 +11,8 @@ import shutil
 from typing import Any
 
 import pytest
-from judge_problems import LIMITS, python, stdin_problem
 
+from tests.judge.judge_problems import LIMITS, python, stdin_problem
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.protocols import Protocol, callable_event, event_of
 from whetstone.judge.answers.responsibility import (

@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_problems import python, stdin_problem
-from testlib_model import MODELS, model
 
+from tests.judge.judge_problems import python, stdin_problem
+from tests.judge.testlib_model import MODELS, model
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
 from whetstone.problem import StandardCheckerName

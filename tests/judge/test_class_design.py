@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judge_problems import LIMITS, python
 
+from tests.judge.judge_problems import LIMITS, python
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Verdict
 

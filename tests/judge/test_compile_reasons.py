@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judge_problems import LIMITS, assert_problem, call_problem, python, stdin_problem
 
+from tests.judge.judge_problems import LIMITS, assert_problem, call_problem, python, stdin_problem
 from whetstone.judge import Judge, Verdict
 
 TALK = "def interact(input, read, write):\n    return read() == input\n"

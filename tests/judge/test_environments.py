@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from environment_folders import environment_folder, packages_of
-from judge_problems import assert_problem, python, stdin_problem
 
+from tests.judge.environment_folders import environment_folder, packages_of
+from tests.judge.judge_problems import assert_problem, python, stdin_problem
 from whetstone.errors import SandboxUnavailable, UserError
 from whetstone.judge import Judge
 from whetstone.judge.environments.environment import default_environment, environment_named

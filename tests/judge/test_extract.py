@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from reply_corpus import Reply, no_programs, replies
 
+from tests.judge.reply_corpus import Reply, no_programs, replies
 from whetstone.judge import answer_part, extract_program, names_called, strip_thinking
 from whetstone.problem import problem_from
 

@@ -7,8 +7,8 @@ import importlib.util
 from typing import Any
 
 import pytest
-from judge_problems import assert_problem, call_problem, python, stdin_problem
 
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from whetstone.judge import Judge
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="numpy is not installed")

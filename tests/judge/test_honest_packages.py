@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from judge_problems import python, stdin_problem
 
+from tests.judge.judge_problems import python, stdin_problem
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge
 from whetstone.judge.environments.environment import COMPETITION, default_environment

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from judge_problems import python, stdin_problem
 
+from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge
 
 # Two numbers, a list, and a last line without a newline; the answer is the sum of all numbers.

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from judge_problems import stdin_problem
 
+from tests.judge.judge_problems import stdin_problem
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Program
 

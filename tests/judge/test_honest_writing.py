@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judge_problems import python, stdin_problem
 
+from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge
 
 # All print the same two lines.

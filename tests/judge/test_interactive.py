@@ -6,8 +6,8 @@ import shutil
 from typing import Any
 
 import pytest
-from judge_problems import LIMITS, python
 
+from tests.judge.judge_problems import LIMITS, python
 from whetstone.judge import Judge, Program, Verdict
 
 pytestmark = pytest.mark.isolation

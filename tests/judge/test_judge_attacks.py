@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from judge_problems import assert_problem, call_problem, python, stdin_problem
 
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from whetstone.judge import Judge, Judgement, Verdict
 
 pytestmark = pytest.mark.isolation

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from judge_problems import stdin_problem
 
+from tests.judge.judge_problems import stdin_problem
 from whetstone.cli.main import main
 
 PROBLEM = {**stdin_problem(("1 2\n", "3\n"), ("5 5\n", "10\n")), "id": "demo/add"}

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judge_problems import assert_problem, call_problem, python, stdin_problem
 
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Program, Verdict
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
-from judge_problems import assert_problem, call_problem, python, stdin_problem
-from judge_processes import (
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
+from tests.judge.judge_processes import (
     ENOUGH_S,
     GROW,
     below,
@@ -21,7 +21,6 @@ from judge_processes import (
     runs_something_big,
     server_generations,
 )
-
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
 ECHO = stdin_problem(("1\n", "1\n"))

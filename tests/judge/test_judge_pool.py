@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_problems import assert_problem, call_problem, python, stdin_problem
 
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Program, Verdict
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_problems import assert_problem, python, stdin_problem
-from judge_processes import ENOUGH_S, GROW, fork_servers, wait_for_something_big
 
+from tests.judge.judge_problems import assert_problem, python, stdin_problem
+from tests.judge.judge_processes import ENOUGH_S, GROW, fork_servers, wait_for_something_big
 from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Verdict
 from whetstone.judge.scoring import chosen_cases

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from judge_problems import assert_problem, call_problem, python, stdin_problem
-from test_judge_attacks import rejected
 
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
+from tests.judge.test_judge_attacks import rejected
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.values import WireError, decode
 

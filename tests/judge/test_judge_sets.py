@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from mutants import mutants, plainly_right
-from shared_sets import humaneval, mbpp, shared_folder
 
+from tests.judge.mutants import mutants, plainly_right
+from tests.judge.shared_sets import humaneval, mbpp, shared_folder
 from whetstone.judge import Judge, Program
 from whetstone.problem import Limits, Problem
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
 
 import whetstone.judge.languages.toolchains as toolchains
+from tests.judge.language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
 from whetstone.judge.languages.java import java_names

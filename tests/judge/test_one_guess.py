@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_problems import assert_problem, call_problem, python, stdin_problem
-from knowing import LATER, SANDBOX_DIES, TESTS_DIE, KnowingBoxes, Plan, knowing
 
+from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
+from tests.judge.knowing import LATER, SANDBOX_DIES, TESTS_DIE, KnowingBoxes, Plan, knowing
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Verdict
 from whetstone.judge.blame import DEATHS

@@ -6,8 +6,8 @@ import shutil
 from typing import Any
 
 import pytest
-from judge_problems import python, stdin_problem
 
+from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.answers.responsibility import failed_over_program
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_problems import python, stdin_problem
 
+from tests.judge.judge_problems import python, stdin_problem
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.scoring import score

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judge_problems import call_problem, python, stdin_problem
 
+from tests.judge.judge_problems import call_problem, python, stdin_problem
 from whetstone.cli.main import main
 from whetstone.data.dataset import load_problems
 from whetstone.judge import Judge, Verdict

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from service_process import ServiceProcess, service
+
+from tests.judge_service.service_process import ServiceProcess, service
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from processes import ENOUGH_S, wait_until
+from tests.processes import ENOUGH_S, wait_until
 
 
 class ServiceProcess:

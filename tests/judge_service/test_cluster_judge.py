@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from processes import wait_until
+from tests.processes import wait_until
 from whetstone.errors import UserError
 from whetstone.judge import Program, Verdict
 from whetstone.judge.workers.wire import pack, unpack

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import sandbox_fusion
 from sandbox_fusion.models import CommandRunStatus, RunStatus, TestConfig
-from scalebox_client import score
-from service_process import ServiceProcess, commanded, service, sum_problem
 
-from processes import descendants, wait_until
+from tests.judge_service.scalebox_client import score
+from tests.judge_service.service_process import ServiceProcess, commanded, service, sum_problem
+from tests.processes import descendants, wait_until
 from whetstone.judge.languages.toolchains import runs_here
 
 ADDS = "```python\nprint(sum(map(int, input().split())))\n```"

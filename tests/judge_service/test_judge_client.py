@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_process import ADDS, ENDLESS, ServiceProcess, service, sum_problem
 
-from processes import ENOUGH_S, wait_until
+from tests.judge_service.service_process import ADDS, ENDLESS, ServiceProcess, service, sum_problem
+from tests.processes import ENOUGH_S, wait_until
 from whetstone.errors import SandboxUnavailable, UserError
 from whetstone.judge import Program, Verdict
 from whetstone.judge_service.client import AsyncJudgeClient, JudgeClient

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from service_process import ADDS, ServiceProcess, sum_problem
 
+from tests.judge_service.service_process import ADDS, ServiceProcess, sum_problem
 from whetstone.judge.options import JudgeOptions
 from whetstone.judge_service.app import ENDPOINTS
 from whetstone.judge_service.openapi import openapi

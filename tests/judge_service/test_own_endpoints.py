@@ -6,7 +6,8 @@ import hashlib
 import json
 
 import pytest
-from service_process import ADDS, ServiceProcess, program, service, sum_problem
+
+from tests.judge_service.service_process import ADDS, ServiceProcess, program, service, sum_problem
 
 WRONG = program("print(0)\n")
 BROKEN = program("print(\n")

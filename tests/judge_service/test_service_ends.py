@@ -12,7 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from service_process import (
+
+from tests.judge_service.service_process import (
     ADDS,
     ENDLESS,
     ServiceProcess,
@@ -21,8 +22,7 @@ from service_process import (
     service,
     sum_problem,
 )
-
-from processes import ENOUGH_S, descendants, wait_until
+from tests.processes import ENOUGH_S, descendants, wait_until
 from whetstone.cli.main import main
 
 _SLOW = sum_problem(limits={"cpu_s": 300.0, "memory_mb": 256, "output_mb": 1})

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from service_process import ServiceProcess, service
 
+from tests.judge_service.service_process import ServiceProcess, service
 from whetstone.judge import Judge, Judgement, Program, Verdict
 from whetstone.judge_service.spread import goes_on, joined, parts_of
 from whetstone.problem import Problem, Scoring, StdinCase, StdinTests, problem_from

@@ -12,9 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tiny_recipe import RECIPE
-
-from warm_command import ENOUGH_S, WarmCommand
+from tests.launch.tiny_recipe import RECIPE
+from tests.warm_command import ENOUGH_S, WarmCommand
 
 SECTION = "flow: {staleness: 0, silence_s: 5}\n"
 CHEAPER = ("data.heldout=null",)

@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
-from tiny_recipe import run, timeless, write_recipe
 
+from tests.launch.roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
+from tests.launch.tiny_recipe import run, timeless, write_recipe
 from whetstone.cli.main import main
 from whetstone.launch.recipe import load_recipe
 from whetstone.launch.roles.where import how_to_join, reachable

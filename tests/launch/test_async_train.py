@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from roles_by_hand import CHEAPER, process_of, until, write_async_recipe
-from tiny_recipe import run, start, timeless, write_recipe
+
+from tests.launch.roles_by_hand import CHEAPER, process_of, until, write_async_recipe
+from tests.launch.tiny_recipe import run, start, timeless, write_recipe
 
 pytestmark = pytest.mark.slow
 

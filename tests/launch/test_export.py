@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_recipe import run, write_recipe
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.launch.tiny_recipe import run, write_recipe
 from whetstone.cli.main import main
 
 pytest.importorskip("peft", reason="the extra `lora` is not installed")

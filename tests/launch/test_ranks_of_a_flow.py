@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from ranks_compared import movement, replies
-from roles_by_hand import process_of, until, write_async_recipe
-from tiny_recipe import run, start, write_recipe
 
+from tests.launch.ranks_compared import movement, replies
+from tests.launch.roles_by_hand import process_of, until, write_async_recipe
+from tests.launch.tiny_recipe import run, start, write_recipe
 from whetstone.errors import INTERRUPTED
 
 UNMEASURED = ("data.heldout=null", "evaluation.train_problems=null", "trainer.keep_checkpoints=9")

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks_compared import movement, replies
-from tiny_recipe import command, run, write_recipe
+
+from tests.launch.ranks_compared import movement, replies
+from tests.launch.tiny_recipe import command, run, write_recipe
 
 SHORT = ("evaluation.n=1", "evaluation.k=[1]", "evaluation.every=100")
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tiny_recipe import write_recipe
+from tests.launch.tiny_recipe import write_recipe
 
 REFUSED = {
     "workflow.chat=true": "this model has no chat template",

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipe import command, contents, run, start, timeless, write_recipe
 
+from tests.launch.tiny_recipe import command, contents, run, start, timeless, write_recipe
 from whetstone.cli.main import main
 from whetstone.engine.loading import LoadedModel
 from whetstone.launch.start import keep_start

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from roles_by_hand import write_async_recipe
 
-from warm_command import whetstone
+from tests.launch.roles_by_hand import write_async_recipe
+from tests.warm_command import whetstone
 from whetstone.cli.main import main
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.errors import UserError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from roles_by_hand import write_async_recipe
 
+from tests.launch.roles_by_hand import write_async_recipe
 from whetstone.errors import UserError
 from whetstone.judge_service.cluster.ray_driver import RayNode
 from whetstone.launch.recipe import load_recipe

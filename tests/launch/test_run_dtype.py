@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_recipe import write_recipe
 
+from tests.launch.tiny_recipe import write_recipe
 from whetstone.cli.main import main
 from whetstone.engine import dtype as dtype_module
 from whetstone.launch.dtype import with_dtype

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tiny_recipe import run, start, timeless, write_recipe
 
-from warm_command import WarmCommand, whetstone
+from tests.launch.tiny_recipe import run, start, timeless, write_recipe
+from tests.warm_command import WarmCommand, whetstone
 from whetstone.errors import UserError
 from whetstone.evaluate.settings import EvaluationSection
 from whetstone.launch import evaluations

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from tiny_recipe import run, write_recipe
 
-from served_stand_in import StandIn, listening
+from tests.launch.tiny_recipe import run, write_recipe
+from tests.served_stand_in import StandIn, listening
 from whetstone.errors import UserError
 from whetstone.launch.recipe import load_recipe
 

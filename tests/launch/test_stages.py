@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_recipe import write_recipe
 
+from tests.launch.tiny_recipe import write_recipe
 from whetstone.cli.main import main
 from whetstone.data.builtin import shipped_problems
 from whetstone.errors import UserError

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from test_ranks_of_a_run import movement, replies
-from tiny_recipe import timeless, write_recipe
 
+from tests.launch.test_ranks_of_a_run import movement, replies
+from tests.launch.tiny_recipe import timeless, write_recipe
 from whetstone.cli.main import main
 from whetstone.report.metrics import read_metrics
 

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from roles_by_hand import CHEAPER, SECTION, process_of, until
-from tiny_recipe import RECIPE, run, start, timeless
 
+from tests.launch.roles_by_hand import CHEAPER, SECTION, process_of, until
+from tests.launch.tiny_recipe import RECIPE, run, start, timeless
 from whetstone.cli.main import main
 from whetstone.errors import UserError
 from whetstone.launch.recipe import load_recipe, partner_recipe

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tiny_recipe import command, write_recipe
 
+from tests.launch.tiny_recipe import command, write_recipe
 from whetstone.cli.main import main
 
 WALKED = """

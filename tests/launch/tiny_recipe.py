@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from warm_command import WarmCommand, whetstone
+from tests.warm_command import WarmCommand, whetstone
 
 RECIPE = """
 name: test

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from test_page import HOSTILE, Outline
 
+from tests.report.test_page import HOSTILE, Outline
 from whetstone.cli.main import main
 from whetstone.evaluate.folder import EvaluationFolder
 from whetstone.evaluate.plan import Plan

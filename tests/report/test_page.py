@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import write_run
 
+from tests.report.synthetic_run import write_run
 from whetstone.errors import UserError
 from whetstone.evaluate.plan import Plan
 from whetstone.evaluate.results import Evaluation, ProblemResult, Shares

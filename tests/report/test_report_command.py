@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic_run import write_run
 
+from tests.report.synthetic_run import write_run
 from whetstone.cli.main import main
 
 

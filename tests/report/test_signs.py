@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from synthetic_run import write_run
 
+from tests.report.synthetic_run import write_run
 from whetstone.report.rollouts import RolloutWriter, read_rollouts
 from whetstone.report.signs import Signs, ignores_its_input, sudden_rises, what_it_looks_at
 from whetstone.verdict import CaseJudgement, Verdict

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_run import write_run
-from test_evaluation_page import write as write_evaluation
-from test_page import HOSTILE
-from view_process import ViewProcess, viewed
 
-from processes import ENOUGH_S, wait_until
+from tests.processes import ENOUGH_S, wait_until
+from tests.report.synthetic_run import write_run
+from tests.report.test_evaluation_page import write as write_evaluation
+from tests.report.test_page import HOSTILE
+from tests.report.view_process import ViewProcess, viewed
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.page import write_page
 

@@ -12,12 +12,12 @@ from threading import Thread
 
 import msgspec
 import pytest
-from synthetic_run import write_run
-from test_evaluation_page import write as write_evaluation
-from test_page import HOSTILE
-from view_process import ViewProcess, viewed
 
-from processes import wait_until
+from tests.processes import wait_until
+from tests.report.synthetic_run import write_run
+from tests.report.test_evaluation_page import write as write_evaluation
+from tests.report.test_page import HOSTILE
+from tests.report.view_process import ViewProcess, viewed
 from whetstone.cli.main import main
 from whetstone.evaluate.results import SampleResult
 from whetstone.report.metrics import MetricsWriter

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from processes import ENOUGH_S
+from tests.processes import ENOUGH_S
 
 
 class ViewProcess:

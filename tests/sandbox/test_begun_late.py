@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from processes import descendants
+from tests.processes import descendants
 from whetstone.sandbox import Ended, Job, RunLimits, RunResult, Sandbox, Tier, supervise
 
 LIMITS = RunLimits(cpu_s=30.0, memory_bytes=200 << 20, output_bytes=1 << 20, wall_s=1.0)

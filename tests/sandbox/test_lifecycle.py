@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import descendants, wait_until
+from tests.processes import descendants, wait_until
 from whetstone.errors import SandboxUnavailable
 from whetstone.sandbox import (
     Ended,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from processes import descendants
+from tests.processes import descendants
 from whetstone.sandbox import Ended, RunResult, Tier
 
 pytestmark = pytest.mark.isolation

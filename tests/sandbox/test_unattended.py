@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from processes import descendants, wait_until
+from tests.processes import descendants, wait_until
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier, supervise
 
 LIMITS = RunLimits(cpu_s=30.0, memory_bytes=200 << 20, output_bytes=1 << 20, wall_s=60.0)

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from tiny_models import random_batch, sample, tiny_llama
-from written_out import said_by
 
+from tests.trainer.tiny_models import random_batch, sample, tiny_llama
+from tests.trainer.written_out import said_by
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.loss import token_weights
 from whetstone.algorithm.named import algorithm_named, preset_names

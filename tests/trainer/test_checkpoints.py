@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import random_batch, tiny_llama
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
+from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.errors import UserError
 from whetstone.trainer.checkpoint import checkpoint_fault, latest_checkpoint, load_checkpoint

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from stand_in_device import Elsewhere, moved, stand_in_device
-from test_checkpoints import tokenizer
-from tiny_models import random_batch, tiny_llama
 
+from tests.trainer.stand_in_device import Elsewhere, moved, stand_in_device
+from tests.trainer.test_checkpoints import tokenizer
+from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine

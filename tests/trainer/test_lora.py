@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from rank_processes import on_ranks
-from test_checkpoints import save
-from test_ranks import distance, size, weights
-from tiny_models import random_batch, tiny_llama
 
+from tests.trainer.rank_processes import on_ranks
+from tests.trainer.test_checkpoints import save
+from tests.trainer.test_ranks import distance, size, weights
+from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.errors import UserError
 from whetstone.trainer.checkpoint import load_checkpoint

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tiny_models import tiny_llama
 from torch import nn
 
+from tests.trainer.tiny_models import tiny_llama
 from whetstone.errors import UserError
 from whetstone.trainer.optimizer import MasterAdamW
 

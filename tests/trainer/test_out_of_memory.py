@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_checkpoints import tokenizer
-from tiny_models import sample, tiny_llama
 
+from tests.trainer.test_checkpoints import tokenizer
+from tests.trainer.tiny_models import sample, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.out_of_memory import is_out_of_memory

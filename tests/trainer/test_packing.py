@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import VOCABULARY, tiny_llama
 
+from tests.trainer.tiny_models import VOCABULARY, tiny_llama
 from whetstone.errors import UserError
 from whetstone.trainer.forward import Forward, selected_log_probs
 from whetstone.trainer.packing import Prompted, pack

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from rank_processes import free_port, on_ranks, start
-from test_checkpoints import tokenizer
-from test_training_step import gradients as own_gradients
-from tiny_models import random_batch, tiny_llama, tiny_moe
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from tests.trainer.rank_processes import free_port, on_ranks, start
+from tests.trainer.test_checkpoints import tokenizer
+from tests.trainer.test_training_step import gradients as own_gradients
+from tests.trainer.tiny_models import random_batch, tiny_llama, tiny_moe
 from whetstone.algorithm.named import algorithm_named, preset_names
 from whetstone.engine.weights import Deferred, second_model
 from whetstone.errors import UserError

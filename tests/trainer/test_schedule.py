@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tiny_models import random_batch, tiny_llama
 
+from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.trainer.schedule import SpikeGuard, learning_rate
 from whetstone.trainer.settings import TrainerSection

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 from msgspec.structs import replace
-from tiny_models import random_batch, sample, tiny_llama
 
+from tests.trainer.tiny_models import random_batch, sample, tiny_llama
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_named
 from whetstone.errors import UserError

@@ -5,9 +5,9 @@ import itertools
 import msgspec
 import pytest
 import torch
-from tiny_models import random_batch, tiny_llama
-from written_out import rows_of, written_out
 
+from tests.trainer.tiny_models import random_batch, tiny_llama
+from tests.trainer.written_out import rows_of, written_out
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.named import algorithm_class, algorithm_named, preset_names
 from whetstone.sample import Batch, Group

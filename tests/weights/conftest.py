@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from published import Side, Trained
+
+from tests.weights.published import Side, Trained
 
 
 @pytest.fixture

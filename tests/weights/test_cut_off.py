@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_followed import Rollout, Trained, section, trainer
-from two_hosts import TRAINER, Hosts, ip, two_hosts
 
+from tests.weights.test_followed import Rollout, Trained, section, trainer
+from tests.weights.two_hosts import TRAINER, Hosts, ip, two_hosts
 from whetstone.weights.offer import Offer
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from published import ShelfSource
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from tests.weights.published import ShelfSource
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.settings import Sampling

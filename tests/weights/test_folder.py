@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from published import Side, Trained, follow, same_bits
 
+from tests.weights.published import Side, Trained, follow, same_bits
 from whetstone.errors import UserError
 from whetstone.weights.folder import FolderPublisher, versions
 from whetstone.weights.folder_source import FolderSource

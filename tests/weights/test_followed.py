@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from test_engine_follows import model
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from tests.weights.test_engine_follows import model
 from whetstone.engine.engine import Capabilities, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.errors import UserError

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from published import follow
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from tests.weights.published import follow
 from whetstone.engine.weights import Deferred
 from whetstone.weights.folder_source import FolderSource
 from whetstone.weights.published import PublishedWeights

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from published import Side, Trained, follow, same_bits
 
+from tests.weights.published import Side, Trained, follow, same_bits
 from whetstone.errors import UserError
 from whetstone.weights.codec import Damaged
 from whetstone.weights.manifest import dump

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from published import ShelfSource, Side, Trained, follow, same_bits
 from torch import Tensor
 
+from tests.weights.published import ShelfSource, Side, Trained, follow, same_bits
 from whetstone.weights.codec import Damaged
 from whetstone.weights.manifest import Mark, dump, load, make_manifest, packed, unpacked
 from whetstone.weights.pieces import Piece, whole

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from scripted import TOKENIZER, Says
 
+from tests.workflow.scripted import TOKENIZER, Says
 from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge
 from whetstone.problem import (

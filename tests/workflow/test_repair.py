@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import TOKENIZER, Says, in_turn
 
+from tests.workflow.scripted import TOKENIZER, Says, in_turn
 from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge
 from whetstone.launch.recipe import load_recipe

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from service_process import service
 
-from processes import wait_until
+from tests.judge_service.service_process import service
+from tests.processes import wait_until
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 pytestmark = [

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_process import ServiceProcess, commanded, service
 
-from processes import descendants, wait_until
+from tests.judge_service.service_process import ServiceProcess, commanded, service
+from tests.processes import descendants, wait_until
 from whetstone.judge import Problem, Program, Verdict
 from whetstone.judge_service.client import JudgeClient
 from whetstone.problem import Limits, StdinCase, StdinTests

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from roles_by_hand import CHEAPER, until, write_async_recipe
-from tiny_recipe import command, timeless, write_recipe
+
+from tests.launch.roles_by_hand import CHEAPER, until, write_async_recipe
+from tests.launch.tiny_recipe import command, timeless, write_recipe
 
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from service_process import ServiceProcess, service
+
+from tests.judge_service.service_process import ServiceProcess, service
 
 polars = pytest.importorskip("polars")
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from ragged import LENGTHS, MAX_TOKENS, Replies, advantages, ours, replies
 
+from tests.integrations.ragged import LENGTHS, MAX_TOKENS, Replies, advantages, ours, replies
 from whetstone.algorithm.named import algorithm_named
 
 GRPOTrainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from ragged import GROUPS, LENGTHS, MAX_TOKENS, REWARDS, Replies, advantages, ours, replies
 
+from tests.integrations.ragged import GROUPS, LENGTHS, MAX_TOKENS, REWARDS, Replies, advantages, ours, replies
 from whetstone.algorithm.advantage import group_advantages, still_to_come, whitened
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.loss import divergence

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service_process import ServiceProcess, service
+
+from tests.judge_service.service_process import ServiceProcess, service
 
 pytestmark = pytest.mark.integration
 

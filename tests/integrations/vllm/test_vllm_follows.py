@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 import torch
-from small_models import gap, model, serving, whole
 
+from tests.integrations.vllm.small_models import gap, model, serving, whole
 from whetstone.engine.engine import GenerationRequest
 from whetstone.settings import Sampling
 from whetstone.weights.followed import FollowedWeights

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from small_models import gap, model, serving, whole
 
+from tests.integrations.vllm.small_models import gap, model, serving, whole
 from whetstone.engine.engine import GenerationRequest, Sleeper
 from whetstone.settings import Sampling
 
