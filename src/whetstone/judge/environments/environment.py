@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sys
-from collections.abc import Iterable
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import Struct
 
 from whetstone.errors import UserError, did_you_mean
+from whetstone.judge.environments.installed import Installed, installed_in, normal_name, with_requirements
 
 DEFAULT = "default"
 COMPETITION = ("numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainers")
@@ -29,7 +27,6 @@ COMPETITION = ("numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainer
 _INSTALLERS = frozenset({"pip", "setuptools", "wheel", "uv"})
 _OURS = "whetstone"
 _MOST_PRELOADED = 8
-_DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]*")
 _MODULE_ENDINGS = (".py", *sorted(EXTENSION_SUFFIXES, key=len, reverse=True))
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _DIGEST_DIGITS = 10
@@ -96,13 +93,11 @@ def default_environment() -> Environment:
     modules: set[str] = set()
     reads: dict[str, None] = {}
     folders: dict[str, None] = {}
-    for found in _with_requirements(preload):
-        folder = os.path.realpath(str(found.locate_file("")))
-        names = {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}
-        shown = [path for name in sorted(names) if os.path.exists(path := os.path.join(folder, name))]
-        folders[folder] = None
-        reads.update(dict.fromkeys(path for path in shown if not os.path.islink(path)))
-        modules.update(filter(None, map(_module, names)))
+    for found in with_requirements(preload):
+        paths = [os.path.join(found.folder, name) for name in found.names]
+        folders[found.folder] = None
+        reads.update((path, None) for path in paths if os.path.exists(path) and not os.path.islink(path))
+        modules.update(filter(None, map(_module, found.names)))
         versions[found.name] = found.version
     label = _label(DEFAULT, versions)
     return Environment(DEFAULT, label, versions, sorted(modules), list(reads), list(folders), preload)
@@ -123,30 +118,6 @@ def _is_here(package: str) -> bool:
     return spec is not None and bool(spec.origin) and Path(spec.origin or "").name == "__init__.py"
 
 
-def _with_requirements(names: Iterable[str]) -> list[Distribution]:
-    """The distributions called so, and all that they need."""
-    waiting, found = list(names), dict[str, Distribution]()
-    while waiting:
-        name = _normal(waiting.pop())
-        if name in found:
-            continue
-        try:
-            found[name] = distribution(name)
-        except PackageNotFoundError:
-            continue
-        waiting += _requirements(found[name])
-    return list(found.values())
-
-
-def _requirements(found: Distribution) -> list[str]:
-    needs = [need for need in found.requires or () if "extra ==" not in need]
-    return [_normal(match[0]) for need in needs if (match := _DISTRIBUTION.match(need))]
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def _module(entry: str) -> str:
     """The module that a name in a search path's folder stands for; empty for what is none."""
     for ending in _MODULE_ENDINGS:
@@ -157,9 +128,9 @@ def _module(entry: str) -> str:
 def _of_folder(folder: Path) -> Environment:
     """A virtual environment. Raises UserError for what is none, or not for programs to see."""
     site = packages_folder(folder)
-    found = list(distributions(path=[str(site)]))
+    found = installed_in(str(site))
     versions = {each.name: each.version for each in found}
-    if any(_normal(name) == "whetstone-rl" for name in versions) or _holds_us(site):
+    if any(normal_name(name) == "whetstone-rl" for name in versions) or _holds_us(site):
         raise UserError(
             f"{folder}: Whetstone itself is installed there, and its problem sets with their answers are not "
             "for programs to see; give a virtual environment without it, such as one made by "
@@ -197,20 +168,20 @@ def _holds_us(site: Path) -> bool:
     return (site / _OURS).exists() or site in ours.parents
 
 
-def _to_preload(found: list[Distribution], modules: list[str]) -> list[str]:
-    """The modules that programs are most likely to ask for: what competition programs use, and each
-    distribution that no other needs, which somebody has therefore installed on purpose."""
-    needed = {name for each in found for name in _requirements(each)}
-    purposes = [each for each in found if _normal(each.name) not in needed | _INSTALLERS]
+def _to_preload(found: list[Installed], modules: list[str]) -> list[str]:
+    """The modules that programs are most likely to import: the competition packages, and each distribution
+    that no other requires, because somebody installed it on purpose."""
+    needed = {name for each in found for name in each.requires} | _INSTALLERS
+    purposes = [each for each in found if normal_name(each.name) not in needed]
     wanted = [*COMPETITION, *(module for each in purposes for module in _modules_of(each))]
     return [name for name in dict.fromkeys(wanted) if name in modules][:_MOST_PRELOADED]
 
 
-def _modules_of(found: Distribution) -> list[str]:
+def _modules_of(found: Installed) -> list[str]:
     """The top modules of a distribution that have its name, or all of them."""
-    names = {_module(file.parts[0]) for file in found.files or ()} - {"", "__pycache__"}
+    names = {_module(name) for name in found.names} - {""}
     public = sorted(name for name in names if not name.startswith("_"))
-    same = [name for name in public if _normal(name) == _normal(found.name)]
+    same = [name for name in public if normal_name(name) == normal_name(found.name)]
     return same or public
 
 
