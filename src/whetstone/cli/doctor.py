@@ -30,7 +30,7 @@ from whetstone.judge.environments.environment import (
 from whetstone.judge.environments.missing import way_out
 from whetstone.judge.languages.probe import probe_languages
 from whetstone.judge.languages.toolchains import Availability, available_languages
-from whetstone.sandbox import ProbeResult, probe
+from whetstone.sandbox.probe import ProbeResult, probe
 from whetstone.sandbox.priority import turn
 
 # Run in a process of its own: torch takes seconds and memory to import, and can fail to.

@@ -1,10 +1,20 @@
-"""Problem + program → judgement. Acceptance needs positive evidence for every test."""
+"""Problem + program → judgement. Acceptance needs positive evidence for every test.
 
-from whetstone.judge.api import AsyncJudge, Judge
-from whetstone.judge.extract import answer_part, extract_program, names_called, strip_thinking
-from whetstone.judge.options import JudgeOptions
-from whetstone.problem import Problem, Program
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
+The names are imported when they are first used: a judge's worker needs none of them, and ``Judge`` needs
+neither asyncio nor the extraction of programs from replies.
+"""
+
+from typing import TYPE_CHECKING
+
+from whetstone.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from whetstone.judge.api import Judge
+    from whetstone.judge.async_judge import AsyncJudge
+    from whetstone.judge.extract import answer_part, extract_program, names_called, strip_thinking
+    from whetstone.judge.options import JudgeOptions
+    from whetstone.problem import Problem, Program
+    from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 __all__ = [
     "AsyncJudge",
@@ -20,3 +30,15 @@ __all__ = [
     "names_called",
     "strip_thinking",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "whetstone.judge.api": ["Judge"],
+        "whetstone.judge.async_judge": ["AsyncJudge"],
+        "whetstone.judge.extract": ["answer_part", "extract_program", "names_called", "strip_thinking"],
+        "whetstone.judge.options": ["JudgeOptions"],
+        "whetstone.problem": ["Problem", "Program"],
+        "whetstone.verdict": ["CaseJudgement", "Judgement", "Verdict"],
+    },
+)

@@ -1,21 +1,20 @@
-"""The judge as its users hold it: ``Judge`` for plain code, ``AsyncJudge`` for coroutines."""
+"""``Judge``: programs are judged on worker processes. ``async_judge`` has the same for coroutines."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from whetstone.errors import UserError, did_you_mean
 from whetstone.judge.answers.comparisons import add_comparisons, check_comparison
 from whetstone.judge.environments.environment import Environment, check_reachable, environment_named
-from whetstone.judge.in_order import Pair, awaited_in_order, in_order
+from whetstone.judge.in_order import Pair, in_order
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.languages.toolchains import check_tier, require
 from whetstone.judge.options import JudgeOptions, options_with
@@ -175,54 +174,6 @@ class Judge:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-class AsyncJudge:
-    """``Judge`` for coroutines: any number of judgements may be awaited at once."""
-
-    def __init__(self, workers: int = 0, **settings: Any) -> None:
-        """The same as ``Judge``. Starting takes a moment, in which the event loop does not run."""
-        self._judge = Judge(workers, **settings)
-
-    @property
-    def isolation(self) -> str:
-        """The tier that holds the programs."""
-        return self._judge.isolation
-
-    @property
-    def environment(self) -> str:
-        """The packages that Python code may import, as judgements name them."""
-        return self._judge.environment
-
-    def worker_pids(self) -> list[int]:
-        """The ids of the worker processes, for those who watch or measure them."""
-        return self._judge.worker_pids()
-
-    async def judge(
-        self, problem: Problem | dict[str, Any], program: Program | None, **options: Any
-    ) -> Judgement:
-        """Judge one program; see ``Judge.submit``. A cancelled await stops it, waiting or running."""
-        return await asyncio.wrap_future(self._judge.submit(problem, program, **options))
-
-    def judge_many(self, pairs: Iterable[Pair], **options: Any) -> AsyncIterator[Judgement]:
-        """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
-
-        def submit(
-            problem: Problem | dict[str, Any], program: Program | None, **options: Any
-        ) -> asyncio.Future[Judgement]:
-            return asyncio.wrap_future(self._judge.submit(problem, program, **options))
-
-        return awaited_in_order(submit, pairs, self._judge.window, options)
-
-    async def close(self) -> None:
-        """End the workers. Judgements still awaited are cancelled."""
-        await asyncio.to_thread(self._judge.close)
-
-    async def __aenter__(self) -> AsyncJudge:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
 
 
 _JUDGES: weakref.WeakSet[Judge] = weakref.WeakSet()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whetstone.problem import Problem, Program
 from whetstone.verdict import Judgement
+
+if TYPE_CHECKING:
+    import asyncio
 
 Pair = tuple[Problem | dict[str, Any], Program | None]
 

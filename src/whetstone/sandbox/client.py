@@ -9,7 +9,7 @@ from pathlib import Path
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import Job, RunResult, SandboxFault, Tier
 from whetstone.sandbox.run import Run
-from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.tiers import BUILTIN_HARNESSES, start_at, start_strongest, unavailable
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 

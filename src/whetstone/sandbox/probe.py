@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
 from whetstone.sandbox.run import Run
-from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.tiers import BUILTIN_HARNESSES, SCRIPT, start_at
 from whetstone.sandbox.zygote import landlock
 

@@ -9,7 +9,7 @@ from whetstone.errors import SandboxUnavailable
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import Ended, Job, RunLimits, SandboxFault, Tier
 from whetstone.sandbox.run import Run
-from whetstone.sandbox.supervise import supervise
+from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 SCRIPT = "script"

@@ -1,0 +1,60 @@
+"""``AsyncJudge``: ``Judge`` for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from whetstone.judge.api import Judge
+from whetstone.judge.in_order import Pair, awaited_in_order
+from whetstone.problem import Problem, Program
+from whetstone.verdict import Judgement
+
+
+class AsyncJudge:
+    """``Judge`` for coroutines: any number of judgements may be awaited at once."""
+
+    def __init__(self, workers: int = 0, **settings: Any) -> None:
+        """The same as ``Judge``. Starting takes a moment, in which the event loop does not run."""
+        self._judge = Judge(workers, **settings)
+
+    @property
+    def isolation(self) -> str:
+        """The tier that holds the programs."""
+        return self._judge.isolation
+
+    @property
+    def environment(self) -> str:
+        """The packages that Python code may import, as judgements name them."""
+        return self._judge.environment
+
+    def worker_pids(self) -> list[int]:
+        """The ids of the worker processes, for those who watch or measure them."""
+        return self._judge.worker_pids()
+
+    async def judge(
+        self, problem: Problem | dict[str, Any], program: Program | None, **options: Any
+    ) -> Judgement:
+        """Judge one program; see ``Judge.submit``. A cancelled await stops it, waiting or running."""
+        return await asyncio.wrap_future(self._judge.submit(problem, program, **options))
+
+    def judge_many(self, pairs: Iterable[Pair], **options: Any) -> AsyncIterator[Judgement]:
+        """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
+
+        def submit(
+            problem: Problem | dict[str, Any], program: Program | None, **options: Any
+        ) -> asyncio.Future[Judgement]:
+            return asyncio.wrap_future(self._judge.submit(problem, program, **options))
+
+        return awaited_in_order(submit, pairs, self._judge.window, options)
+
+    async def close(self) -> None:
+        """End the workers. Judgements still awaited are cancelled."""
+        await asyncio.to_thread(self._judge.close)
+
+    async def __aenter__(self) -> AsyncJudge:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
