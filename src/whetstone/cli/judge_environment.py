@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from whetstone.judge.environments.environment import DEFAULT, environment_named, named_environments
-from whetstone.judge.environments.made import create_environment, remove_environment
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _DESCRIPTION = """\
 Programs may import the packages of one environment, and nothing else that is installed here. The default
@@ -57,6 +55,12 @@ def add_action(actions: Any) -> None:
 
 def run_environment(args: argparse.Namespace) -> int:
     """Run the action."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from whetstone.judge.environments.made import create_environment, remove_environment
+
     console = Console()
     match args.environment_action:
         case "create":
@@ -77,6 +81,9 @@ def run_environment(args: argparse.Namespace) -> int:
 
 
 def _show(name: str, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     found = environment_named(name)
     table = Table("package", "version", box=None, pad_edge=False)
     for package in sorted(found.versions, key=str.lower):

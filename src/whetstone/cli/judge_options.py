@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whetstone.cli.judge_environment import add_environment_option
 from whetstone.graders import COMPARISONS
+
+if TYPE_CHECKING:
+    from whetstone.judge import Judge
 
 
 def add_workers_option(parser: Any) -> None:
@@ -37,3 +40,16 @@ def judge_settings(args: argparse.Namespace) -> dict[str, Any]:
     """What ``Judge(…)`` takes of the options, and the comparisons of published graders."""
     names = ("fork_per_case", "minimum_tier", "environment")
     return {**{name: getattr(args, name) for name in names}, "comparisons": COMPARISONS}
+
+
+def judge_of(args: argparse.Namespace, workers: int) -> Judge:
+    """The judge that the options ask for, those that choose cases included."""
+    from whetstone.judge import Judge
+
+    return Judge(
+        workers,
+        stop_at_first_failure=args.stop_at_first_failure,
+        max_cases=args.max_cases,
+        subset_seed=args.subset_seed,
+        **judge_settings(args),
+    )

@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whetstone.judge_service.settings import Address, read_tokens
-from whetstone.settings import mapping_of
-
 
 def add_action(actions: Any) -> None:
     """Declare the action and its options."""
@@ -34,6 +31,8 @@ def run_rewards(args: argparse.Namespace) -> int:
     """Serve until told to end."""
     from whetstone.integrations.openrlhf import CodeReward
     from whetstone.integrations.reward_url import serve_rewards
+    from whetstone.judge_service.settings import Address, read_tokens
+    from whetstone.settings import mapping_of
 
     reward = CodeReward(**mapping_of(args.settings))
     tokens = read_tokens(args.token_file) if args.token_file else ()

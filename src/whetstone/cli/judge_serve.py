@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from whetstone.cli.judge_options import add_judge_options, judge_settings
-from whetstone.data.files import read_problems
 from whetstone.errors import UserError
-from whetstone.judge import Judge
 from whetstone.judge_service.settings import Limits, from_environment, read_tokens
-from whetstone.problem import Problem
 
 if TYPE_CHECKING:
+    from whetstone.judge import Judge
     from whetstone.judge_service.cluster.judge import ClusterJudge
+    from whetstone.problem import Problem
 
 _MIB = 1 << 20
 
@@ -100,6 +99,8 @@ def run_serve(args: argparse.Namespace) -> int:
 def _judge(args: argparse.Namespace, workers: int) -> Judge | ClusterJudge:
     settings = judge_settings(args)
     if args.ray is None:
+        from whetstone.judge import Judge
+
         return Judge(workers, **settings)
     from whetstone.judge_service.cluster.judge import ClusterJudge
     from whetstone.judge_service.cluster.ray_fleet import RayFleet
@@ -108,6 +109,8 @@ def _judge(args: argparse.Namespace, workers: int) -> Judge | ClusterJudge:
 
 
 def _dataset(named: str) -> tuple[str, list[Problem]]:
+    from whetstone.data.files import read_problems
+
     name, equals, file = named.partition("=")
     if not (name and equals and file):
         raise UserError(f"--problems {named}: expected NAME=FILE, such as mine=problems.jsonl")
