@@ -1,4 +1,5 @@
 # These do everything on a fresh machine with Python 3.11 or newer:
+#   make tour          own environment, cheating programs before the judge, a tiny model that learns: minutes
 #   make quickstart    own environment, a real small model, RL on the problems that ship, a report
 #   make test          own environment, linters, types, the whole test suite
 #   make test-slow     the proofs that are too long for every run
@@ -15,7 +16,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: quickstart test test-slow test-integrations smoke lint clean
+.PHONY: tour quickstart test test-slow test-integrations smoke lint clean
+
+tour: $(VENV)/.train
+	$(BIN)/whetstone tour
 
 quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),models/SmolLM2-135M-Instruct)
 	$(BIN)/whetstone train recipes/quickstart.yaml model.path=$(MODEL) seed=$(SEED) out=$(RUN)

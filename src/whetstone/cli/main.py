@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 VERBS = {
+    "tour": "two minutes: cheating programs before the judge, and a tiny model that learns",
     "judge": "run programs against the tests of problems and say what is right",
     "cluster": "start, extend and stop a Ray cluster out of a host file",
     "doctor": "what this machine can do: isolation, languages, accelerators",
