@@ -8,6 +8,8 @@ from msgspec import Struct
 
 SHARED_INTERPRETER = "shared_interpreter"
 """Why a judgement that could have been forged is unpaid, and the name under which it is counted."""
+MAX_REASON = 500
+"""Characters of a case's reason that are kept."""
 
 
 class Verdict(StrEnum):
@@ -90,3 +92,14 @@ class Judgement(Struct, frozen=True):
         if self.verdict is Verdict.JUDGE_ERROR:
             return self.verdict.value
         return SHARED_INTERPRETER if self.shared_interpreter else ""
+
+
+def storable(reason: str) -> str:
+    """``reason`` as one short line that any file, page or terminal can hold.
+
+    A program can influence it: lone surrogates, line ends and terminal codes are escaped.
+    """
+    short = reason[:MAX_REASON]
+    if short.isprintable():
+        return short
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)

@@ -8,12 +8,7 @@ _NARROWEST = 20
 
 
 def hanging(start: str, text: str, width: int) -> list[str]:
-    """``start`` with ``text`` beside it, wrapped to lines of at most ``width`` characters.
-
-    A character that is not printable becomes a question mark, because the text may come from a program that
-    was judged.
-    """
-    text = "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in text)
+    """``start`` with ``text`` beside it, wrapped to lines of at most ``width`` characters."""
     lines = textwrap.wrap(text, max(width - len(start), _NARROWEST))
     indent = " " * len(start)
     return [f"{start}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])] if lines else [start.rstrip()]

@@ -33,7 +33,7 @@ from whetstone.problem import (
     problem_from,
 )
 from whetstone.sandbox import Tier
-from whetstone.sandbox.run import MOST_STARVED
+from whetstone.sandbox.job import MOST_STARVED
 from whetstone.verdict import Judgement, Verdict
 
 _IN_FLIGHT_PER_WORKER = 4

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from whetstone.judge.outcome import storable
 from whetstone.problem import Program
 from whetstone.sandbox import SandboxFault
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.verdict import CaseJudgement, Verdict, storable
 
 DEATHS = 3
 """How many deaths, each with a harmless run after it, are a program's own doing."""

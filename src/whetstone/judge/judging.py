@@ -27,21 +27,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from whetstone.judge.blame import judged_despite_faults
 from whetstone.judge.boxes import Boxes, CodeState
 from whetstone.judge.environments.missing import named_missing
-from whetstone.judge.kinds.asserts import is_stopped, judge_assert, judge_assert_list
 from whetstone.judge.kinds.call import judge_call
-from whetstone.judge.kinds.interactive import judge_interactive
-from whetstone.judge.kinds.pair import Stopped
 from whetstone.judge.kinds.shared_process import SharedProcess, judge_in_sequence
 from whetstone.judge.kinds.stdin import judge_stdin
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.options import JudgeOptions
-from whetstone.judge.outcome import judge_failure
+from whetstone.judge.outcome import is_stopped, judge_failure
 from whetstone.judge.scoring import chosen_cases, score
 from whetstone.problem import (
     AssertTests,
@@ -55,6 +53,9 @@ from whetstone.problem import (
 )
 from whetstone.sandbox.execute import NotExecuted
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
+
+if TYPE_CHECKING:
+    from whetstone.judge.kinds.pair import Stopped
 
 MAX_SOURCE_CHARACTERS = 8 << 20
 """A longer program counts as one that does not compile: what carries it has limits of its own."""
@@ -169,6 +170,8 @@ class _Runs:
 
     def start_asserts(self, tests: AssertTests, numbers: Sequence[int]) -> None:
         """Run a list of asserts together, as far as that goes."""
+        from whetstone.judge.kinds.asserts import judge_assert_list
+
         source = self._program.source
         boxes, problem, made = self._boxes, self._problem, self._watcher.made
         together = judge_assert_list(boxes, problem, tests, numbers, source, made, self._answered)
@@ -227,8 +230,14 @@ class _Runs:
                 return judge_stdin(boxes, problem, tests.cases[number], program)
             if isinstance(tests, CallTests):
                 return judge_call(boxes, problem, tests, tests.cases[number], program.source)
+            # A worker imports these two when it meets their kind of test: they bring more with them than the
+            # rest of the judge, and most workers meet one kind.
             if isinstance(tests, InteractiveTests):
+                from whetstone.judge.kinds.interactive import judge_interactive
+
                 return judge_interactive(boxes, problem, tests, number, program, answered)
+            from whetstone.judge.kinds.asserts import judge_assert
+
             return judge_assert(boxes, problem, tests, number, program.source, answered)
         except NotExecuted as fault:
             if program is not self._program:

@@ -12,8 +12,8 @@ from whetstone.sandbox import (
     RunLimits,
     RunResult,
 )
-from whetstone.sandbox.run import MOST_STARVED
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.sandbox.job import MOST_STARVED
+from whetstone.verdict import MAX_REASON, CaseJudgement, Verdict, storable
 
 DIFFERS = "stopped by a time limit, and answered otherwise when it was run again"
 _COMPILE_ERROR = b"compile_error: "
@@ -39,24 +39,11 @@ _REFUSALS = {
     "Function not implemented": "not allowed here: a system call that programs have no use for",
 }
 _STDERR_TAIL = 300
-MAX_REASON = 500
-"""Characters of a reason that are kept."""
 
 
 def case(result: RunResult, verdict: Verdict, reason: str = "") -> CaseJudgement:
     """A case's judgement with the cost of its run."""
     return CaseJudgement(verdict, result.cpu_s, result.wall_s, result.peak_bytes, storable(reason))
-
-
-def storable(reason: str) -> str:
-    """``reason`` as one short line that any file, page or terminal can hold.
-
-    Programs have a say in it: lone surrogates, line ends and terminal codes are spelled out.
-    """
-    short = reason[:MAX_REASON]
-    if short.isprintable():
-        return short
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
 def compile_failure(said: bytes) -> str | None:
@@ -121,3 +108,8 @@ def outlasting(limits: RunLimits) -> float:
 def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:
     """A problem's limits in the sandbox's units."""
     return RunLimits(cpu_s, int(memory_mb * (1 << 20)), int(output_mb * (1 << 20)))
+
+
+def is_stopped(judged: CaseJudgement) -> bool:
+    """Whether a time limit stopped it that may yet be confirmed: in one interpreter it has been."""
+    return judged.verdict is Verdict.TIME_LIMIT and not judged.shared_interpreter

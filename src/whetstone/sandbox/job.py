@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+MOST_STARVED = 5.0
+"""How many times its wall clock limit a run may wait for a core, or for us, before it is ended."""
+
 
 class Tier(IntEnum):
     """How strictly a machine lets us isolate, weakest first.

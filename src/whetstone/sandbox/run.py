@@ -12,7 +12,7 @@ from typing import Protocol
 
 from whetstone.sandbox.accounting import TreeMeter, parallelism
 from whetstone.sandbox.fork_server import ForkServer
-from whetstone.sandbox.job import Ended, Job, RunResult, SandboxFault
+from whetstone.sandbox.job import MOST_STARVED, Ended, Job, RunResult, SandboxFault
 from whetstone.sandbox.meter import Meter, pid_of
 from whetstone.sandbox.starvation import Patience, Waited
 from whetstone.sandbox.streams import Stream, sealed_file
@@ -27,8 +27,6 @@ _FIRST_LOOK_S = 0.020
 """How long it goes unobserved at first: most runs are over by then, even on a busy machine."""
 _FILLED_IN_A_SECOND = 4 << 30
 """Bytes of fresh memory that a core can use up."""
-MOST_STARVED = 5.0
-"""How many times its wall clock limit a run may wait for a core, or for us, before it is ended."""
 _DISK_EVERY_TICKS = 10
 _ANSWER_TIMEOUT_S = 60.0
 _BESIDE_ONE_FILE = 1 << 20

@@ -20,11 +20,11 @@ from whetstone.judge.kinds.by_calls import run_units
 from whetstone.judge.kinds.pair import REFUSALS, Outcome, Pair, Short, Stopped, unit_of
 from whetstone.judge.kinds.shared_interpreter import judge_shared, needs_one_interpreter
 from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC
-from whetstone.judge.outcome import DIFFERS, case, crashed, judge_failure, limit_exceeded, storable
+from whetstone.judge.outcome import DIFFERS, case, crashed, is_stopped, judge_failure, limit_exceeded
 from whetstone.judge.values import MAX_BYTES
 from whetstone.problem import AssertTests, Problem
 from whetstone.sandbox import Ended, SandboxFault
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.verdict import CaseJudgement, Verdict, storable
 
 _VERDICTS = {
     "passed": Verdict.ACCEPTED,
@@ -247,11 +247,6 @@ def judge_assert_list(
             break  # what ends each process leaves nothing to share
         rest = rest[len(reached) :]
     return found
-
-
-def is_stopped(judged: CaseJudgement) -> bool:
-    """Whether a time limit stopped it that may yet be confirmed: in one interpreter it has been."""
-    return judged.verdict is Verdict.TIME_LIMIT and not judged.shared_interpreter
 
 
 def _reached(units: Sequence[_Unit], pair: Pair) -> list[CaseJudgement | None]:

@@ -26,7 +26,7 @@ from whetstone.judge.boxes import Boxes, Side, harness_job
 from whetstone.judge.kinds.relay import Relay, Said
 from whetstone.judge.languages.runnable import CompileFailure, Runnable, prepare
 from whetstone.judge.languages.table import language_named
-from whetstone.judge.outcome import DIFFERS, case, judge_failure, outlasting, run_limits, storable
+from whetstone.judge.outcome import DIFFERS, case, judge_failure, outlasting, run_limits
 from whetstone.judge.values import encode
 from whetstone.problem import (
     InteractiveCase,
@@ -37,7 +37,7 @@ from whetstone.problem import (
     PythonInteractor,
 )
 from whetstone.sandbox import Ended, Job, RunLimits, RunResult, Sandbox, supervise
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.verdict import CaseJudgement, Verdict, storable
 
 _INTERACTOR_CPU_S = 20.0
 _INTERACTOR_MEMORY_MB = 2048.0

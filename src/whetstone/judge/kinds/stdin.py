@@ -10,12 +10,12 @@ from whetstone.judge.answers.text import compare
 from whetstone.judge.blame import NotJudged, despite_faults
 from whetstone.judge.boxes import Boxes, Side
 from whetstone.judge.languages.runnable import CompileFailure, prepare
-from whetstone.judge.outcome import case, judge_failure, run_limits, storable
+from whetstone.judge.outcome import case, judge_failure, run_limits
 from whetstone.problem import Checker, Problem, Program, StdinCase
 from whetstone.sandbox import RunResult
 from whetstone.sandbox.execute import NotExecuted
 from whetstone.sandbox.sequence import sequence_job
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.verdict import CaseJudgement, Verdict, storable
 
 
 def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> CaseJudgement:

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.judge.environments.environment import Environment
-from whetstone.judge.kinds.names import naming_lines
 from whetstone.judge.options import JudgeOptions
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
 from whetstone.problem import AssertTests, CallTests, Problem, Program
@@ -95,6 +94,9 @@ def task(problem: Problem, program: Program, options: JudgeOptions) -> Task:
     """A task, without what judging does not look at."""
     shown = None
     if isinstance(problem.tests, AssertTests):  # what their names stand for
+        # Here, because it brings the syntax trees of Python with it, for this kind of test alone.
+        from whetstone.judge.kinds.names import naming_lines
+
         shown = naming_lines(problem.statement, problem.starter or "")
     bare = msgspec.structs.replace(problem, statement="", starter=shown, wrong=[], source="", meta={})
     return Task(bare, program, options)
