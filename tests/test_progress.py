@@ -120,6 +120,11 @@ def test_an_unknown_total_has_no_remaining_time(watched: Watched) -> None:
     ]
 
 
+def test_work_without_units_shows_its_time(watched: Watched) -> None:
+    with watched.progress.work("looking for accelerators", counted=False):
+        assert watched.pass_s(10) == ["looking for accelerators: 10 s elapsed"]
+
+
 def test_names_and_notes_are_plain_text(watched: Watched) -> None:
     watched.progress.begin("[red]set", 4).update(1, "[/] 1 of [bold]")
     assert watched.pass_s(10) == [

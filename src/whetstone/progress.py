@@ -161,9 +161,9 @@ class Progress:
             self._bars.remove_task(task)
 
     @contextmanager
-    def work(self, name: str, total: float | None = None) -> Generator[Work]:
+    def work(self, name: str, total: float | None = None, *, counted: bool = True) -> Generator[Work]:
         """Work that lasts as long as the context."""
-        work = self.begin(name, total)
+        work = self.begin(name, total, counted=counted)
         try:
             yield work
         finally:

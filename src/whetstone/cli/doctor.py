@@ -30,8 +30,9 @@ from whetstone.judge.environments.environment import (
 from whetstone.judge.environments.missing import way_out
 from whetstone.judge.languages.probe import probe_languages
 from whetstone.judge.languages.toolchains import Availability, available_languages
-from whetstone.sandbox.probe import ProbeResult, probe
+from whetstone.progress import Progress
 from whetstone.sandbox.priority import turn
+from whetstone.sandbox.probe import ProbeResult, probe
 
 # Run in a process of its own: torch takes seconds and memory to import, and can fail to.
 _ACCELERATORS = """
@@ -93,10 +94,14 @@ def run(args: argparse.Namespace) -> int:
         return run_attacks(as_json=args.json)
     if args.stress is not None:
         return run_stress(args.stress, as_json=args.json)
-    probes = probe()
-    judging, languages = _judging()
+    with Progress() as progress:
+        with progress.work("probing isolation", counted=False):
+            probes = probe()
+        with progress.work("judging a program in every language", counted=False):
+            judging, languages = _judging()
+        with progress.work("looking for accelerators", counted=False):
+            accelerators = _accelerators()
     findings = [under_load(probes), judging]
-    accelerators = _accelerators()
     safe = all(found.ok for found in findings) and _all_hold(probes)
     if args.json:
         report = {

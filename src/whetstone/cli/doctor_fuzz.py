@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from whetstone.attacks.fuzz import fuzz
+from whetstone.progress import Progress
 
 
 def run_fuzz(seconds: float, seed: int | None, *, as_json: bool) -> int:
@@ -18,7 +19,8 @@ def run_fuzz(seconds: float, seed: int | None, *, as_json: bool) -> int:
     console = Console()
     if not as_json:
         console.print(f"fuzzing for {seconds:g} s, from seed {first} on")
-    fuzzed = list(fuzz(seconds, first))
+    with Progress() as progress, progress.work("fuzzing", counted=False):
+        fuzzed = list(fuzz(seconds, first))
     held = not any(one.found for one in fuzzed)
     if as_json:
         print(
