@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         f"\nreward of each step: {curve(rewards(folder))}\n",
         "3. What to do next\n",
         f"{_INDENT}{page}: the report, for any browser",
-        f"{_INDENT}whetstone view {folder.parent}: the same live, with every program and verdict",
+        f"{_INDENT}whetstone view {folder.parent}: the run in a browser, with every program and verdict",
         f"{_INDENT}make quickstart: RL on a real small model",
         f"{_INDENT}whetstone doctor --attack: all attacks of the suite on this machine",
     )
