@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from whetstone.engine import dtype as dtype_module
-from whetstone.engine.dtype import computes_bf16, cpu_bf16_flags, resolve_dtype
+from whetstone.engine.cpu_flags import cpu_bf16_flags
+from whetstone.engine.dtype import computes_bf16, resolve_dtype
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

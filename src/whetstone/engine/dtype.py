@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
-"""Names of bfloat16 instructions in ``/proc/cpuinfo``, on x86 and on ARM."""
+from whetstone.engine.cpu_flags import cpu_bf16_flags
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> str:
@@ -34,16 +33,6 @@ def computes_bf16(device: torch.device) -> bool:
         return False
     # CUDA emulates bfloat16 before compute capability 8.0 and reports that as supported.
     return bool(supported(including_emulation=False) if device.type == "cuda" else supported())
-
-
-def cpu_bf16_flags(cpuinfo: str) -> list[str]:
-    """The bfloat16 instruction sets that the text of ``/proc/cpuinfo`` names, sorted."""
-    words: set[str] = set()
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip().lower() in ("flags", "features"):
-            words.update(value.split())
-    return sorted(_BF16_FLAGS & words)
 
 
 def _cpu_computes_bf16() -> bool:
