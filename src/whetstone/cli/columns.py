@@ -9,6 +9,7 @@ _NARROWEST = 20
 
 def hanging(start: str, text: str, width: int) -> list[str]:
     """``start`` with ``text`` beside it, wrapped to lines of at most ``width`` characters."""
-    lines = textwrap.wrap(text, max(width - len(start), _NARROWEST))
+    # Not at hyphens: a line may hold a command to copy.
+    lines = textwrap.wrap(text, max(width - len(start), _NARROWEST), break_on_hyphens=False)
     indent = " " * len(start)
     return [f"{start}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])] if lines else [start.rstrip()]

@@ -1,4 +1,4 @@
-"""Proofs for ``whetstone doctor``: each layer tried for real, by a program that attacks it."""
+"""Probes for ``whetstone doctor``: each layer of isolation is tried by a program that attacks it."""
 
 from __future__ import annotations
 
@@ -84,24 +84,31 @@ _TREE_PROBES = (
 )
 
 
-def probe() -> list[ProbeResult]:
-    """Try every tier, then attack the strongest one that starts, and break each of its limits."""
+def probe(*, limits: bool) -> list[ProbeResult]:
+    """Start every tier, then attack the strongest one that starts. ``limits``: exceed its limits, too."""
     results = [_landlock()]
-    strongest: Tier | None = None
+    strongest: ForkServer | None = None
     for tier in sorted(Tier, reverse=True):
         try:
-            start_at(tier, BUILTIN_HARNESSES).close()
+            server = start_at(tier, BUILTIN_HARNESSES)
         except StartRefused as refused:
             results.append(ProbeResult(f"tier {tier.label}", False, str(refused)))
             continue
         results.append(ProbeResult(f"tier {tier.label}", True, "started, and ran a program"))
-        strongest = strongest or tier
-    return results if strongest is None else results + probe_tier(strongest)
+        if strongest is None:
+            strongest = server
+        else:
+            server.close()
+    return results if strongest is None else results + _attack(strongest, limits=limits)
 
 
 def probe_tier(tier: Tier) -> list[ProbeResult]:
-    """Attack one tier. Raises StartRefused where the machine does not offer it."""
-    server = start_at(tier, BUILTIN_HARNESSES)
+    """All probes of one tier. Raises StartRefused where the machine does not offer it."""
+    return _attack(start_at(tier, BUILTIN_HARNESSES), limits=True)
+
+
+def _attack(server: ForkServer, *, limits: bool) -> list[ProbeResult]:
+    """Attack the tier of a fork-server, which is closed afterwards."""
     try:
         with tempfile.TemporaryDirectory() as directory:
             target = os.path.join(directory, "written").encode()
@@ -111,17 +118,22 @@ def probe_tier(tier: Tier) -> list[ProbeResult]:
         results += [ProbeResult(f"counts {name}", True, who) for name, who in accounted.describe().items()]
         if not accounted.whole_tree:
             results.append(_refused_process(server))
-        probes = (*_LIMIT_PROBES, *_TREE_PROBES) if accounted.whole_tree else _LIMIT_PROBES
-        for number, (name, expected, source, limits) in enumerate(probes, 3):
-            [result] = supervise([Run(server, Job(SCRIPT, source, limits), number)])
-            cost = f"{result.cpu_s:.2f} s CPU, {result.wall_s:.2f} s, {result.peak_bytes >> 20} MiB"
-            results.append(ProbeResult(name, result.ended is expected, f"{result.ended}: {cost}"))
-        return results
+        return results + _limit_results(server) if limits else results
     except SandboxFault as fault:
         return [ProbeResult("sandbox", False, str(fault))]
     finally:
         if server.alive:
             server.close()
+
+
+def _limit_results(server: ForkServer) -> list[ProbeResult]:
+    results: list[ProbeResult] = []
+    probes = (*_LIMIT_PROBES, *_TREE_PROBES) if server.accounting.whole_tree else _LIMIT_PROBES
+    for number, (name, expected, source, limits) in enumerate(probes, 3):
+        [result] = supervise([Run(server, Job(SCRIPT, source, limits), number)])
+        cost = f"{result.cpu_s:.2f} s CPU, {result.wall_s:.2f} s, {result.peak_bytes >> 20} MiB"
+        results.append(ProbeResult(name, result.ended is expected, f"{result.ended}: {cost}"))
+    return results
 
 
 def _refused_process(server: ForkServer) -> ProbeResult:

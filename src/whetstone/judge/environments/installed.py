@@ -22,6 +22,7 @@ _END_OF_HEADERS = re.compile(r"^\r?\n", re.MULTILINE)
 _PROJECT = re.compile(r"[A-Za-z0-9._-]*")
 # A line of RECORD is `path,hash,size`, the path quoted where it has a comma.
 _FIRST_PART = re.compile(r'^"?([^/,"\r\n]+)', re.MULTILINE)
+_EXTRA = re.compile(r"""extra == ["']([\w.-]+)["']""")
 _NOT_PACKAGES = frozenset({"..", "__pycache__"})
 
 
@@ -57,6 +58,34 @@ def with_requirements(names: Iterable[str]) -> list[Installed]:
             continue
         waiting += found[name].requires
     return list(found.values())
+
+
+def extras_of(project: str) -> dict[str, list[str]]:
+    """The names of the distributions that each extra of an installed project requires.
+
+    Empty for a project that is not installed.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution(project)
+    except PackageNotFoundError:
+        return {}
+    extras: dict[str, list[str]] = {}
+    for need in found.requires or ():
+        if (extra := _EXTRA.search(need)) and (name := _PROJECT.match(need)):
+            extras.setdefault(extra[1], []).append(normal_name(name[0]))
+    return extras
+
+
+def version_of(project: str) -> str | None:
+    """The version of an installed distribution; None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(project)
+    except PackageNotFoundError:
+        return None
 
 
 def normal_name(name: str) -> str:

@@ -168,6 +168,24 @@ def available_languages() -> list[Availability]:
     return [_availability(language) for language in LANGUAGES.values()]
 
 
+def found_languages(isolation: str) -> list[Availability]:
+    """The same with the path of the tool in place of its version: no tool is run.
+
+    A language that the tier ``isolation`` cannot run is not available.
+    """
+    return [_found(language, isolation) for language in LANGUAGES.values()]
+
+
+def _found(language: Language, isolation: str) -> Availability:
+    if not language.tools or missing_tools(language):
+        return _availability(language)
+    try:
+        check_tier(language, isolation, "a program")
+    except UserError as error:
+        return Availability(language.name, False, str(error))
+    return Availability(language.name, True, toolchain(language.name).tools[language.tools[0]])
+
+
 def _availability(language: Language) -> Availability:
     if missing := missing_tools(language):
         return Availability(language.name, False, f"no {', no '.join(missing)}: install {language.install}")
