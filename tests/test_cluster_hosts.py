@@ -45,6 +45,7 @@ def test_what_is_no_host_is_refused(tmp_path: Path, text: str, says: str) -> Non
     assert says in str(refused.value)
 
 
+@pytest.mark.process
 def test_a_python_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "start", file(tmp_path, "localhost"), "--python", "/nowhere/python"]) == 2
     assert "localhost: the Python /nowhere/python is not on this machine" in capsys.readouterr().err

@@ -103,6 +103,7 @@ def test_an_upward_import_is_seen_wherever_it_stands() -> None:
         }
 
 
+@pytest.mark.process
 def test_what_does_not_train_loads_no_torch() -> None:
     # What runs inside a locked child is loaded there by its path, on the standard library alone.
     inside = ("whetstone.sandbox.zygote", "whetstone.judge.harness")

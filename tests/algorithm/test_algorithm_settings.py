@@ -171,6 +171,7 @@ def test_reply_mean_is_the_mean_over_each_tokens_reply() -> None:
     assert found.tolist() == [2.0, 2.0, 5.0, 3.0, 3.0, 3.0]
 
 
+@pytest.mark.process
 def test_a_recipe_with_any_preset_is_read_without_torch() -> None:
     import subprocess
 

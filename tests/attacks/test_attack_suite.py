@@ -34,6 +34,7 @@ def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier:
     assert {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure} == {}
 
 
+@pytest.mark.process
 def test_cases_in_one_process_let_no_attack_in(corpus: Corpus) -> None:
     """Where there is more than one case and the program is Python; all else is judged as above."""
     several = [t for t in trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1]
@@ -115,6 +116,7 @@ def test_an_honest_program_that_is_not_accepted_is_a_failure(corpus: Corpus) -> 
         assert not outcome(trial, ACCEPTED).failure
 
 
+@pytest.mark.process
 def test_the_judgement_that_counts_is_the_attacks_not_that_of_an_earlier_program(corpus: Corpus) -> None:
     fields = {"earlier": [corpus.problems["call_add"].references[0].source]}
     trial = attack_trial(corpus, **fields)
@@ -122,6 +124,7 @@ def test_the_judgement_that_counts_is_the_attacks_not_that_of_an_earlier_program
     assert (found.judgement.verdict, found.failure) == (Verdict.WRONG_ANSWER, "")
 
 
+@pytest.mark.process
 def test_the_doctor_runs_the_suite_and_says_so(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,6 +145,7 @@ def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None
         session.compare([b"one", b"other"])
 
 
+@pytest.mark.process
 def test_the_doctor_fuzzes_and_names_what_it_finds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 import whetstone.sandbox.zygote
 
+pytestmark = pytest.mark.process
+
 DRIVER = Path(__file__).parents[2] / "benchmarks" / "speed" / "driver.py"
 ZYGOTE = str(Path(whetstone.sandbox.zygote.__file__).parent)
 RIGHT = "print(sum(map(int, input().split())))"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 TINY = Path(__file__).parents[2] / "recipes" / "tiny.yaml"
 GOOD = '{"id": "a", "statement": "s", "tests": {"kind": "stdin", "cases": [{"input": "", "output": "1"}]}}\n'
 

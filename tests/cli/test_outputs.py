@@ -68,6 +68,7 @@ def test_an_input_is_never_the_output_by_whatever_name(
     assert read.read_bytes() == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_is_there_is_replaced_only_where_that_was_asked_for(
     verb: str, read: Path, capsys: pytest.CaptureFixture[str]
@@ -145,6 +146,7 @@ def fill(folder: Path) -> None:
                 return
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_full_disk_ends_with_a_message_and_what_was_there(
     verb: str, read: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
@@ -160,6 +162,7 @@ def test_a_full_disk_ends_with_a_message_and_what_was_there(
 APPS = Path(__file__).parents[1] / "data" / "fixtures" / "apps.jsonl"
 
 
+@pytest.mark.process
 def test_a_dataset_that_finds_no_room_is_a_message(
     tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +175,7 @@ def test_a_dataset_that_finds_no_room_is_a_message(
     assert [path.name for path in small_disk.rglob("*") if path.is_file()] == ["ballast"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("out", ["out", "out.jsonl", "out.jsonl.gz", "out.parquet"])
 def test_a_set_that_outgrows_the_disk_leaves_nothing(
     out: str, tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
@@ -190,6 +194,7 @@ def append_for_ever(log: LineLog) -> None:
         log.append(b"a line of some length\n")
 
 
+@pytest.mark.process
 def test_a_log_on_a_full_disk_says_so_and_keeps_whole_lines(small_disk: Path) -> None:
     log = LineLog(small_disk / "log", way_out="do this")
     with pytest.raises(UserError, match="do this"):
@@ -206,6 +211,7 @@ def limited(kilobytes: int, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run([*shell, *arguments], capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.process
 def test_a_page_that_does_not_fit_leaves_no_part_of_itself(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("name: demo\ntrainer: {steps: 1}\n")
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1, "reward/mean": 0.5, "time": {}}\n')
@@ -227,6 +233,7 @@ def test_a_report_does_not_replace_files_of_its_run(
     assert main(["report", str(tmp_path), "--out", page, "--replace"]) == 0
 
 
+@pytest.mark.process
 def test_a_model_that_does_not_fit_leaves_no_part_of_itself(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from whetstone.engine.loading import save_model

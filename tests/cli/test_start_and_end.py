@@ -12,6 +12,8 @@ import pytest
 
 from whetstone.cli.main import VERBS, main
 
+pytestmark = pytest.mark.process
+
 HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "rich", "msgspec", "yaml"}
 
 

@@ -94,12 +94,14 @@ def test_convert_takes_a_shipped_set(tmp_path: Path) -> None:
     assert any(p.id == "whetstone/arithmetic/triple" for p in read_problems(tmp_path / "t.parquet"))
 
 
+@pytest.mark.process
 def test_validate_is_silent_about_what_is_as_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("validate", str(file), "--workers", "1", "--mutants", "0", "--ignore", "few_tests")
     assert whetstone_data(*argv) == 0
     assert capsys.readouterr().out == "2 problems: 2 kept, 0 dropped, 0 not as meant\n"
 
 
+@pytest.mark.process
 def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +123,7 @@ def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
     }
 
 
+@pytest.mark.process
 def test_validate_writes_what_it_keeps_and_leaves_nothing_else(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "clean" / "kept.jsonl"
     argv = ("validate", str(file), "--out", str(out), "--workers", "1", "--mutants", "0")

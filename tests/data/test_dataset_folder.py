@@ -155,6 +155,7 @@ with DatasetWriter(Path(sys.argv[1])) as writer:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_writer_leaves_the_old_dataset_and_the_next_one_removes_its_rest(
     number: int, folder: Path, tmp_path: Path

@@ -91,6 +91,7 @@ def test_a_shipped_file_names_revisions_that_the_importers_are_known_to_work_wit
         assert at.path is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", KEPT)
 def test_a_shipped_file_runs_on_rows_of_its_source(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -115,6 +116,7 @@ def test_a_shipped_file_runs_on_rows_of_its_source(
         assert rows == KEPT[name]
 
 
+@pytest.mark.process
 def test_a_journey_on_the_shipped_problems_from_start_to_layout(tmp_path: Path) -> None:
     """The steps of the file that ships, on nine of its problems."""
     shipped = yaml.safe_load((RECIPES / "builtin.yaml").read_text())
@@ -170,6 +172,7 @@ def test_another_file_behind_a_source_is_read_again(tmp_path: Path) -> None:
     assert journey_of(out).steps[0].read == 1
 
 
+@pytest.mark.process
 def test_a_step_that_fails_leaves_those_before_it_to_go_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from whetstone.data.sources.package_file import NoPackage, PackageFile, fetch
 from whetstone.errors import UserError
 from whetstone.evaluate.benchmarks import load_benchmark
 
+pytestmark = pytest.mark.process
+
 ROW = {
     "task_id": "HumanEval/0",
     "prompt": "def f(x):\n    'x'\n",

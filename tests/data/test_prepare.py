@@ -137,6 +137,7 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
     assert watcher.sizes == sorted(watcher.sizes[:300]) * 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("kill", "at", "left"), [("b", 200, ["b"]), ("gather", 0, [])])
 def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same(
     kill: str, at: int, left: list[str], tmp_path: Path
@@ -224,6 +225,7 @@ def test_what_cannot_be_prepared_is_said_with_the_way_out(
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
+@pytest.mark.process
 def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path) -> None:
     environment = os.environ | {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with serving({"train.jsonl": FIXTURE.read_bytes(), "apps.py": b""}, "codeparrot/apps") as server:

@@ -51,6 +51,7 @@ def asserts_of(tests: AssertTests) -> int:
     return len(tests.asserts or []) or (tests.check or tests.unittest or "").count("assert")
 
 
+@pytest.mark.process
 def test_every_reference_is_accepted_and_every_wrong_program_is_not(shipped: list[Problem]) -> None:
     policy, shared = Policy(repeats=1, mutants=0, trivial_programs=False), count_tests("builtin:all")
     amiss: list[Outcome] = []

@@ -25,6 +25,7 @@ def imported(file: Path = FIXTURE) -> tuple[list[Problem], list[Decision]]:
     return problems, [result for result in results if isinstance(result, Decision)]
 
 
+@pytest.mark.process
 def test_rows_become_problems_whose_references_the_judge_accepts(tmp_path: Path) -> None:
     problems, decisions = imported()
     assert [p.id for p in problems] == ["apps/0", "apps/1", "apps/2"]

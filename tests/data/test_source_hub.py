@@ -14,6 +14,8 @@ from whetstone.data.sources.hub import Hub
 from whetstone.data.sources.hub_wait import Waits
 from whetstone.errors import UserError
 
+pytestmark = pytest.mark.process
+
 LARGE = json.dumps({"x": "y" * 300_000}).encode()
 FILES = {
     "README.md": b"# set",

@@ -92,6 +92,7 @@ def strengthener(runs: Runs) -> Iterator[Strengthener]:
         yield Strengthener(runs, answers, EFFORT)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("problem", [LARGEST, DISTINCT, REVERSED, MEANS], ids=lambda p: p.id)
 def test_a_wrong_program_that_was_accepted_is_refused_and_the_right_one_is_not(
     problem: Problem, runs: Runs, strengthener: Strengthener
@@ -242,6 +243,7 @@ def command(source: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "whetstone", *map(str, words), "--tests", "6", "--rounds", "1"]
 
 
+@pytest.mark.process
 def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
     problems = [
         Problem(f"p/{n}", "", CallTests([CallCase(n + 1, [1]), CallCase(n + 2, [2])], "add"),

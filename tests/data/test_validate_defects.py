@@ -46,6 +46,7 @@ def defective(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Validat
     return Validated(judge, tmp_path_factory.mktemp("defects"), problems, Policy(**SMALL_BOUNDS))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("reason", "problem"), defective_problems(), ids=lambda p: getattr(p, "id", str(p)))
 def test_a_defect_is_caught_and_named(defective: Validated, reason: str, problem: Problem) -> None:
     action = REASONS[reason].treatment

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PROBE = """
 import resource, sys
 from whetstone.engine.memory import keep_freed_memory

@@ -30,6 +30,8 @@ from whetstone.engine.weights import folder_weights
 from whetstone.errors import UserError
 from whetstone.settings import Sampling
 
+pytestmark = pytest.mark.process
+
 Build = Callable[..., Any]
 
 BEFORE_A = [ord("a") - 33 - 3]

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 CASES = {
     "": ({}, "True passive"),
     "set by the user": ({"OMP_WAIT_POLICY": "active"}, "False active"),

@@ -26,6 +26,8 @@ from whetstone.errors import UserError
 from whetstone.evaluate.checker_writing import journal_path
 from whetstone.problem import Problem, PythonChecker
 
+pytestmark = pytest.mark.process
+
 LENIENT, STALLS = REFUSED["lenient"][0], REFUSED["stalls"][0]
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.data.dataset import open_problems
 from whetstone.data.files import write_problems
 from whetstone.data.strengthen.evidence import evidence_of
 from whetstone.problem import CallCase, CallTests, Problem, Program
+
+pytestmark = pytest.mark.process
 
 GOOD = "def generate(seed):\n    return [1000 + seed]\n"
 INVALID = "def generate(seed):\n    return ['text', seed] if seed % 2 else 'no list'\n"

@@ -64,6 +64,7 @@ def test_evaluations_with_different_numbers_of_replies_do_not_mix(tmp_path: Path
     assert read_pass_rates(tmp_path / "b").n == 4
 
 
+@pytest.mark.process
 def test_replies_are_drawn_judged_and_not_drawn_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

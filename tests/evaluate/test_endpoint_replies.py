@@ -21,6 +21,8 @@ from whetstone.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.workflow.settings import WorkflowSection
 from whetstone.workflow.single_turn import SingleTurn
 
+pytestmark = pytest.mark.process
+
 PLAN = Plan(n=2, k=(1, 2), temperature=0.6, top_p=0.9, max_tokens=50, stop=("END",), seed=3)
 FAST = Settings(concurrency=4, timeout_s=20, patience_s=0.3, first_wait_s=0.01)
 GOOD, BAD = fenced("good = 1"), fenced("bad = 1")

@@ -17,6 +17,8 @@ from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
 from whetstone.problem import Problem
 
+pytestmark = pytest.mark.process
+
 HUMANEVAL_ROW = {
     "task_id": "HumanEval/0",
     "prompt": 'def product(a, b):\n    """a times b, plus 7919."""\n',

@@ -17,6 +17,8 @@ from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -15,6 +15,8 @@ from whetstone.cli.main import main
 from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
 
+pytestmark = pytest.mark.process
+
 _KILL_AFTER = 300  # samples: in the second of three waves
 _SAMPLES = 3 * 256 - 64
 

@@ -144,6 +144,7 @@ def run(
     return evaluation
 
 
+@pytest.mark.process
 def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
     problems = [
         problem("all", difficulty="easy", concept="sums"),
@@ -181,6 +182,7 @@ def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
     assert samples[4].judgement.cases[0].verdict is Verdict.ACCEPTED
 
 
+@pytest.mark.process
 def test_a_prompt_to_be_completed_is_judged_as_a_whole_program() -> None:
     starter = "import math\n\n\ndef f(x):\n    '''x plus one, rounded down.'''\n"
     tests = AssertTests(check="def check(candidate):\n    assert candidate(2.5) == 3\n", entry_point="f")
@@ -239,6 +241,7 @@ def test_a_defect_of_the_engine_is_not_taken_for_a_failed_problem() -> None:
     assert caught.group_contains(KeyError)
 
 
+@pytest.mark.process
 def test_what_the_judge_cannot_do_at_all_is_said_plainly() -> None:
     other = msgspec.structs.replace(problem("a"), language="cobol")
     with pytest.raises(UserError, match="cobol"):
@@ -271,6 +274,7 @@ class ThinkingTokenizer(CharacterTokenizer):
         return f"{conversation[-1]['content']}<think>\n"
 
 
+@pytest.mark.process
 def test_thinking_that_the_template_opens_is_told_from_the_answer() -> None:
     ended, cut = f"{BAD}</think>{GOOD}", BAD
     engine = ScriptedEngine({"a<think>\n": [ended, cut]})
@@ -342,6 +346,7 @@ def test_a_plan_that_cannot_be_drawn_is_refused(change: dict[str, Any]) -> None:
         read_settings(Plan, {"n": 4, "k": (1,), **change})
 
 
+@pytest.mark.process
 def test_comparison_shows_the_paired_difference_and_what_else_changed(tmp_path: Path) -> None:
     problems = [problem("a"), problem("b")]
     old = run(

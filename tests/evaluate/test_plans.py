@@ -31,6 +31,7 @@ benchmarks:
 """
 
 
+@pytest.mark.process
 def test_each_benchmark_of_a_plan_is_sampled_and_asked_as_it_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.process
 def test_differences_between_harnesses_are_listed_with_their_reasons(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_differences_between_harnesses_are_listed_with_their_reasons(
     assert "harness" in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_a_folder_judged_by_other_rules_is_begun_anew_only_when_asked(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

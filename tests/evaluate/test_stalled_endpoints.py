@@ -110,6 +110,7 @@ def run(
     return asyncio.run(asked)
 
 
+@pytest.mark.process
 def test_a_streamed_reply_is_whole_with_its_tokens() -> None:
     def talk(connection: socket.socket, body: dict[str, Any], before: int) -> None:
         connection.sendall(streamed(GOOD))
@@ -120,6 +121,7 @@ def test_a_streamed_reply_is_whole_with_its_tokens() -> None:
     assert server.requests[0]["stream"] is True
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("begun", [b"", STREAM, streamed(BAD)[:200]], ids=["no byte", "headers", "a half"])
 def test_a_connection_that_stands_open_in_silence_is_given_up_and_the_reply_asked_for_again(
     begun: bytes,
@@ -135,6 +137,7 @@ def test_a_connection_that_stands_open_in_silence_is_given_up_and_the_reply_aske
     assert len(server.requests) >= 2
 
 
+@pytest.mark.process
 def test_a_server_that_is_always_silent_costs_its_patience_and_says_why() -> None:
     def talk(connection: socket.socket, body: dict[str, Any], before: int) -> None:
         server.over.wait()
@@ -147,6 +150,7 @@ def test_a_server_that_is_always_silent_costs_its_patience_and_says_why() -> Non
         run(server, "a", settings=short)
 
 
+@pytest.mark.process
 def test_a_reply_that_trickles_for_ever_ends_at_the_whole_limit_and_is_not_asked_for_again() -> None:
     def talk(connection: socket.socket, body: dict[str, Any], before: int) -> None:
         connection.sendall(STREAM)
@@ -162,6 +166,7 @@ def test_a_reply_that_trickles_for_ever_ends_at_the_whole_limit_and_is_not_asked
     assert len(server.requests) <= 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "broken",
     [
@@ -181,6 +186,7 @@ def test_a_stream_that_ends_early_is_no_reply(broken: bytes) -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.process
 def test_a_server_that_refuses_streams_is_asked_in_one_piece_from_then_on() -> None:
     def talk(connection: socket.socket, body: dict[str, Any], before: int) -> None:
         said: dict[str, Any] = {"choices": [{"message": {"content": GOOD}, "finish_reason": "stop"}]}
@@ -198,6 +204,7 @@ def test_a_server_that_refuses_streams_is_asked_in_one_piece_from_then_on() -> N
     assert ["stream" in body for body in server.requests] == [True, False, False, False]
 
 
+@pytest.mark.process
 def test_what_is_awaited_is_said_while_nothing_comes() -> None:
     heard: list[str] = []
     named = threading.Event()

@@ -14,6 +14,8 @@ from whetstone.evaluate.folder import read_prompts
 from whetstone.evaluate.results import Shares, load_evaluation
 from whetstone.evaluate.usage import Prices, Usage, usage_of
 
+pytestmark = pytest.mark.process
+
 
 def answer(path: str, body: dict[str, Any], before: int) -> Answer:
     status, said = completion(fenced("print(1)"), tokens=1000)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
+
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
@@ -16,6 +18,8 @@ from whetstone.settings import Sampling
 from whetstone.workflow.replies import EngineReplies
 from whetstone.workflow.settings import WorkflowSection
 from whetstone.workflow.single_turn import SingleTurn
+
+pytestmark = pytest.mark.process
 
 PROBLEM = Problem("p", "s", StdinTests([StdinCase(str(i), str(i)) for i in range(20)]))
 

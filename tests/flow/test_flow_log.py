@@ -132,6 +132,7 @@ assert again.books == desk.books
 """
 
 
+@pytest.mark.process
 def test_a_full_disk_loses_nothing_and_the_flow_goes_on_once_there_is_room(tmp_path: Path) -> None:
     script = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parents[2])]
     done = subprocess.run(script, capture_output=True, text=True, timeout=300)

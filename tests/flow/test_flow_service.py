@@ -40,6 +40,8 @@ from whetstone.settings import Sampling
 from whetstone.workflow.prompt import Prompt
 from whetstone.workflow.replies import EngineReplies, Reply
 
+pytestmark = pytest.mark.process
+
 PROBLEMS = [Problem(f"p{n}", "s", StdinTests([StdinCase("", "1")])) for n in range(7)]
 NAMES = [problem.id for problem in PROBLEMS]
 RULES = Rules(prompts_per_step=4, refill_rounds=2, silence_s=1.0)

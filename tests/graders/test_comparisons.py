@@ -12,6 +12,8 @@ from whetstone.errors import UserError
 from whetstone.judge import Judge, Program, Verdict
 from whetstone.problem import problem_from
 
+pytestmark = pytest.mark.process
+
 PRINTS_ONE_LINE = Program("python", "print('YES')")
 
 

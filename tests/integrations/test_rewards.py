@@ -75,6 +75,7 @@ def test_trl_gets_a_reward_for_each_completion_of_our_rows(judge: Judge, tmp_pat
         function(completions=completions)
 
 
+@pytest.mark.process
 def test_verl_gets_a_dict_and_stops_where_there_is_no_verdict(tmp_path: Path) -> None:
     add, forgeable = rows([ADD, FORGEABLE], "verl-whole", tmp_path)
     settings = {"judge": {"workers": 1}, "workflow": {"reward": "fraction"}}
@@ -194,6 +195,7 @@ future.result()
 """
 
 
+@pytest.mark.process
 def test_a_trainer_pays_nothing_before_it_asks_and_leaves_nothing_when_it_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
@@ -232,6 +234,7 @@ def _json(problem: Problem) -> str:
     return msgspec.json.encode(problem).decode()
 
 
+@pytest.mark.process
 def test_rewards_go_on_after_they_were_closed_and_travel_as_settings() -> None:
     settings = RewardSettings.model_validate({"judge": {"workers": 1}})
     with Rewards(settings) as rewards:

@@ -14,6 +14,8 @@ from tests.isolation.lesser_rights import EXPECTED_TIER
 from whetstone.errors import SandboxUnavailable
 from whetstone.sandbox import Sandbox, Tier, detect_tier
 
+pytestmark = pytest.mark.process
+
 LAUNCHER = Path(__file__).parent / "lesser_rights.py"
 TESTS = Path(__file__).parents[1]
 MARKED = [str(file) for file in sorted(TESTS.glob("*/test_*.py")) if "mark.isolation" in file.read_text()]

@@ -96,6 +96,7 @@ def judged(judge: Judge, source: str, asserts: list[str], setup: str = OPEN) -> 
     return judge.judge({**problem, "statement": "`def __init__(self, path='notes.txt')`"}, python(source))
 
 
+@pytest.mark.process
 def test_both_sides_have_the_same_files(tier_judge: Judge) -> None:
     judgement = judged(tier_judge, TEXTS, list(TEXT_TESTS.values()))
     failed = {n: c.reason for n, c in zip(TEXT_TESTS, judgement.cases, strict=True) if c.reason}

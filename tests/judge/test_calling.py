@@ -16,6 +16,7 @@ def caller() -> Iterator[Caller]:
         yield caller
 
 
+@pytest.mark.process
 def test_values_come_in_order_with_their_types(caller: Caller) -> None:
     source = "seen = []\ndef f(x):\n    seen.append(x)\n    return (x, len(seen), {1j})"
     assert caller.returned(source, "f", [[1], ["a"], [(2, 3)]]) == [

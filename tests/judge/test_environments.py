@@ -49,6 +49,7 @@ def own(request: pytest.FixtureRequest, folder: Path) -> Iterator[Judge]:
         yield judge
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "source",
     [
@@ -173,6 +174,7 @@ def wheel(folder: Path, name: str, source: str) -> str:
     return str(path)
 
 
+@pytest.mark.process
 def test_an_environment_is_made_used_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -189,6 +191,7 @@ def test_an_environment_is_made_used_and_removed(tmp_path: Path, monkeypatch: py
         environment_named("mine")
 
 
+@pytest.mark.process
 def test_what_cannot_be_made_leaves_nothing_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def tiered(request: pytest.FixtureRequest) -> Iterator[Judge]:
         yield judge
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_imports_packages_is_accepted(tiered: Judge, name: str) -> None:
     judgement = tiered.judge(PROBLEM, python(PROGRAMS[name]))

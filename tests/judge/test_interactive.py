@@ -10,7 +10,7 @@ import pytest
 from tests.judge.judge_problems import LIMITS, python
 from whetstone.judge import Judge, Program, Verdict
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
 GUESS = """
 def interact(input, read, write):

@@ -12,6 +12,8 @@ import pytest
 from tests.judge.judge_problems import stdin_problem
 from whetstone.cli.main import main
 
+pytestmark = pytest.mark.process
+
 PROBLEM = {**stdin_problem(("1 2\n", "3\n"), ("5 5\n", "10\n")), "id": "demo/add"}
 
 

@@ -11,7 +11,7 @@ from tests.judge.judge_problems import assert_problem, call_problem, python, std
 from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
 SUM = stdin_problem(("3\n1 2 3\n", "6\n"), ("1\n5\n", "5\n"))
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
+import pytest
+
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from tests.judge.judge_processes import (
     ENOUGH_S,
@@ -22,6 +24,8 @@ from tests.judge.judge_processes import (
     server_generations,
 )
 from whetstone.judge import Judge, Judgement, Program, Verdict
+
+pytestmark = pytest.mark.process
 
 ECHO = stdin_problem(("1\n", "1\n"))
 

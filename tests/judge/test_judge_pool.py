@@ -21,6 +21,8 @@ from tests.judge.judge_problems import assert_problem, call_problem, python, std
 from whetstone.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Program, Verdict
 
+pytestmark = pytest.mark.process
+
 ECHO = stdin_problem(("1\n", "1\n"))
 _ENOUGH_S = 60.0
 

@@ -43,6 +43,7 @@ def processes(judge: Judge) -> list[int]:
     return [worker, *fork_servers(worker)]
 
 
+@pytest.mark.process
 def test_what_waits_goes_by_priority_then_deadline_then_arrival(one: Judge) -> None:
     blocker = one.submit(ENDLESS, SLEEPER, priority=9)
     order: list[str] = []
@@ -76,6 +77,7 @@ def test_cancelling_stops_a_running_program_and_keeps_its_worker(one: Judge, pro
     assert processes(one) == before
 
 
+@pytest.mark.process
 def test_a_cancelled_task_stops_its_program() -> None:
     async def main() -> None:
         async with AsyncJudge(workers=1) as judge:
@@ -168,6 +170,7 @@ def test_what_is_no_problem_or_program_is_refused_by_its_type(one: Judge) -> Non
             Judge(**machine)
 
 
+@pytest.mark.process
 def test_every_option_can_be_set_for_all_programs_and_for_one() -> None:
     many = stdin_problem(*[(str(i), str(i)) for i in range(4)])
     echo = python("print(input())")
@@ -212,6 +215,7 @@ def test_siblings_meet_the_same_cases_and_are_scored_on_them_alone(judge: Judge)
     assert [case.index for case in judge.judge(problem, odd_ones).cases] == list(range(12))
 
 
+@pytest.mark.process
 def test_a_judge_may_be_closed_by_what_waits_for_its_judgement() -> None:
     judge = Judge(workers=1)
     closed: Future[str] = Future()

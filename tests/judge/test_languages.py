@@ -115,6 +115,7 @@ def write_tool(path: Path, text: str) -> None:
     os.utime(path, ns=(1, 1))
 
 
+@pytest.mark.process
 def test_a_program_is_compiled_once_and_then_found_by_its_content(own_gcc: Path) -> None:
     """The second judge's compiler refuses everything, but is asked for what is new alone."""
     source = '#include <stdio.h>\nint main(void) { puts("7"); return 0; }'
@@ -127,6 +128,7 @@ def test_a_program_is_compiled_once_and_then_found_by_its_content(own_gcc: Path)
         assert "refusal" in judged(judge, "c", source + "\n", ("", "7\n")).reason
 
 
+@pytest.mark.process
 def test_a_damaged_product_is_made_again(own_gcc: Path, tmp_path: Path) -> None:
     source = '#include <stdio.h>\nint main(void) { puts("7"); return 0; }'
     write_tool(own_gcc, '#!/bin/sh\nexec /usr/bin/gcc "$@"\n')
@@ -137,6 +139,7 @@ def test_a_damaged_product_is_made_again(own_gcc: Path, tmp_path: Path) -> None:
             product.write_bytes(product.read_bytes()[:-1] + b"?")
 
 
+@pytest.mark.process
 def test_tools_that_do_not_work_are_no_verdict(own_gcc: Path) -> None:
     write_tool(own_gcc, "#!/bin/sh\necho quite broken >&2\nexit 1\n")
     with Judge(workers=1) as judge:

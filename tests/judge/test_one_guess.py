@@ -24,6 +24,8 @@ from whetstone.judge.options import JudgeOptions
 from whetstone.problem import problem_from
 from whetstone.sandbox import Tier, detect_tier
 
+pytestmark = pytest.mark.process
+
 CASES = {10: 107, 20: 407}
 F = "def f(given): return act((given[0] > 10) + 0, given)\n"
 CHECKER = "def check(given, output, expected): return output.split() == expected.split()"

@@ -10,6 +10,8 @@ from whetstone.judge.boxes import Boxes, Side
 from whetstone.judge.harness.rehearsal import Rehearsal, of_asked, of_program, of_tests
 from whetstone.sandbox import Job, RunLimits, Tier, supervise
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("side", "rehearsal"),

@@ -68,6 +68,7 @@ def sequential() -> Iterator[Judge]:
         yield judge
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", TIDY)
 def test_what_a_case_leaves_is_gone_for_the_next(sequential: Judge, name: str) -> None:
     judged = sequential.judge(SUM, python(TIDY[name] + ANSWER))
@@ -175,6 +176,7 @@ def test_a_checker_decides_in_sequence_too(sequential: Judge) -> None:
     assert sequential.judge(problem, python("print('dc', end='')")).score == 0.5
 
 
+@pytest.mark.process
 def test_stopping_at_the_first_failure_and_subsets_mean_the_same() -> None:
     with Judge(workers=1, fork_per_case=False, stop_at_first_failure=True) as judge:
         judged = judge.judge(SUM, python("a, b = map(int, input().split())\nprint(a + b + (a == 1))"))
@@ -198,6 +200,7 @@ def test_verdicts_are_those_of_a_fork_per_case(judge: Judge, sequential: Judge) 
     assert all(j.shared_process for j in judged if j.accepted)
 
 
+@pytest.mark.process
 def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "problems.jsonl").write_text(json.dumps(SUM) + "\n")
     (tmp_path / "programs.jsonl").write_text(json.dumps({"problem_id": SUM["id"], "source": ANSWER}) + "\n")

@@ -67,6 +67,7 @@ def _written(seed: str) -> str:
     ).stdout
 
 
+@pytest.mark.process
 def test_processes_that_hash_differently_write_the_same() -> None:
     first, *others = (_written(seed) for seed in ("1", "2", "3", "random"))
     assert all(other == first for other in others)

@@ -26,6 +26,8 @@ from whetstone.judge_service.cluster.node import NodeJudge
 from whetstone.judge_service.runner.tasks import RunTask
 from whetstone.problem import Limits, Problem, StdinCase, StdinTests
 
+pytestmark = pytest.mark.process
+
 LARGE = "7 " * 100_000
 PROBLEM = Problem(
     *("sums", "", StdinTests([StdinCase("1 2\n", "3\n"), StdinCase(LARGE, "700000\n")])),

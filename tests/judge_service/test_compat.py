@@ -18,6 +18,8 @@ from tests.judge_service.service_process import ServiceProcess, commanded, servi
 from tests.processes import descendants, wait_until
 from whetstone.judge.languages.toolchains import runs_here
 
+pytestmark = pytest.mark.process
+
 ADDS = "```python\nprint(sum(map(int, input().split())))\n```"
 ROW = {"id": 7, "content": "Add.", "test": [{"input": {"stdin": "1 2"}, "output": {"stdout": "3"}}]}
 

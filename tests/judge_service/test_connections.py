@@ -10,6 +10,8 @@ import pytest
 from whetstone.judge_service.connection import Broken
 from whetstone.judge_service.connections import Connections
 
+pytestmark = pytest.mark.process
+
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
 

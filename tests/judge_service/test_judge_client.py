@@ -36,6 +36,7 @@ def client(server: ServiceProcess) -> Iterator[JudgeClient]:
         yield client
 
 
+@pytest.mark.process
 def test_judgements_come_in_input_order_and_as_the_local_judge_gives_them(client: JudgeClient) -> None:
     problem = problem_from(sum_problem("3\n", "4\n"))
     pairs = [(problem, each) for each in [RIGHT, WRONG, BROKEN, None] * 5]
@@ -98,6 +99,7 @@ def test_what_is_wrong_is_an_error_as_locally(client: JudgeClient, server: Servi
         JudgeClient(server.url, environment="science")
 
 
+@pytest.mark.process
 def test_a_pickled_client_and_one_of_a_forked_process_judge_on(client: JudgeClient) -> None:
     with pickle.loads(pickle.dumps(client)) as other:
         assert other.judge(SLOW, RIGHT).verdict is Verdict.ACCEPTED
@@ -117,6 +119,7 @@ def test_many_coroutines_share_one_client(server: ServiceProcess) -> None:
     assert asyncio.run(judged()) == [Verdict.WRONG_ANSWER, Verdict.ACCEPTED] * 20
 
 
+@pytest.mark.process
 def test_a_server_that_is_killed_costs_no_verdict_while_another_lives(tmp_path: Path) -> None:
     """Both are killed in turn; the one started in its place knows nothing of what the first one was sent."""
     folders = [tmp_path / name for name in ("one", "two")]

@@ -9,6 +9,8 @@ import pytest
 
 from tests.judge_service.service_process import ADDS, ServiceProcess, program, service, sum_problem
 
+pytestmark = pytest.mark.process
+
 WRONG = program("print(0)\n")
 BROKEN = program("print(\n")
 

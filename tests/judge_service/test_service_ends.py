@@ -25,6 +25,8 @@ from tests.judge_service.service_process import (
 from tests.processes import ENOUGH_S, descendants, wait_until
 from whetstone.cli.main import main
 
+pytestmark = pytest.mark.process
+
 _SLOW = sum_problem(limits={"cpu_s": 300.0, "memory_mb": 256, "output_mb": 1})
 _WORKER = "whetstone.judge.workers.main"
 

@@ -52,6 +52,7 @@ def told(judgement: Judgement) -> Any:
     return judgement.verdict, judgement.score, judgement.reason, cases, judgement.environment
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("stop", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_two_workers_find_is_what_one_finds(
@@ -70,6 +71,7 @@ def test_what_two_workers_find_is_what_one_finds(
     assert pair.metric("whetstone_judge_running_programs") == 0
 
 
+@pytest.mark.process
 def test_a_few_cases_a_subset_and_what_is_compiled_stay_together(pair: ServiceProcess) -> None:
     spread = pair.metric("whetstone_judge_spread_programs_total")
     few = doubles(tests={"kind": "stdin", "cases": doubles()["tests"]["cases"][:15]})

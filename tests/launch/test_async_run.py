@@ -33,6 +33,7 @@ def test_with_staleness_0_its_metrics_are_the_synchronous_runs_whatever_is_kille
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
 
+@pytest.mark.process
 def test_roles_started_by_hand_do_the_synchronous_runs_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ def test_what_a_server_generates_with_is_loaded_into_the_hosts_memory(tmp_path: 
         assert model_to_fill(recipe).model.device.type == device
 
 
+@pytest.mark.process
 def test_what_listens_everywhere_is_offered_by_an_address_that_others_can_use() -> None:
     assert reachable("http://127.0.0.1:8090", "10.0.0.7", 7) == "10.0.0.7:7"
     own = reachable("http://127.0.0.1:8090", "0.0.0.0", 7)

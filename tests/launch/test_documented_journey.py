@@ -11,6 +11,8 @@ import pytest
 
 from whetstone.cli.main import main
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 SMALLER = {
     "train": ["warmup.steps=40", "trainer.steps=2", "trainer.prompts_per_step=4", "model.threads=1",

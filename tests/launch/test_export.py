@@ -33,6 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.process
 def test_the_export_is_the_trained_model_as_transformers_loads_it(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_step_that_is_not_there_is_refused_with_those_that_are(
     assert "there are step-0, step-2" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_an_upload_that_fails_says_what_is_written_and_what_to_do(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

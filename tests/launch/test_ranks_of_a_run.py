@@ -12,6 +12,8 @@ import pytest
 from tests.launch.ranks_compared import movement, replies
 from tests.launch.tiny_recipe import command, run, write_recipe
 
+pytestmark = pytest.mark.process
+
 SHORT = ("evaluation.n=1", "evaluation.k=[1]", "evaluation.every=100")
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.launch.tiny_recipe import write_recipe
+
+pytestmark = pytest.mark.process
 
 REFUSED = {
     "workflow.chat=true": "this model has no chat template",

@@ -49,6 +49,7 @@ def kill_in_step(recipe: Path, out: Path, records: int) -> None:
         process.kill()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("records", [1, 2, 3, 5])
 def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
     records: int, recipe: Path, uninterrupted: Path, tmp_path: Path
@@ -62,6 +63,7 @@ def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
     assert kinds == sorted(p.name for p in (uninterrupted / "rollouts").iterdir())
 
 
+@pytest.mark.process
 def test_a_resumed_run_says_from_where_and_may_take_other_threads(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run(recipe, out, "trainer.steps=2", "deterministic=false").returncode == 0
@@ -109,6 +111,7 @@ def test_a_run_without_a_whole_checkpoint_is_refused_and_nothing_is_lost(
     assert contents(out) == before
 
 
+@pytest.mark.process
 def test_another_recipe_in_the_same_folder_is_refused_by_key(recipe: Path, uninterrupted: Path) -> None:
     before = (uninterrupted / "metrics.jsonl").read_bytes()
     refused = run(recipe, uninterrupted, "trainer.lr=0.5")
@@ -130,6 +133,7 @@ def locked(out: Path) -> bool:
     return False
 
 
+@pytest.mark.process
 def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with start(recipe, out, "trainer.steps=100000"):  # on a busy machine the second one starts late
@@ -153,6 +157,7 @@ def test_the_start_that_is_kept_takes_the_place_of_a_killed_attempt(tmp_path: Pa
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["start", "start/whole"]
 
 
+@pytest.mark.process
 def test_no_room_for_a_checkpoint_leaves_the_last_one_valid(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run(recipe, out, "trainer.steps=2").returncode == 0

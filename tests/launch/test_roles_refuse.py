@@ -23,6 +23,8 @@ from whetstone.problem import Problem, StdinCase, StdinTests
 from whetstone.weights.shelf import Shelf
 from whetstone.weights.tcp_server import TcpServer
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def taken() -> Iterator[int]:

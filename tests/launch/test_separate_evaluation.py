@@ -24,6 +24,8 @@ from whetstone.launch.separate import SeparateEvaluation
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.run_data import read_run
 
+pytestmark = pytest.mark.process
+
 EVERY_TWO = ("evaluation.every=2", "trainer.steps=4")
 
 

@@ -12,6 +12,8 @@ from tests.served_stand_in import StandIn, listening
 from whetstone.errors import UserError
 from whetstone.launch.recipe import load_recipe
 
+pytestmark = pytest.mark.process
+
 SHARED = ("engine.kind=vllm", "engine.placement=shared")
 
 

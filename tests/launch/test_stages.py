@@ -75,6 +75,7 @@ def test_the_best_of_what_is_not_measured_is_refused(tmp_path: Path) -> None:
         load_recipe(write_recipe(tmp_path), ["trainer.keep_best=heldout/pass@1"])
 
 
+@pytest.mark.process
 def test_a_stage_that_is_done_is_left_and_the_next_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from whetstone.errors import INTERRUPTED, UserError
 from whetstone.launch.roles.process import start_local
 from whetstone.launch.roles.supervise import Role, Supervisor
 
+pytestmark = pytest.mark.process
+
 WAITS = """
 import os, signal
 def told(number, frame):

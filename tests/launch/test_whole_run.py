@@ -12,6 +12,8 @@ import pytest
 from tests.launch.tiny_recipe import command, write_recipe
 from whetstone.cli.main import main
 
+pytestmark = pytest.mark.process
+
 WALKED = """
 import traceback
 from pathlib import Path

@@ -98,6 +98,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
         encode_record({"kind": "train"})
 
 
+@pytest.mark.process
 def test_records_written_before_a_kill_are_all_there(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     script = (

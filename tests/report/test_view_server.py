@@ -23,6 +23,8 @@ from whetstone.evaluate.results import SampleResult
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.rollouts import RolloutWriter, read_rollouts
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -36,6 +36,7 @@ def compiler(tier: Tier) -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.mark.process
 def test_files_arguments_and_environment_reach_an_executed_program(compiler: Sandbox) -> None:
     script = File("tool", b'#!/bin/sh\necho "$1 $WORD $(cat in/text) $(cat)"\n')
     files = [script, File("in/text", b"file"), File("empty/", b"")]

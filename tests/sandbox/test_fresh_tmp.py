@@ -6,7 +6,7 @@ import pytest
 
 from whetstone.sandbox import Job, RunLimits, Sandbox, Tier
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 LOOK = """

@@ -14,6 +14,7 @@ FOLDER = Path(whetstone.sandbox.__file__).parent
 INSIDE = [*(FOLDER / "zygote").glob("*.py")]
 
 
+@pytest.mark.process
 def test_importing_the_sandbox_brings_no_torch_and_no_numpy():
     check = "import sys\nfrom whetstone.sandbox import *\nassert not {'torch', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", check], check=True)

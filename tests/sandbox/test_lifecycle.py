@@ -172,6 +172,7 @@ def test_a_tier_below_the_minimum_is_refused():
         Sandbox({}, tier=Tier.RESTRICTED, minimum_tier=Tier.USERNS)
 
 
+@pytest.mark.process
 def test_the_strongest_tier_is_the_default():
     with Sandbox({}) as sandbox:
         assert sandbox.tier is detect_tier()

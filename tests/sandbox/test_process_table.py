@@ -13,6 +13,8 @@ import pytest
 from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.proportional import Proportional
 
+pytestmark = pytest.mark.process
+
 MB = 1 << 20
 CHILDREN = 3
 FAMILY = f"""

@@ -11,7 +11,7 @@ import pytest
 
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
 
-pytestmark = pytest.mark.crowd
+pytestmark = [pytest.mark.process, pytest.mark.crowd]
 
 ATTEMPTS = 10
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20, wall_s=0.4)

@@ -14,6 +14,8 @@ import pytest
 from whetstone.errors import SandboxUnavailable
 from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, Tier
 
+pytestmark = pytest.mark.process
+
 PAGE = Path(__file__).parents[2] / "docs" / "judging.md"
 BEGIN, END = "<!-- made by tests/sandbox/test_tier_differences.py -->\n", "<!-- end -->\n"
 LIMITS = RunLimits(cpu_s=20.0, memory_bytes=512 << 20, output_bytes=1 << 20)

@@ -16,6 +16,8 @@ from whetstone.sandbox.meter import Meter
 from whetstone.sandbox.process_table import Part, ProcessTable
 from whetstone.sandbox.proportional import Proportional
 
+pytestmark = pytest.mark.process
+
 MB = 1 << 20
 SHARED_MB = 64
 CHILDREN = 4

@@ -19,6 +19,8 @@ from whetstone.stress.footprint import family, left_over, traces, usage
 from whetstone.stress.load import stress
 from whetstone.stress.mix import known_programs, mix
 
+pytestmark = pytest.mark.process
+
 
 def test_every_sort_of_program_gets_its_verdict_and_leaves_nothing() -> None:
     seen: list[int] = []

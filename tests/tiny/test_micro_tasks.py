@@ -159,6 +159,7 @@ def test_example_prompts_are_those_the_workflow_makes() -> None:
     assert {prompt for prompt, _ in micro_examples(len(made), 0, 0.5)} == made
 
 
+@pytest.mark.process
 def test_the_tasks_need_neither_torch_nor_numpy() -> None:
     code = "import sys, whetstone.data.micro; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -244,6 +244,7 @@ def start_child(work) -> tuple[int, int]:
     return child, reading
 
 
+@pytest.mark.process
 def test_a_process_killed_while_saving_leaves_the_last_checkpoint_it_told_of(tmp_path):
     trainer = make_trainer(hidden_size=64, vocab_size=4000)
     first = 1
@@ -287,6 +288,7 @@ def kill_before_change(count: int) -> None:
     sys.addaudithook(hook)
 
 
+@pytest.mark.process
 def test_a_kill_at_every_change_of_the_folder_leaves_a_valid_checkpoint(tmp_path):
     """Step 2 is saved twice beside step 1, so that writing, replacing and removing are all met."""
     trainer = make_trainer()
@@ -315,6 +317,7 @@ def test_a_kill_at_every_change_of_the_folder_leaves_a_valid_checkpoint(tmp_path
     assert names(run_dir) == ["step-2"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("share", "beside"), [(0.5, False), (0.01, False), (0.5, True)])
 def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share, beside):
     """A limit on the size of files stands in for a full disk: writing stops inside one of them.

@@ -24,6 +24,8 @@ from whetstone.settings import Sampling
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
+pytestmark = pytest.mark.process
+
 
 def apart(test: Callable[..., None]) -> Callable[..., None]:
     """The test in a process of its own: the device is registered for good, and has threads of its own.

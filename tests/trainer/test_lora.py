@@ -54,6 +54,7 @@ def test_only_the_targets_change_and_the_merged_model_says_what_the_adapted_one_
     assert torch.allclose(merged.log_probs(merged.pack(groups, 4096), tokens), adapted, atol=1e-4)
 
 
+@pytest.mark.process
 def test_two_ranks_train_the_adapters_of_one_and_their_checkpoint_resumes_on_one(tmp_path: Path) -> None:
     one = make(Ranks())
     start = weights(one)

@@ -25,6 +25,8 @@ from whetstone.settings import Sampling
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
+pytestmark = pytest.mark.process
+
 SPARE = 100 * 2**20
 
 

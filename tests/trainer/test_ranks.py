@@ -30,6 +30,8 @@ from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.share import share
 from whetstone.trainer.trainer import Trainer
 
+pytestmark = pytest.mark.process
+
 MODELS = {
     "tied": tiny_llama,
     "untied": lambda: tiny_llama(tie_word_embeddings=False),

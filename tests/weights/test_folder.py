@@ -77,6 +77,7 @@ def test_what_a_replica_reads_stays_until_it_is_done_or_its_note_is_old(side: Si
     assert ("full", 3) not in versions(tmp_path)
 
 
+@pytest.mark.process
 def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Side, tmp_path: Path) -> None:
     folder = FolderPublisher(tmp_path, side.shelf)
     put(side, folder, 0)

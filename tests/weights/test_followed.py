@@ -26,6 +26,8 @@ from whetstone.weights.published import PublishedWeights
 from whetstone.weights.replica import Refused, tensors_of
 from whetstone.weights.settings import WeightsSection
 
+pytestmark = pytest.mark.process
+
 TOKEN = "a token"
 
 

@@ -24,6 +24,8 @@ from whetstone.weights.replica import Replica
 from whetstone.weights.settings import WeightsSection
 from whetstone.weights.tcp_client import TcpSource
 
+pytestmark = pytest.mark.process
+
 
 def model() -> nn.Module:
     """Rows that two ranks divide unevenly, and a tensor of one row."""

@@ -27,6 +27,8 @@ from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
 from whetstone.weights.wire import AskPart, Link, Manifests, Part
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def server(side: Side) -> Iterator[TcpServer]:

@@ -102,6 +102,7 @@ def drawn(
     return asyncio.run(run()), coder, verifier
 
 
+@pytest.mark.process
 def test_a_verifier_is_paid_for_valid_cases_that_tell_right_from_wrong() -> None:
     groups, _, verifier = drawn([(program, reply) for program, reply, _, _ in EPISODES])
     paid = [sample.reward for sample in groups["verifier"].samples]
@@ -118,12 +119,14 @@ def test_a_verifier_is_paid_for_valid_cases_that_tell_right_from_wrong() -> None
         assert "integer" in asked
 
 
+@pytest.mark.process
 def test_valid_cases_that_tell_nothing_need_not_be_paid() -> None:
     groups, _, _ = drawn([(program, reply) for program, reply, _, _ in EPISODES], valid_pays=0.0)
     paid = [sample.reward for sample in groups["verifier"].samples]
     assert paid == [float(reward == 1.0) for _, _, reward, _ in EPISODES]
 
 
+@pytest.mark.process
 def test_the_coder_is_told_generated_cases_after_exactly_the_tokens_that_it_wrote() -> None:
     groups, coder, _ = drawn([(SQUARE, GOOD), (SQUARE, GOOD)])
     first, retry = groups["coder"].samples[:2]
@@ -138,6 +141,7 @@ def test_the_coder_is_told_generated_cases_after_exactly_the_tokens_that_it_wrot
     assert not retry.given
 
 
+@pytest.mark.process
 def test_programs_that_never_ran_are_not_verified_and_an_unknown_reference_pays_nobody() -> None:
     groups, _, verifier = drawn([("def f(x:", GOOD), ("def f(", GOOD)])
     assert not verifier.asked
@@ -148,6 +152,7 @@ def test_programs_that_never_ran_are_not_verified_and_an_unknown_reference_pays_
     assert [s.reward for s in groups["verifier"].samples] == [None, None]
 
 
+@pytest.mark.process
 def test_astraflow_v2_pays_the_verifier_for_the_coders_skill() -> None:
     """Right final program, and valid cases, one each; invalid cases that refuse make the coder try again."""
     episodes = [(DOUBLE, GOOD), (DOUBLE, WRONG), (SQUARE, GOOD), (SQUARE, TOOTHLESS)]

@@ -56,6 +56,7 @@ def samples(*overrides: str, replies: list[str]) -> list[Sample]:
     return asyncio.run(judged())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("names", [("my_parts.Planned", "my_parts.concise"), ("planned", "concise")])
 def test_a_run_asks_judges_and_pays_by_parts_of_ones_own(names: tuple[str, str]) -> None:
     found = samples(
@@ -68,6 +69,7 @@ def test_a_run_asks_judges_and_pays_by_parts_of_ones_own(names: tuple[str, str])
     assert [s.reward for s in found] == [pytest.approx(1.1 - 0.1 * len(RIGHT) / 4000), 0.0, 0.0]
 
 
+@pytest.mark.process
 def test_a_reward_of_ones_own_sees_every_case_and_none_without_a_verdict() -> None:
     assert [s.reward for s in samples("workflow.reward=my_parts.share", replies=[RIGHT, HALF])] == [1.0, 0.5]
     section = load_recipe(TINY, ["workflow.reward=my_parts.share"]).workflow
@@ -75,6 +77,7 @@ def test_a_reward_of_ones_own_sees_every_case_and_none_without_a_verdict() -> No
     assert failed.reward is None
 
 
+@pytest.mark.process
 def test_a_reward_that_is_no_number_is_named() -> None:
     with pytest.raises(ValueError, match=r"my_parts\.broken.*nan"):
         samples("workflow.reward=my_parts.broken", replies=[RIGHT])

@@ -110,6 +110,7 @@ def drawn(engine: Says, problem: Problem, n: int, judge: AsyncJudge | None = Non
     return asyncio.run(judged()) if judge is None else run(judge)
 
 
+@pytest.mark.process
 def test_nothing_that_a_test_expects_is_in_what_the_model_reads() -> None:
     """For every kind of tests, and programs that come to every verdict."""
     seen = Counter[Verdict]()
@@ -164,6 +165,7 @@ def test_of_an_exception_the_class_is_told_and_not_what_it_says() -> None:
 RIGHT = "def f(x):\n    return 7391846"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_model_is_trained_on_what_it_wrote_and_on_nothing_else(chat: bool) -> None:
     problem = PROBLEMS[3]
@@ -194,6 +196,7 @@ def test_the_model_is_trained_on_what_it_wrote_and_on_nothing_else(chat: bool) -
     assert group.samples[0].notes == {"turns": 2.0, "first_accepted": 0.0, "last_accepted": 1.0}
 
 
+@pytest.mark.process
 def test_a_conversation_ends_where_the_context_does() -> None:
     engine = Says(in_turn(["x = 1", "y"], ["y = 2", "y"]), context=60)
     group = drawn(engine, PROBLEMS[3], 2)

@@ -20,6 +20,8 @@ from whetstone.workflow.replies import EngineReplies
 from whetstone.workflow.settings import WorkflowSection
 from whetstone.workflow.single_turn import SingleTurn
 
+pytestmark = pytest.mark.process
+
 TOKENIZER = build_tokenizer(["def f(x):"], 300)
 PROBLEM = Problem(
     "t/double",
