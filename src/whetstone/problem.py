@@ -15,7 +15,6 @@ from msgspec import Meta, Struct
 
 from whetstone.errors import UserError, did_you_mean
 
-Positive = Annotated[float, Meta(gt=0)]
 NonEmpty = Annotated[str, Meta(min_length=1)]
 
 COMPLETES_STARTER = "completes_starter"
@@ -30,12 +29,36 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one case may use. CPU seconds decide; memory is resident memory of the process tree."""
+MOST_CPU_S = 3600.0
+MOST_MEMORY_MB = float(1 << 20)
+MOST_OUTPUT_MB = 1024.0
+MOST_TOLERANCE = 1e15
+MOST_WEIGHT = 1e9
 
-    cpu_s: Positive = 6.0
-    memory_mb: Positive = 1024.0
-    output_mb: Positive = 16.0
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one case may use. CPU seconds decide; memory is resident memory of the process tree.
+
+    The upper bounds (an hour, 1 TiB, 1 GiB) keep every timeout and size that is computed from a problem
+    within what the kernel's interfaces take.
+    """
+
+    cpu_s: Annotated[float, Meta(gt=0, le=MOST_CPU_S)] = 6.0
+    memory_mb: Annotated[float, Meta(gt=0, le=MOST_MEMORY_MB)] = 1024.0
+    output_mb: Annotated[float, Meta(gt=0, le=MOST_OUTPUT_MB)] = 16.0
+
+    def __post_init__(self) -> None:
+        # Python callers construct the class directly, which checks no Meta.
+        _check_number("cpu_s", self.cpu_s, MOST_CPU_S)
+        _check_number("memory_mb", self.memory_mb, MOST_MEMORY_MB)
+        _check_number("output_mb", self.output_mb, MOST_OUTPUT_MB)
+
+
+def _check_number(field: str, value: float, most: float, *, zero: bool = False) -> None:
+    """Raise ValueError unless ``value`` is a number above 0 (or 0, if ``zero``) and at most ``most``."""
+    if not (0 < value <= most or (zero and value == 0)):  # False for NaN
+        least = "at least" if zero else "above"
+        raise ValueError(f"`{field}` must be {least} 0 and at most {most:g}; got {value!r}")
 
 
 CompareMode = Literal["tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "kattis"]
@@ -64,8 +87,8 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     mode: Annotated[str, Meta(extra_json_schema=_MODE_SCHEMA)] = "tokens"
-    abs: Annotated[float, Meta(ge=0)] | None = None
-    rel: Annotated[float, Meta(ge=0)] | None = None
+    abs: Annotated[float, Meta(ge=0, le=MOST_TOLERANCE)] | None = None
+    rel: Annotated[float, Meta(ge=0, le=MOST_TOLERANCE)] | None = None
     case_sensitive: bool = False
     space_change_sensitive: bool = False
     oracle: str | None = None
@@ -80,6 +103,9 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"`oracle` belongs to comparisons of other graders (mode `{GRADER_PREFIX}NAME`)")
         if self.mode != "kattis" and (self.case_sensitive or self.space_change_sensitive):
             raise ValueError("`case_sensitive` and `space_change_sensitive` belong to the mode kattis")
+        for field, tolerance in (("abs", self.abs), ("rel", self.rel)):
+            if tolerance is not None:
+                _check_number(field, tolerance, MOST_TOLERANCE, zero=True)
 
 
 class PythonChecker(Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="type"):
@@ -284,7 +310,10 @@ class CaseGroup(Struct, frozen=True, forbid_unknown_fields=True):
     """Cases by index, which count together: the weight is earned when all of them are accepted."""
 
     cases: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
-    weight: Positive = 1.0
+    weight: Annotated[float, Meta(gt=0, le=MOST_WEIGHT)] = 1.0
+
+    def __post_init__(self) -> None:
+        _check_number("weight", self.weight, MOST_WEIGHT)
 
 
 class Scoring(Struct, frozen=True, forbid_unknown_fields=True):

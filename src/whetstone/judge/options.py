@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from whetstone.errors import UserError, did_you_mean
 HASH_SEED = 0
 """What Python programs make their hashes with, unless another one is asked for."""
 _MOST_HASH_SEED = (1 << 32) - 1
+_MOST_DEADLINE_S = 7 * 86400.0
 _PLACE = re.compile(r" - at `\$\.(\w+)`$")
 
 
@@ -40,10 +42,14 @@ class JudgeOptions(Struct, frozen=True, kw_only=True):
     fork_per_case: bool = True
     score_shared_interpreter: bool = False
     max_cases: Annotated[int, Meta(ge=1)] | None = None
-    subset_seed: int = 0
+    subset_seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
     hash_seed: Annotated[int, Meta(ge=0, le=_MOST_HASH_SEED)] = HASH_SEED
-    priority: int = 0
-    deadline_s: Annotated[float, Meta(gt=0)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    deadline_s: Annotated[float, Meta(gt=0, le=_MOST_DEADLINE_S)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.deadline_s is not None and math.isnan(self.deadline_s):
+            raise ValueError("`deadline_s` is not a number")
 
 
 def options_with(options: JudgeOptions, given: dict[str, Any]) -> JudgeOptions:

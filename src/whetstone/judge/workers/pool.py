@@ -9,6 +9,7 @@ refused. Workers that die one after the other are evidence against the program: 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from concurrent.futures import Future
@@ -25,6 +26,7 @@ from whetstone.judge.workers.wire import LinkClosed, Setup, Task, pack, unpack
 from whetstone.sandbox import Tier
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
+_LOG = logging.getLogger(__name__)
 # What a worker's death looks like, and a fresh one that does not start.
 _FAULTS = (LinkClosed, WireError, SandboxUnavailable, OSError)
 
@@ -89,8 +91,8 @@ class Pool:
         return self._closed
 
     def worker_pids(self) -> list[int]:
-        """The ids of the worker processes that live now."""
-        workers = [place.worker for place in self._places]
+        """The ids of the worker processes that serve now."""
+        workers = [place.worker for place in self._places if place.alive]
         return [worker.pid for worker in workers if worker is not None]
 
     def close(self) -> None:
@@ -130,6 +132,11 @@ class _Place:
         self._thread = threading.Thread(target=self._run, name=f"judge-{number}", daemon=True)
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread that feeds the worker runs; without it the worker is never asked."""
+        return self._thread.is_alive()
+
     def first_answer(self, pool: Pool) -> None:
         """Wait until the worker serves, and note its tier. Closes the pool if it cannot."""
         try:
@@ -166,7 +173,7 @@ class _Place:
         except Exception as error:
             self._started.set_exception(error)
         while (order := self._pool.admission.take(self._wake)) is not None:
-            judgement = self._judge(order)
+            judgement = self._settled(order)
             order.wake = None
             if judgement is not None:
                 order.settle(judgement)
@@ -174,6 +181,18 @@ class _Place:
         with self._awake:
             os.close(self._wake_fd)
             self._wake_fd = -1
+
+    def _settled(self, order: Order) -> Judgement | None:
+        """As ``_judge``; whatever goes wrong here costs one judgement and never the thread.
+
+        A thread that died would leave its caller waiting, and the pool one worker smaller, without a word.
+        """
+        try:
+            return self._judge(order)
+        except Exception as error:
+            _LOG.exception("the judge failed over one program")
+            self._drop_worker()
+            return self._pool.unjudged(f"the judge failed: {type(error).__name__}: {error}")
 
     def _wake(self) -> None:
         with self._awake:
