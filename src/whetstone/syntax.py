@@ -7,6 +7,7 @@ off: threads that take turns inside them get SystemError for programs without a 
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 import threading
 import warnings
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import cast
 
+_NOT_A_NAME = re.compile(r"[^\w.\s\\]++")
+_MOST_PARTS = 1000
 _ONE_AT_A_TIME = threading.RLock()
 _USES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 _PARTS = frozenset(
@@ -39,6 +42,9 @@ def parsing() -> Generator[None]:
 
 def parse(source: str) -> ast.Module:
     """The syntax tree. Raises NotPython."""
+    # CPython copies a dotted name for each of its parts, so one of 50,000 takes seconds.
+    if any(words.count(".") > _MOST_PARTS for words in _NOT_A_NAME.split(source)):
+        raise NotPython(f"a name has more than {_MOST_PARTS} parts")
     with _refusing(), parsing():
         return ast.parse(source)
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from whetstone.judge.fences import Block, blocks, clean
+from whetstone.judge.fences import Block, blocks, clean, without_blocks
 from whetstone.judge.kinds.names import test_names
 from whetstone.judge.languages.language import Language
 from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, language_named
@@ -25,11 +25,9 @@ from whetstone.syntax import NotPython, parsed
 
 ExtractionRule = Literal["program", "last_fence", "first_fence", "all_fences", "whole"]
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _THINK = re.compile(r"</?think>")
 _MOST_BLOCKS = 50
 """So many blocks are looked at from the beginning of a reply, and as many from its end."""
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1.*?$|\Z)", re.DOTALL | re.MULTILINE)
 _INDENT_OF_OTHERS = re.compile(r"^[ \t\xa0\u3000]+", re.MULTILINE)
 
 
@@ -97,21 +95,20 @@ def strip_thinking(text: str) -> str | None:
     What stands inside a line of a closed block is the program's text, and ends or begins no thinking.
     """
     last: re.Match[str] | None = None
+    last_fence = text.rfind("\n```")
+    at, fences, within_line = 0, int(text.startswith("```")), False
     for tag in _THINK.finditer(text):
-        if not _in_code(text, last.end() if last else 0, tag):
-            last = tag
+        # Only what follows the tag before is looked at, so that many tags cost no more than the text.
+        fences += text.count("\n```", at, tag.start())
+        line = max(text.rfind("\n", at, tag.start()) + 1, at)
+        within_line = (within_line and line == at) or bool(text[line : tag.start()].strip())
+        in_code = within_line and fences % 2 == 1 and last_fence >= tag.end()
+        if not in_code:
+            last, fences = tag, int(text.startswith("```", tag.end()))
+        at, within_line = tag.end(), True
     if last is None:
         return text
     return text[last.end() :] if last[0] == "</think>" else None
-
-
-def _in_code(text: str, begin: int, tag: re.Match[str]) -> bool:
-    """Whether a tag after ``begin`` stands within a line of a fenced block that is closed behind it."""
-    line = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
-    if not line.strip():
-        return False
-    fences = text.count("\n```", begin, tag.start()) + text.startswith("```", begin)
-    return fences % 2 == 1 and text.find("\n```", tag.end()) >= 0
 
 
 def answer_part(text: str) -> str | None:
@@ -119,8 +116,14 @@ def answer_part(text: str) -> str | None:
     visible = strip_thinking(text)
     if visible is None:
         return None
-    answers: list[str] = _ANSWER.findall(visible)
-    return answers[-1] if answers else None
+    answer: str | None = None
+    at = 0
+    while (begin := visible.find("<answer>", at)) >= 0:
+        end = visible.find("</answer>", begin)
+        if end < 0:
+            break
+        answer, at = visible[begin + len("<answer>") : end], end + len("</answer>")
+    return answer
 
 
 def _python_program(text: str, names: frozenset[str]) -> str | None:
@@ -132,7 +135,7 @@ def _python_program(text: str, names: frozenset[str]) -> str | None:
     ]
     if not any(evidence.serves for _, evidence in candidates):
         # Perhaps the program stands beside the blocks, which hold its output or how to start it.
-        around = [Block("", code, True) for code in regions(_FENCED.sub("\n", text))]
+        around = [Block("", code, True) for code in regions(without_blocks(text))]
         candidates += [(block, PythonEvidence(block.code, names)) for block in around]
     if not candidates:
         return None

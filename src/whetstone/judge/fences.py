@@ -6,7 +6,9 @@ models write besides is read as it is meant: a fence after prose on its line or 
 of the fence, words behind a closing one, ``[PYTHON]`` and triple quotes as fences, invisible characters
 before them, lone carriage returns, and a program in Python that holds fences in its strings.
 
-The work is linear in the reply: each line is read once, and programs are parsed a bounded number of times.
+The work is linear in the reply. Lines are read from left to right without backtracking, and the bytes that
+are parsed as Python have a budget proportional to the length of the reply. The reason: a model chooses its
+replies, and a reply that stalls its reader stalls training.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from whetstone.syntax import parsed
 
-_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*$")
+_BLANKS = " \t"
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060"
 _NOISE = re.compile(f"^[{_INVISIBLE}]+", re.MULTILINE)
 # Other brackets around code: their lines become fences.
@@ -30,14 +33,14 @@ _BRACKETS = (
 _QUOTES_OPEN = re.compile(r"^(?:'''|\"\"\")[ \t]*(?:python|py)[ \t]*$", re.MULTILINE)
 _QUOTES_CLOSE = re.compile(r"^(?:'''|\"\"\")[ \t]*$", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"[\w-]+=\S*|\{[^}]*\}|[\w./-]+\.\w+|#.*")
-_AT_THE_END = re.compile(r"(?<![`~])(`{3,}|~{3,})[ \t]*([\w+#-]*)[ \t]*$")
-_ONE_LINE = re.compile(r"^[ \t]*(`{3,})([\w+#-]+)[ \t]+([^`\n]+?)[ \t]*\1[ \t]*$")
 _MOST_CLOSINGS = 8
 """How many later fences are tried as the end of a program that does not parse up to the first."""
 _MOST_INSIDE = 3
 """How deep blocks of Markdown are looked for in one another."""
-_MOST_PARSES = 200
-"""How many programs are parsed for one reply."""
+_PARSED_PER_CHARACTER = 2
+"""How often the reply, at most, is parsed all in all."""
+_LEAST_PARSED = 20_000
+"""The budget of a short reply, in characters."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,56 @@ class Block:
 
 @dataclass
 class _Parser:
-    """Says whether texts are Python, so many times; no other language is looked into."""
+    """Whether texts are Python, for as many characters as are ``left``; no other language is looked into."""
 
     left: int
 
     def __call__(self, code: str) -> bool:
-        self.left -= 1
+        self.left -= len(code) + 1
         return self.left >= 0 and parsed(code) is not None
+
+
+class _Fence(NamedTuple):
+    """A line that is a fence: its indentation, the run of backticks or tildes, and the words behind it."""
+
+    indent: str
+    mark: str
+    words: str
+
+
+def _fence(line: str) -> _Fence | None:
+    """The fence that a line is; None for any other line."""
+    text = line.lstrip(_BLANKS)
+    mark = _run(text)
+    words = text[len(mark) :].strip(_BLANKS)
+    if not mark or "`" in words or "\r" in words:
+        return None
+    return _Fence(line[: len(line) - len(text)], mark, words)
+
+
+def _run(text: str) -> str:
+    """The backticks or tildes that a text begins with, if they are three or more."""
+    if not text.startswith(("```", "~~~")):
+        return ""
+    return text[: len(text) - len(text.lstrip(text[0]))]
+
+
+def _is_tag(character: str) -> bool:
+    return character.isalnum() or character in "_+#-"
+
+
+def _one_line_block(line: str) -> Block | None:
+    """The block that a line holds whole: backticks, a tag, blanks, code, and as many backticks."""
+    text = line.strip(_BLANKS)
+    mark = _run(text)
+    inside = text[len(mark) :].removesuffix(mark)
+    if not mark.startswith("`") or "`" in inside or len(inside) + 2 * len(mark) != len(text):
+        return None
+    code = inside.lstrip("".join(filter(_is_tag, set(inside))))
+    tag = inside[: len(inside) - len(code)]
+    if not tag or not code.startswith((" ", "\t")) or not code.strip(_BLANKS):
+        return None
+    return Block(tag.lower(), code.strip(_BLANKS) + "\n", True)
 
 
 @dataclass
@@ -86,7 +132,24 @@ def blocks(text: str, tags: frozenset[str], *, python: bool) -> list[Block]:
         text = bracket.sub(fence, text)
     if "```" not in text and "~~~" not in text:
         text = _without_quotes(text)
-    return list(_Reader(text, tags, _Parser(_MOST_PARSES if python else 0)).blocks())
+    budget = max(_LEAST_PARSED, _PARSED_PER_CHARACTER * len(text)) if python else 0
+    return list(_Reader(text, tags, _Parser(budget)).blocks())
+
+
+def without_blocks(text: str) -> str:
+    """The text outside its fenced blocks; a block without an end takes the rest."""
+    kept: list[str] = []
+    mark = ""
+    for line in text.split("\n"):
+        start = line.lstrip(_BLANKS)[:3]
+        if mark:
+            mark = "" if start == mark else mark
+        elif start in ("```", "~~~"):
+            mark = start
+            kept += ["", ""]  # so that what stands before and behind the block are paragraphs of their own
+        else:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def _without_quotes(text: str) -> str:
@@ -105,10 +168,15 @@ def _fence_behind(line: str) -> tuple[str, str, str] | None:
     """What stands before a fence at the end of a line, the fence and its tag; None without any."""
     if "```" not in line and "~~~" not in line:
         return None
-    fence = _AT_THE_END.search(line)
-    if fence is None or not line[: fence.start()].strip():
+    text = line.rstrip(_BLANKS)
+    end = len(text)
+    while end and _is_tag(text[end - 1]):
+        end -= 1
+    tag, text = text[end:], text[:end].rstrip(_BLANKS)
+    before = text.rstrip(text[-1:]) if text.endswith(("```", "~~~")) else text
+    if before == text or before.endswith(("`", "~")) or not before.strip():
         return None
-    return line[: fence.start()], fence[1], fence[2].lower()
+    return before, text[len(before) :], tag.lower()
 
 
 class _Reader:
@@ -123,14 +191,14 @@ class _Reader:
         while self._at < len(self._lines):
             line = self._lines[self._at]
             self._at += 1
-            if whole := _ONE_LINE.match(line):
-                yield Block(whole[2].lower(), whole[3] + "\n", True)
+            if whole := _one_line_block(line):
+                yield whole
             elif opened := self._opened(line):
                 yield from self._read(opened)
 
     def _opened(self, line: str) -> _Open | None:
-        if fence := _FENCE.match(line):
-            return _Open(fence[1], fence[2], fence[3])
+        if fence := _fence(line):
+            return _Open(*fence)
         behind = _fence_behind(line)
         if behind is None or not behind[2] or behind[2] not in self._tags or "```" in behind[0]:
             return None
@@ -140,7 +208,7 @@ class _Reader:
         """The block that was opened, and those inside it."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
-            fence = _FENCE.match(line)
+            fence = _fence(line)
             self._at += 1
             if fence is None or not self._ends(fence, opened):
                 opened.lines.append(line)
@@ -158,18 +226,18 @@ class _Reader:
             return
         yield self._cut(opened)
 
-    def _ends(self, fence: re.Match[str], opened: _Open) -> bool:
-        if fence[2][0] != opened.mark[0] or len(fence[2]) < len(opened.mark):
+    def _ends(self, fence: _Fence, opened: _Open) -> bool:
+        if fence.mark[0] != opened.mark[0] or len(fence.mark) < len(opened.mark):
             return False
-        return not fence[3] or self._reopens(fence, opened) or self._has_words(fence, opened)
+        return not fence.words or self._reopens(fence, opened) or self._has_words(fence, opened)
 
-    def _reopens(self, fence: re.Match[str], opened: _Open) -> bool:
+    def _reopens(self, fence: _Fence, opened: _Open) -> bool:
         # A program has no such line.
-        return bool(fence[3]) and fence[3].split()[0].lower() in self._tags
+        return bool(fence.words) and fence.words.split()[0].lower() in self._tags
 
-    def _has_words(self, fence: re.Match[str], opened: _Open) -> bool:
+    def _has_words(self, fence: _Fence, opened: _Open) -> bool:
         """A closing fence with prose behind it: only where what stands before it is a program."""
-        if " " not in fence[3] or self._parses.left <= 0 or opened.tag not in self._tags:
+        if " " not in fence.words or self._parses.left <= 0 or opened.tag not in self._tags:
             return False
         return self._parses(self._block(opened, complete=True).code)
 
@@ -177,8 +245,8 @@ class _Reader:
         """The program up to a later fence, where the first one stands inside a string of the program."""
         first, tries, lines = self._at, 0, list(opened.lines)
         for at in range(first - 1, len(self._lines)):
-            fence = _FENCE.match(self._lines[at])
-            bare = fence is not None and not fence[3] and fence[2][0] == opened.mark[0]
+            fence = _fence(self._lines[at])
+            bare = fence is not None and not fence.words and fence.mark[0] == opened.mark[0]
             if at >= first and bare:
                 tries += 1
                 block = self._block(replace(opened, lines=lines), complete=True)
@@ -192,9 +260,9 @@ class _Reader:
 
     def _inner(self, block: Block) -> Iterator[Block]:
         """The blocks inside a block of Markdown; otherwise the block itself."""
-        fenced = "```" in block.code or "~~~" in block.code
-        markdown = block.tag in {"markdown", "md"} or (block.tag == "" and not self._parses(block.code))
-        if fenced and markdown and self._inside < _MOST_INSIDE:
+        fenced = self._inside < _MOST_INSIDE and ("```" in block.code or "~~~" in block.code)
+        markdown = block.tag in {"markdown", "md"}
+        if fenced and (markdown or (block.tag == "" and not self._parses(block.code))):
             inner = _Reader(block.code, self._tags, self._parses, self._inside + 1)
             yield from list(inner.blocks()) or [block]
         else:

@@ -16,7 +16,7 @@ _READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinput\b|\bo
 _WRITES = re.compile(r"\bprint\b|\bstdout\b|\bos\.write\b|\bexec\b")
 _FEEDS_ITSELF = re.compile(r"\bstdin\s*=|\bpatch\(")
 _TESTS = re.compile(
-    r"^\s*(?:import|from)\s+(?:unittest|pytest|doctest)\b|^(?:class\s+Test|def\s+test_)", re.MULTILINE
+    r"^[ \t]*(?:import|from)[ \t]+(?:unittest|pytest|doctest)\b|^(?:class\s+Test|def\s+test_)", re.MULTILINE
 )
 _DEFINES = r"^(?:async\s+def|def|class)\s+(?:{})\b"
 # A line at the left margin that can be part of a program, and not of prose.

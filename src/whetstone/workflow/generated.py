@@ -12,6 +12,10 @@ from whetstone.problem import CallCase, CallTests, Problem, StdinCase, StdinTest
 from whetstone.workflow.examples import is_shown
 
 MOST_DEPTH = 32
+_READ_PER_CHARACTER = 4
+"""How often a reply, at most, is read as JSON all in all: nested braces would have it read once each."""
+_READ_WHEN_TOO_DEEP = 4000
+"""What an object costs that is nested too deeply to be read, in characters."""
 FAULTS = ("form", "count", "size", "repeated", "shown", "lines")
 """What may be wrong with a reply; ``lines`` is a rule of AstraFlow's."""
 
@@ -75,12 +79,16 @@ def _pairs(text: str) -> list[tuple[Any, Any]]:
     """Input and output of each case of the last object that holds some."""
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     found: list[tuple[Any, Any]] = []
+    left = _READ_PER_CHARACTER * len(text)
     place = text.find("{")
-    while place >= 0:
+    while place >= 0 and left > 0:
         try:
             value, end = decoder.raw_decode(text, place)
+            left -= end - place
+        except json.JSONDecodeError as error:
+            end, left = place + 1, left - max(error.pos - place, 1)
         except (ValueError, RecursionError):
-            end = place + 1
+            end, left = place + 1, left - min(len(text) - place, _READ_WHEN_TOO_DEEP)
         else:
             found = _of_object(value) or found
         place = text.find("{", end)

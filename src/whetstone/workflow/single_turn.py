@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -16,7 +17,7 @@ from whetstone.workflow.prompt import Prompt, prompt_of, reply_prefix
 from whetstone.workflow.replies import Reply
 from whetstone.workflow.settings import Reward, WorkflowSection
 
-_THINK_ANSWER = re.compile(r"\s*<think>.*?</think>\s*<answer>(?P<answer>.*)</answer>\s*", re.DOTALL)
+_ANSWER_NEXT = re.compile(r"\s*+<answer>")
 
 
 def program_of(problem: Problem, settings: WorkflowSection, reply: str) -> str | None:
@@ -25,15 +26,26 @@ def program_of(problem: Problem, settings: WorkflowSection, reply: str) -> str |
     Where replies continue the problem's starter, it is completed by it; see ``workflow.assemble``.
     """
     text: str | None = reply_prefix(problem, settings) + reply
-    if settings.answer_format == "think_answer":
-        found = _THINK_ANSWER.fullmatch(text)
-        text = found["answer"] if found else None
-    else:
-        text = strip_thinking(text)
+    text = _think_answer(text) if settings.answer_format == "think_answer" else strip_thinking(text)
     if text is None:
         return None
     code = extract_program(text, settings.extraction, problem.language, names_called(problem))
     return None if code is None else assemble(problem, code)
+
+
+def _think_answer(text: str) -> str | None:
+    """The answer of ``<think>…</think> <answer>…</answer>`` with nothing around it; None for another form."""
+    text = text.strip()
+    if not (text.startswith("<think>") and text.endswith("</answer>")):
+        return None
+    at = len("<think>")
+    while (end := text.find("</think>", at)) >= 0:
+        # The first closing tag that an answer follows: the thinking may quote others.
+        at = end + len("</think>")
+        if answer := _ANSWER_NEXT.match(text, at):
+            last = len(text) - len("</answer>")
+            return text[answer.end() : last] if answer.end() <= last else None
+    return None
 
 
 class SingleTurn:
@@ -64,7 +76,8 @@ class SingleTurn:
         program: str | None = None
         judgement: Judgement | None = None
         if reply.finish_reason != "failed":
-            program = self.program_of(problem, reply.text)
+            # A long reply takes a tenth of a second. A thread keeps the event loop free for other requests.
+            program = await asyncio.to_thread(self.program_of, problem, reply.text)
             judgement = await self.judge(problem, Program(problem.language, program or ""), **options)
         reward = reward_of(problem, reply.text, judgement, self._settings.reward)
         return sample_of(reply, program, judgement, reward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -62,7 +63,7 @@ async def _evaluated(call: Call, asked: SubmitRequest, data: dict[str, Any]) -> 
     language = _language(config.language)
     table = table_of(data)
     names = [name for name in (table.fn_name, table.entry_point) if name]
-    source, how = _extracted(asked.completion, language, names)
+    source, how = await asyncio.to_thread(_extracted, asked.completion, language, names)
     if config.extra.compat == "scalebox" and not min(len(table.input), len(table.output)) and not table.test:
         extra = {"compat": "scalebox"}  # all of no tests have passed
         return EvalResult(asked.id, True, source, extracted_type=how, extra=extra, verdict="accepted")
