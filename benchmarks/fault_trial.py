@@ -41,7 +41,7 @@ workflow: {chat: false, prompt: "# {statement}\\n", prefix: "def f(xs):\\n    re
 sampling: {temperature: 1.0, max_tokens: 48}
 algorithm: {preset: dapo, drop_zero_variance: false, refill_rounds: 0, overlong_buffer: 48}
 trainer: {steps: 100000, prompts_per_step: 8, samples_per_prompt: 8, lr: 1.0e-5, checkpoint_every: 5}
-evaluation: {train_problems: null, every: 0}
+evaluation: {train_problems: 0, every: 0}
 judge: {workers: 1}
 flow: {staleness: 1, replicas: 2, room: 8, silence_s: 5, lease_s: 10, stall_s: 10, restarts: 50}
 """

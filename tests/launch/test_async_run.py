@@ -37,7 +37,7 @@ def test_with_staleness_0_its_metrics_are_the_synchronous_runs_whatever_is_kille
 def test_roles_started_by_hand_do_the_synchronous_runs_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = (*CHEAPER, "trainer.steps=2", "evaluation.train_problems=null", "warmup.steps=5")
+    short = (*CHEAPER, "trainer.steps=2", "evaluation.train_problems=0", "warmup.steps=5")
     alone = run(write_recipe(tmp_path), tmp_path / "alone", *short)
     assert alone.returncode == 0, alone.stderr
     with RolesByHand(write_async_recipe(tmp_path), tmp_path / "run", *short) as roles:

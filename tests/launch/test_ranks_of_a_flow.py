@@ -13,7 +13,7 @@ from tests.launch.roles_by_hand import process_of, until, write_async_recipe
 from tests.launch.tiny_recipe import run, start, write_recipe
 from whetstone.errors import INTERRUPTED
 
-UNMEASURED = ("data.heldout=null", "evaluation.train_problems=null", "trainer.keep_checkpoints=9")
+UNMEASURED = ("data.heldout=null", "evaluation.train_problems=0", "trainer.keep_checkpoints=9")
 TWO = "flow.ranks=2"
 
 

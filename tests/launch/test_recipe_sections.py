@@ -31,6 +31,23 @@ def tiny(*overrides: str) -> Recipe:
 
 
 @pytest.mark.parametrize(
+    ("evaluation", "sizes"),
+    [
+        ("{}", {"heldout": 80}),
+        ("{train_problems: 0}", {"heldout": 80}),
+        ("{train_problems: 7}", {"train": 7, "heldout": 80}),
+        ("{train_problems: all}", {"train": 598, "heldout": 80}),
+    ],
+)
+def test_training_problems_are_evaluated_only_on_request(evaluation: str, sizes: dict[str, int]) -> None:
+    recipe = tiny(f"evaluation={evaluation}")
+    sets = problem_sets(recipe, None, print)
+    assert {name: len(problems) for name, problems in sets.evaluated(recipe).items()} == sizes
+    # The resolved recipe, which a resumed run is compared with, says the same.
+    assert read_settings(Recipe, yaml.safe_load(dump_recipe(recipe))) == recipe
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("evaluation.sets=[{benchmark: humanevl}]", "`evaluation.sets.0`: .*did you mean `humaneval`"),
@@ -42,6 +59,9 @@ def tiny(*overrides: str) -> Recipe:
         ("evaluation.sets=[{benchmark: mbpp, n: 2, k: [4]}]", "pass@4 needs n >= 4"),
         ("evaluation.sets=[{benchmark: mbpp}, {benchmark: mbpp}]", "two of `sets` are called `mbpp`"),
         ("evaluation.sets=[{benchmark: mbpp, name: heldout}]", "another `name`"),
+        ("evaluation.train_problems=null", "`evaluation.train_problems`: None is .*; give 0 for none"),
+        ("evaluation.train_problems=-1", "`evaluation.train_problems`: -1 is .*; give 0 for none"),
+        ("evaluation.train_problems=al", "`evaluation.train_problems`: 'al' is .*; give 0 for none"),
         ("workflow.reward=al", "`workflow.reward`: unknown reward `al`; did you mean `all`"),
         ("workflow.reward={acepted: 1, bad_format: -1}", "acepted`; did you mean"),
         ("trainer.passes=2", "`steps` and `passes`"),

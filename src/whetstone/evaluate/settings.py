@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from whetstone.errors import UserError
 from whetstone.evaluate.benchmarks import check_benchmark
@@ -17,17 +17,33 @@ from whetstone.settings import Count, Natural, NonEmpty, NonNegative, Positive, 
 from whetstone.workflow.settings import WorkflowSection
 
 
+def _train_problems(value: object) -> object:
+    """A count or ``all``. The one message replaces those that pydantic writes for each member of a union."""
+    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise ValueError(f"{value!r} is not a number of problems; give 0 for none, or `all` for every one")
+
+
+TrainProblems = Annotated[int | Literal["all"], BeforeValidator(_train_problems)]
+
+
 class EvaluationSection(Section):
-    """Evaluation during a run: on both problem sets, asked as in training, and on ``sets`` besides.
+    """Evaluation during a run: on the held-out problems and on training problems, both asked as in training,
+    and on ``sets``.
 
-    every: in steps; 0 evaluates only before and after. train_problems: how many training problems to
-    take, a seeded subset, 0 for all, null for none; the held-out set is always whole. n, k: replies to each
-    problem, and the k of pass@k. max_tokens, stop: those of training unless given.
-    sets: what else is measured, each as an entry of `whetstone eval --plan` says: a benchmark or a file, its
-        own n, temperature, lengths, stops and prompt. What it leaves unsaid is as above.
+    A number of 0 is the only spelling of "none" here; null means "as in the rest of the recipe".
 
-    seed: of the replies that are drawn, and of which training problems are taken; the run's unless given. The
-        stages of a run have that of the whole.
+    every: steps between two evaluations; 0 evaluates only before the first step and after the last.
+    train_problems: the number of training problems to evaluate, a seeded subset; 0 for none, ``all`` for
+        every one. The held-out set is always evaluated whole.
+    n, k: the number of replies to each problem, and the k of pass@k.
+    max_tokens, stop: null for those of training.
+    sets: further problem sets to evaluate. Each is an entry of an evaluation plan (`whetstone eval --plan`):
+        a benchmark or a file, with its own n, temperature, lengths, stop strings and prompt. An entry
+        inherits what it does not set from this section.
+
+    seed: of the replies that are drawn, and of which training problems are taken; null for the seed of the
+        run. All stages of a run share one seed.
     process: ``inline`` evaluates between two steps; ``separate`` in a process of its own, from the
         checkpoints, while training goes on (``every`` is then a multiple of ``trainer.checkpoint_every``).
         threads: of that process's torch, 0 for one each core; it also gives way to training (niceness 10).
@@ -44,7 +60,7 @@ class EvaluationSection(Section):
     top_p: TopP = 1.0
     max_tokens: Count | None = None
     stop: tuple[NonEmpty, ...] | None = None
-    train_problems: Natural | None = 0
+    train_problems: TrainProblems = 0
     sets: tuple[PlannedBenchmark, ...] = ()
     seed: int | None = None
 

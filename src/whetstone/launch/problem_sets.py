@@ -24,10 +24,13 @@ class ProblemSets:
     heldout: list[Problem]
 
     def evaluated(self, recipe: Recipe) -> dict[str, list[Problem]]:
-        """What every evaluation during the run is on, by name: the same problems at every step."""
+        """The problems of each evaluation during the run, by set; they are the same at every step."""
         sets: dict[str, list[Problem]] = {}
-        if (few := recipe.evaluation.train_problems) is not None:
-            sets["train"] = subset(self.train, few, recipe.evaluation.seed_of(recipe.seed))
+        wanted = recipe.evaluation.train_problems
+        if wanted == "all":
+            sets["train"] = self.train
+        elif wanted:
+            sets["train"] = subset(self.train, wanted, recipe.evaluation.seed_of(recipe.seed))
         if self.heldout:
             sets["heldout"] = self.heldout
         return sets

@@ -47,7 +47,7 @@ def _records(folder: Path) -> list[Record]:
 def _evaluated(folder: Path, records: list[dict[str, Any]], recipe: Recipe) -> None:
     """Each set was evaluated before the first step and after the last."""
     sets = [entry.title for entry in recipe.evaluation.sets]
-    sets += ["train"] if recipe.evaluation.train_problems is not None else []
+    sets += ["train"] if recipe.evaluation.train_problems else []
     sets += ["heldout"] if recipe.data.heldout is not None else []
     for step in (0, recipe.trainer.steps):
         there = {key for record in records if record["step"] == step for key in record}

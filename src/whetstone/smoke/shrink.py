@@ -99,7 +99,7 @@ def _evaluation(recipe: Recipe, benchmarks: dict[str, Path]) -> dict[str, Any]:
         "n": min(2, own.n),
         "k": [1],
         "max_tokens": None if own.max_tokens is None else MAX_TOKENS,
-        "train_problems": None if own.train_problems is None else 2,
+        "train_problems": 2 if own.train_problems else 0,
         "sets": sets,
     }
 

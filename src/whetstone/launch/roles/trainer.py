@@ -95,8 +95,8 @@ def _check_evaluation(ahead: Ahead, ranks: int) -> None:
     if ranks > 1 and ahead.measured and ahead.recipe.evaluation.process != "separate":
         raise UserError(
             f"`evaluation.process`: the trainer of a flow has {ranks} ranks, each with a part of the model, "
-            "and none evaluates; set it to `separate`, or measure nothing (data.heldout=null, no "
-            "`evaluation.sets`)"
+            "and none evaluates; set it to `separate`, or measure nothing (data.heldout=null, "
+            "evaluation.train_problems=0, no `evaluation.sets`)"
         )
 
 
