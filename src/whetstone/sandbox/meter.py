@@ -70,11 +70,11 @@ class Meter:
     def memory(self) -> tuple[int, int]:
         """(largest resident plus swapped bytes, and page tables; threads) so far; zeros when it has ended."""
         text = self._read("status")
-        if text and b"VmRSS:" not in text and (pid := pid_of(self._pidfd)) > 0:
+        if text and b"\nVmRSS:" not in text and (pid := pid_of(self._pidfd)) > 0:
             text = memory_file(f"/proc/{pid}", "status")
-        now = kibibytes(text, b"VmRSS:") + kibibytes(text, b"VmSwap:")
-        resident = max(kibibytes(text, b"VmHWM:"), now) + kibibytes(text, b"VmPTE:")
-        return resident << 10, kibibytes(text, b"Threads:")
+        now = kibibytes(text, b"\nVmRSS:") + kibibytes(text, b"\nVmSwap:")
+        resident = max(kibibytes(text, b"\nVmHWM:"), now) + kibibytes(text, b"\nVmPTE:")
+        return resident << 10, kibibytes(text, b"\nThreads:")
 
     def faulted_bytes(self) -> int:
         """Pages that it was ever given, and the children that it has waited for, in bytes."""

@@ -21,7 +21,7 @@ from whetstone.sandbox.starvation import Held, Waited, preempted
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FIRST = "1"  # the fork-server itself
-_COUNTED = (b"RssAnon:", b"RssShmem:", b"VmSwap:", b"VmPTE:", b"RssFile:")
+_COUNTED = (b"\nRssAnon:", b"\nRssShmem:", b"\nVmSwap:", b"\nVmPTE:", b"\nRssFile:")
 RUNNING, STALLED = b"R", b"D"
 """States in ``stat`` of a process: it has or waits for a core; it sleeps in the kernel, deaf to signals."""
 SHARED_WITHOUT_FILE = b" /dev/zero (deleted)"
@@ -188,7 +188,7 @@ class ProcessTable:
             held_bytes=private + shared + swapped + tables,
             tables_bytes=tables,
             files_bytes=files,
-            holds=b"VmRSS:" in status,
+            holds=b"\nVmRSS:" in status,
             ready=fields[0] == RUNNING,
             computes=preempted(status),
         )
@@ -225,11 +225,11 @@ class ProcessTable:
         parent = b"".join(self._stat(pid)[1:2]).decode()
         text, status = (memory_file(pid, name, self._fd) for name in ("smaps_rollup", "status"))
         if text:
-            tables = kibibytes(status, b"VmPTE:")
+            tables = kibibytes(status, b"\nVmPTE:")
             alone = sum(kibibytes(text, name) for name in (b"\nPrivate_Clean:", b"\nPrivate_Dirty:"))
             shared_too = kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:")
             return Part((shared_too + tables) << 10, (alone + tables) << 10, parent)
-        return None if b"VmRSS:" in status else Part(0, 0)  # it has ended
+        return None if b"\nVmRSS:" in status else Part(0, 0)  # it has ended
 
     def sharing(self, parents: Mapping[str, str]) -> set[str]:
         """Those that have one memory with their parents now, as far as that is told. Takes milliseconds."""
@@ -289,12 +289,12 @@ def memory_file(process: str, name: str, dir_fd: int | None = None) -> bytes:
     Once its first thread has ended, a process says that itself no more, but its other threads do.
     """
     text = _whole(f"{process}/{name}", dir_fd)
-    if b"VmRSS:" in text if name == "status" else text:
+    if b"\nVmRSS:" in text if name == "status" else text:
         return text
     first = process.rpartition("/")[2]
     for thread in _threads(process, dir_fd):
         of_thread = _whole(f"{process}/task/{thread}/{name}", dir_fd) if thread != first else b""
-        if b"VmRSS:" in of_thread if name == "status" else of_thread:
+        if b"\nVmRSS:" in of_thread if name == "status" else of_thread:
             return of_thread
     return text
 
@@ -327,6 +327,10 @@ def faulted_bytes(fields: list[bytes]) -> int:
 
 
 def kibibytes(text: bytes, name: bytes) -> int:
-    """The number after ``name`` in a file like ``/proc/PID/status``; 0 where it is missing."""
+    """The number after ``name`` in a file like ``/proc/PID/status``; 0 where it is missing.
+
+    ``name`` begins with a newline: a process chooses its own name, which the file shows in the first line and
+    in which a newline is escaped.
+    """
     at = text.find(name)
     return int(text[at + len(name) :].split(None, 1)[0]) if at >= 0 else 0
