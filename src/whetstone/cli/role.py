@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from whetstone.cli.options import add_recipe_options
+from whetstone.cli.results import print_results
 from whetstone.errors import INTERRUPTED, UserError
 from whetstone.launch.dtype import check_decided
 from whetstone.launch.recipe import Recipe, load_recipe, with_values
@@ -121,7 +122,7 @@ def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
     recipe = _with_flow(recipe, {"weights": given} if given else {})
     url = flow_url(flow_section(recipe), "trainer", args.flow)
     _see_gpus(args.gpus)
-    from whetstone.launch.display import Display, results_table
+    from whetstone.launch.display import Display
     from whetstone.launch.roles.siblings import own_rank
     from whetstone.launch.roles.trainer import train_for
     from whetstone.trainer.loop import Drained
@@ -134,7 +135,7 @@ def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
             display.say(f"{recipe.run_dir()}: drained; the same command goes on")
             return INTERRUPTED
         if args.parent is None:
-            display.print(results_table(summary.before, summary.after))
+            print_results(display, summary.folder, summary.before, summary.after)
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
     return 0
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
+from whetstone.cli.results import print_results
 from whetstone.errors import UserError
-from whetstone.launch.display import Display, results_table
+from whetstone.launch.display import Display
 from whetstone.launch.recipe import load_recipe
 from whetstone.shipped_recipes import shipped_folder
 from whetstone.tour.curve import curve, rewards
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     fresh_folder(folder)
     with Display(console) as display:
         summary = train(recipe, display)
-        display.print(results_table(summary.before, summary.after))
+        print_results(display, summary.folder, summary.before, summary.after)
     page = write_page(folder)
     _say(
         console,

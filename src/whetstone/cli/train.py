@@ -12,8 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
+from whetstone.cli.results import print_results
 from whetstone.errors import UserError
-from whetstone.launch.display import Display, results_table
+from whetstone.launch.display import Display
 from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe, stage_recipes
 from whetstone.launch.structure import check_structure
 
@@ -95,7 +96,7 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
                 summary = train(stage, display, before)
             else:
                 summary = train_together(stage, display)
-            display.print(results_table(summary.before, summary.after))
+            print_results(display, summary.folder, summary.before, summary.after)
             display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
 
 
@@ -118,7 +119,7 @@ def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) ->
         evaluated = train_here(decided, display, shown, ray=ray)
         if evaluated is None:
             raise KeyboardInterrupt
-        display.print(results_table(*evaluated))
+        print_results(display, recipe.run_dir(), *evaluated)
         display.say(f"run: {recipe.run_dir()}   page: whetstone report {recipe.run_dir()}")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from whetstone.evaluate.passk import Estimate
+from whetstone.evaluate.passk import Difference, Estimate
 from whetstone.launch.forecast import Forecast
 from whetstone.progress import Progress, Work
 
@@ -132,16 +134,20 @@ class Beside(Display):
 _TITLES = {"train": "training", "heldout": "held-out"}
 
 
-def results_table(before: dict[str, Any], after: dict[str, Any]) -> Table:
+def results_table(
+    before: dict[str, Any], after: dict[str, Any], changes: Mapping[tuple[str, int], Difference]
+) -> Table:
     """pass@k on each problem set, before and after, with 95% intervals over problems.
 
-    ``before`` and ``after`` are flat metrics; ``before`` is empty where there is none.
+    before, after: flat metrics; ``before`` is empty where there is none.
+    changes: the paired differences by problem set and k. A difference that is missing is not shown.
     """
     found = (key.split("/")[1] for key in after if key.startswith("eval/"))
     sets = {name: _TITLES.get(name, name) for name in sorted(set(found), key=lambda n: (n not in _TITLES, n))}
-    table = Table(title="pass@k, with 95% intervals over problems")
-    for column in ("problems", "", "before", "after", "change"):
-        table.add_column(column)
+    table = Table(title="pass@k, with 95% intervals over problems", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("problems")
+    for column in ("before", "after", "change"):
+        table.add_column(column, no_wrap=True)
     for name, title in sets.items():
         metrics = [
             k for k in after if k.startswith(f"eval/{name}/pass@") and not k.endswith(("_low", "_high"))
@@ -149,12 +155,13 @@ def results_table(before: dict[str, Any], after: dict[str, Any]) -> Table:
         for metric in metrics:
             now = _estimate(after, metric, name)
             then = _estimate(before, metric, name) if before else None
+            k = metric.rpartition("@")[2]
+            change = changes.get((name, int(k)))
             table.add_row(
-                f"{title} ({now.problems})",
-                metric.rpartition("/")[2],
+                f"{title} ({now.problems}) pass@{k}",
                 _cell(then),
                 _cell(now),
-                f"{now.value - then.value:+.3f}" if then else "",
+                _numbers("{:+.3f} [{:+.3f}, {:+.3f}]", change) if change else "",
             )
     return table
 
@@ -169,4 +176,9 @@ def _estimate(record: dict[str, Any], metric: str, name: str) -> Estimate:
 
 
 def _cell(estimate: Estimate | None) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate else "-"
+    return _numbers("{:.3f} [{:.3f}, {:.3f}]", estimate) if estimate else "-"
+
+
+def _numbers(form: str, found: Estimate | Difference) -> str:
+    """A value and its interval without leading zeros, so that the table fits into 80 columns."""
+    return re.sub(r"\b0\.", ".", form.format(found.value, found.low, found.high))

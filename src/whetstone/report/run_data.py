@@ -89,7 +89,7 @@ def run_of(root: Path, records: Sequence[Record]) -> RunData:
         recipe=read_recipe(root / "recipe.yaml"),
         train=[r for r in records if r["kind"] == "train"],
         evals=evals,
-        changes=_changes(root, evals),
+        changes=paired_changes(root, evals),
     )
 
 
@@ -152,7 +152,11 @@ def read_recipe(file: Path) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
-def _changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, int], Difference]:
+def paired_changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, int], Difference]:
+    """The change of pass@k from the first to the last evaluation of a run, by problem set and k.
+
+    root: the run's folder, which holds the evaluations. Sets without both evaluations are left out.
+    """
     if len(evals) < 2:
         return {}
     first, last = evals[0]["step"], evals[-1]["step"]

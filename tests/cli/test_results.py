@@ -1,0 +1,49 @@
+"""The table at the end of a training run: before, after, and the paired change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from whetstone.cli.results import print_results
+from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
+from whetstone.launch.display import Display
+
+BEFORE = {
+    "step": 0,
+    "eval/heldout/problems": 30,
+    "eval/heldout/pass@1": 0.375,
+    "eval/heldout/pass@1_low": 0.24,
+    "eval/heldout/pass@1_high": 0.53,
+}
+AFTER = {**BEFORE, "step": 4, "eval/heldout/pass@1": 0.875}
+
+
+def printed(folder: Path, before: dict[str, float], after: dict[str, float]) -> str:
+    display = Display(Console(width=80, record=True, quiet=False))
+    print_results(display, folder, before, after)
+    return display.console.export_text()
+
+
+def test_the_change_is_paired_and_the_table_fits_80_columns(tmp_path: Path) -> None:
+    for step, correct in ((0, 1), (4, 3)):
+        problems = [ProblemResult(f"p{i}", 4, min(4, correct + i % 2)) for i in range(30)]
+        evaluation = Evaluation(Plan(n=4), problems, {}, Shares(120, {}, 0, 0, 0, 0, 1), {})
+        evaluation.save(tmp_path / "evaluations" / f"step-{step}-heldout")
+    text = printed(tmp_path, BEFORE, AFTER)
+    assert ".375 [.240, .530]" in text
+    assert "+.500 [" in text, "the interval stands beside the change"
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_without_kept_replies_no_change_is_claimed(tmp_path: Path) -> None:
+    assert "+.500" not in printed(tmp_path, BEFORE, AFTER)
+
+
+def test_without_a_first_evaluation_only_the_last_is_shown(tmp_path: Path) -> None:
+    text = printed(tmp_path, {}, AFTER)
+    assert ".875 [.240, .530]" in text
+    assert "+" not in text
