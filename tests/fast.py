@@ -1,8 +1,8 @@
-"""``pytest -p tests.fast``: the tests that start no process, open no connection and load no model.
+"""``pytest -p tests.fast``: run only the tests that need no process, no connection and no model.
 
-A test is left out if it is marked ``process`` or uses a fixture that starts one. A test that is not left out
-and starts a process, or binds or connects a socket, fails. What imports transformers is skipped, and what
-needs torch is skipped where torch is not installed.
+The plug-in deselects every test that has the mark ``process`` or uses a fixture that starts a process. It
+skips every module that imports transformers, and modules that import torch where torch is not installed.
+A selected test that starts a process, or binds or connects a socket, fails.
 """
 
 from __future__ import annotations
@@ -18,90 +18,119 @@ from typing import Any
 import pytest
 
 FEWEST_PASSED = 1500
-"""Fewer mean that something in common use starts a process or imports transformers."""
+"""Fewer passed tests are an error: a common import or fixture has then disabled most of the suite."""
 
-_FIXTURES = {"judge", "sandbox", "tier", "server"}
-_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
-_CONNECTS = {"socket.bind", "socket.connect"}
-_MODELS = {"transformers"}
-_OPTIONAL = {"torch"}
+_PROCESS_FIXTURES = {"judge", "sandbox", "tier", "server"}
+_FORBIDDEN_EVENTS = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "os.exec",
+    "socket.bind",
+    "socket.connect",
+}
+_MODEL_PACKAGES = {"transformers"}
+_OPTIONAL_PACKAGES = {"torch"}
 
 
 class _State:
     in_test = False
     collecting = False
+    forbidden: str | None = None
+    """The first forbidden event of the current test."""
 
 
-def _skip(why: str) -> None:
-    pytest.skip(why, allow_module_level=True)
+def _forbid(event: str) -> None:
+    """Record the event instead of raising: an exception in a thread could make its test wait for ever."""
+    if _State.in_test and os.getpid() == _OWN_PID:
+        _State.forbidden = _State.forbidden or event
 
 
-def _fail(what: str) -> None:
-    pytest.fail(f"a fast test does no {what}: mark it with pytest.mark.process")
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _FORBIDDEN_EVENTS:
+        _forbid(event)
 
 
-def _watch(event: str, args: tuple[Any, ...]) -> None:
-    if _State.in_test and event in _STARTS | _CONNECTS and os.getpid() == _OWN_PID:
-        _fail(event)
+def _fail_if_forbidden() -> None:
+    event, _State.forbidden = _State.forbidden, None
+    if event is not None:
+        pytest.fail(f"this test caused {event}; mark it with pytest.mark.process", pytrace=False)
 
 
-class _NoModels:
-    """A finder that comes first, and refuses what a fast test does not import."""
-
-    @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name in _MODELS and (_State.in_test or _State.collecting):
-            _skip(f"it imports {name}")
-        return None
-
-
-class _NoOptional:
-    """A finder that comes last: a package that is optional is not installed."""
+class _ModelFinder:
+    """The first finder: it skips the test or module that imports a package that loads models."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name in _OPTIONAL and (_State.in_test or _State.collecting):
-            _skip(f"{name} is not installed")
+        if name in _MODEL_PACKAGES and (_State.in_test or _State.collecting):
+            pytest.skip(f"it imports {name}", allow_module_level=True)
         return None
 
 
-def _spawn_refused(*args: object, **options: object) -> int:
-    """``multiprocessing`` spawns by a call that has no audit event."""
-    if _State.in_test:
-        _fail("multiprocessing")
-    return _spawn(*args, **options)
+class _MissingPackageFinder:
+    """The last finder: it skips the test or module that imports an optional package that is missing."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name in _OPTIONAL_PACKAGES and (_State.in_test or _State.collecting):
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
+        return None
+
+
+def _spawn_recorded(*arguments: object, **options: object) -> int:
+    """Record that multiprocessing spawns a process; that call raises no audit event."""
+    _forbid("multiprocessing")
+    return _spawn(*arguments, **options)
 
 
 _OWN_PID = os.getpid()
 _spawn: Any = multiprocessing.util.spawnv_passfds
-multiprocessing.util.spawnv_passfds = _spawn_refused
+multiprocessing.util.spawnv_passfds = _spawn_recorded
 sys.addaudithook(_watch)
-sys.meta_path.insert(0, _NoModels)
-sys.meta_path.append(_NoOptional)
+sys.meta_path.insert(0, _ModelFinder)
+sys.meta_path.append(_MissingPackageFinder)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fast: list[pytest.Item] = []
+    slow: list[pytest.Item] = []
     for item in items:
-        used = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
-        if item.get_closest_marker("process") is None and not used & _FIXTURES:
-            fast.append(item)
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(fast)])
+        fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
+        starts_process = item.get_closest_marker("process") is not None or fixtures & _PROCESS_FIXTURES
+        (slow if starts_process else fast).append(item)
+    config.hook.pytest_deselected(items=slow)
     items[:] = fast
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_setup() -> Generator[None, object, object]:
     _State.in_test = True
+    result = yield
+    _fail_if_forbidden()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    result = yield
+    _fail_if_forbidden()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
         _State.in_test = False
+        _State.forbidden = None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -113,21 +142,24 @@ def pytest_collection() -> Generator[None, object, object]:
         _State.collecting = False
 
 
-class _Passed:
-    """Counts in the process that reports: with xdist, the one that runs no test."""
+class _PassedCounter:
+    """Counts the passed tests in the process that reports, which runs no test itself under xdist."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.passed = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.count += report.when == "call" and report.passed
+        self.passed += report.when == "call" and report.passed
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if session.exitstatus == pytest.ExitCode.OK and self.count < FEWEST_PASSED:
+        if session.exitstatus == pytest.ExitCode.OK and self.passed < FEWEST_PASSED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            print(f"\nonly {self.count} fast tests ran, of at least {FEWEST_PASSED}; see tests/fast.py")
+            print(
+                f"\nonly {self.passed} fast tests passed, at least {FEWEST_PASSED} should; see tests/fast.py"
+            )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Passed())
+    complete = not config.option.collectonly and config.args_source != config.ArgsSource.ARGS
+    if complete and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_PassedCounter())

@@ -168,6 +168,7 @@ def test_a_thread_prints_the_lines_and_ends_with_the_work() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "whetstone-progress"]
 
 
+@pytest.mark.process
 def test_a_pipe_gets_each_line_at_once() -> None:
     script = (
         "from rich.console import Console\nfrom whetstone.progress import Progress\n"

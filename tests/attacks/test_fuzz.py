@@ -88,7 +88,7 @@ class HostileProgram(RuleBasedStateMachine):
             assert "passed" not in self.session.finish()
 
 
-TestHostileProgram = HostileProgram.TestCase
+TestHostileProgram = pytest.mark.process(HostileProgram.TestCase)
 TestHostileProgram.settings = settings(
     max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -117,6 +117,7 @@ def test_a_judge_that_does_not_tell_programs_apart_is_found(answer: Callable[[An
     assert not judge_probe(judge).ok
 
 
+@pytest.mark.process
 def test_the_default_proves_the_essentials_and_full_runs_every_probe(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_default_proves_the_essentials_and_full_runs_every_probe(
     assert all(found["detail"] for found in (*full["languages"], *quick["languages"]))
 
 
+@pytest.mark.process
 def test_full_asks_torch_for_accelerators_and_judges_in_every_language(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +155,7 @@ def test_full_asks_torch_for_accelerators_and_judges_in_every_language(
     assert "9.9" not in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_whose_supervisor_has_priority_is_said() -> None:
     code = (
         "import os\nfrom whetstone.cli.doctor_survey import under_load\nprint(under_load([]).detail)\n"
@@ -167,6 +170,7 @@ def test_whose_supervisor_has_priority_is_said() -> None:
         assert as_now == as_a_user
 
 
+@pytest.mark.process
 def test_the_default_imports_neither_torch_nor_what_draws_tables() -> None:
     code = "import sys\nfrom whetstone.cli.main import main\nmain(['doctor'])\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -82,6 +82,7 @@ def duplicates() -> list[Problem]:
     return [one, other]
 
 
+@pytest.mark.process
 def test_every_defect_is_caught_and_named_and_no_clean_problem_is_lost(
     tmp_path: Path, humaneval: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

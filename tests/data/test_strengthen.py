@@ -115,6 +115,7 @@ def test_a_wrong_program_that_was_accepted_is_refused_and_the_right_one_is_not(
         assert runs.run(stronger, Program("python", other)).accepted
 
 
+@pytest.mark.process
 def test_what_references_answer_differently_or_cannot_answer_is_no_test(strengthener: Strengthener) -> None:
     plain = "def half(n):\n    return n // 2\n"
     other = "def half(n):\n    assert n < 25\n    return n // 2 + (n % 5 == 1 and n > 8)\n"
@@ -136,6 +137,7 @@ def test_what_references_answer_differently_or_cannot_answer_is_no_test(strength
     assert all(n < 25 and (n % 5 != 1 or n <= 8) for n in (case.args[0] for case in made.added.call))
 
 
+@pytest.mark.process
 def test_a_validator_decides_what_is_an_input(strengthener: Strengthener) -> None:
     stdin = "n = int(input())\nassert n == len(input().split()) and n % 2 == 0\n"
     call = "def valid(xs):\n    return len(xs) % 2 == 0\n"
@@ -162,6 +164,7 @@ def untouched(made: Strengthened) -> str:
     return made.reason
 
 
+@pytest.mark.process
 def test_problems_with_several_answers_or_no_reference_stay_as_they_are(strengthener: Strengthener) -> None:
     several = Problem(
         "s", "Print any permutation of the numbers.", LARGEST.tests, references=LARGEST.references
@@ -176,6 +179,7 @@ def test_problems_with_several_answers_or_no_reference_stay_as_they_are(strength
     assert untouched(strengthener.strengthen(unread)) == "tests_not_read"
 
 
+@pytest.mark.process
 def test_a_list_that_was_a_set_is_no_answer(strengthener: Strengthener) -> None:
     source = "def words(text):\n    return list(set(text.split()))\n"
     tests = CallTests([CallCase(["a"], ["a a"]), CallCase(["bc"], ["bc"]), CallCase([], [""])], "words")

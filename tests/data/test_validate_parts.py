@@ -209,6 +209,7 @@ def test_equal_numbers_are_no_contradiction_and_a_checker_allows_any() -> None:
         assert flags["duplicate_tests"].count(",") == count - 1
 
 
+@pytest.mark.process
 @given(
     st.floats(0.01, 100), st.floats(1, 10_000), st.floats(0, 1000), st.floats(0, 100_000), st.floats(1, 10)
 )

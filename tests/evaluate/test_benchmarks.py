@@ -68,6 +68,7 @@ def test_mbpp_has_its_427_problems_and_shows_every_assert() -> None:
         assert f"def {problem.tests.entry_point}" in problem.references[0].source
 
 
+@pytest.mark.process
 @needs_shared
 def test_references_pass_through_the_judge_in_every_form_a_reply_may_have() -> None:
     humaneval = load_benchmark("humaneval", str(HUMANEVAL)).problems[::10]

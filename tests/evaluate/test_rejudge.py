@@ -114,6 +114,7 @@ def test_a_folder_judged_by_other_rules_is_begun_anew_only_when_asked(
     assert load_evaluation(tmp_path / "again" / "humanevalplus").manifest["harness"] == "ours"
 
 
+@pytest.mark.process
 def test_other_problems_than_those_of_the_evaluation_are_refused(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ _HALF = "def f(x):\n    return x / 4 if x < 5 else (x, 10**9)"
 _PLUS = Problem("half", "", CallTests([CallCase(expected=0)], "f"), source="humanevalplus")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "accepted"),
     [
@@ -147,6 +148,7 @@ def test_evalplus_programs(judge: Judge, caller: Caller, code: str, accepted: bo
     assert _accepts(judge, form, code) is accepted
 
 
+@pytest.mark.process
 def test_evalplus_tolerance_stays_on_for_integers_after_a_float(judge: Judge, caller: Caller) -> None:
     floats_first = _task("def f(x):\n    return x / 4 if x < 5 else 10**9", [[1.0], [7]])
     integers_first = _task(floats_first.reference, [[7], [1.0]])
@@ -158,6 +160,7 @@ def test_evalplus_tolerance_stays_on_for_integers_after_a_float(judge: Judge, ca
     assert [_accepts(judge, form, off_by_one) for form in forms] == [True, False]
 
 
+@pytest.mark.process
 def test_evalplus_special_rules_come_with_the_dataset(judge: Judge, caller: Caller) -> None:
     reference = "import re\ndef check_str(s):\n    return re.search('a', str(s))"
     task = _task(reference, [["ba"], ["b"]], "check_str", "mbpp")
@@ -175,6 +178,7 @@ def test_evalplus_special_rules_come_with_the_dataset(judge: Judge, caller: Call
     assert not _accepts(judge, floats, "def Diff(x): return (x / 4 + 1e-7,)")
 
 
+@pytest.mark.process
 def test_an_endless_call_ends_when_its_own_time_is_over(
     judge: Judge, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +189,7 @@ def test_an_endless_call_ends_when_its_own_time_is_over(
     assert "TimeoutException" in judged.reason
 
 
+@pytest.mark.process
 def test_expected_values_are_not_in_what_the_program_gets(caller: Caller) -> None:
     form = evalplus.official_form(_PLUS, _task("def f(x):\n    return x + 86371452", [[1]]), caller)
     tests = form.problem.tests

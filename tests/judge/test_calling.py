@@ -24,12 +24,14 @@ def test_values_come_in_order_with_their_types(caller: Caller) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_results_too_large_for_one_process_are_fetched_one_by_one(caller: Caller) -> None:
     limits = Limits(output_mb=1)
     values = caller.returned("def f(n): return 'x' * n", "f", [[600_000]] * 4, limits=limits)
     assert [len(value) for value in values] == [600_000] * 4
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("source", "says"),
     [

@@ -66,6 +66,7 @@ def test_a_program_imports_the_packages_of_its_environment(own: Judge, source: s
     assert judgement.environment.startswith("venv:")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["numpy", "pytest", "msgspec", "whetstone", "linked", "secret"])
 def test_what_lies_elsewhere_is_not_there(own: Judge, name: str) -> None:
     source = f"try:\n    import {name}\nexcept ModuleNotFoundError:\n    print(42)"
@@ -76,6 +77,7 @@ def test_what_lies_elsewhere_is_not_there(own: Judge, name: str) -> None:
     assert judgement.accepted, judgement
 
 
+@pytest.mark.process
 def test_nothing_of_an_environment_runs_by_itself(own: Judge) -> None:
     judgement = own.judge(
         PROBLEM, python("import os\nprint(0 if {'PTH', 'SITE'} & os.environ.keys() else 42)")
@@ -83,11 +85,13 @@ def test_nothing_of_an_environment_runs_by_itself(own: Judge) -> None:
     assert judgement.accepted, judgement
 
 
+@pytest.mark.process
 def test_test_code_imports_them_too(own: Judge) -> None:
     problem = assert_problem(asserts=["import shown\nassert f() == shown.VALUE"])
     assert own.judge(problem, python("def f(): return 42")).accepted
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["ends", "leaves"])
 def test_a_package_that_ends_the_process_costs_its_own_program_the_verdict(own: Judge, name: str) -> None:
     judgement = own.judge(PROBLEM, python(f"import {name}\nprint(42)"))
@@ -95,6 +99,7 @@ def test_a_package_that_ends_the_process_costs_its_own_program_the_verdict(own: 
     assert own.judge(PROBLEM, python("import shown\nprint(shown.VALUE)")).accepted
 
 
+@pytest.mark.process
 def test_an_environment_cannot_be_written_to(own: Judge) -> None:
     source = (
         "import os, shown\nhere = os.path.dirname(shown.__file__)\nfound = []\n"
@@ -109,6 +114,7 @@ def test_an_environment_cannot_be_written_to(own: Judge) -> None:
     assert judgement.accepted, judgement
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["wikipedia", "cv2"])
 def test_a_verdict_names_the_package_that_is_missing_and_the_way_out(own: Judge, module: str) -> None:
     judgement = own.judge(PROBLEM, python(f"import {module}\nprint(42)"))
@@ -117,6 +123,7 @@ def test_a_verdict_names_the_package_that_is_missing_and_the_way_out(own: Judge,
     assert judgement.cases[0].reason == judgement.reason
 
 
+@pytest.mark.process
 def test_a_module_that_nobody_publishes_is_the_programs_own_fault(own: Judge) -> None:
     judgement = own.judge(PROBLEM, python("import my_helper\nprint(42)"))
     assert judgement.reason.endswith("ModuleNotFoundError: No module named 'my_helper'")

@@ -37,6 +37,7 @@ def as_dict(**fields: Any) -> dict[str, Any]:
     return {"id": "t", "statement": "", "tests": {"kind": "stdin", "cases": cases}, **fields}
 
 
+@pytest.mark.process
 @settings(max_examples=60)
 @given(
     field=st.sampled_from(["cpu_s", "memory_mb", "output_mb", "weight", "abs", "deadline_s", "priority"]),
@@ -75,11 +76,13 @@ def test_structs_made_in_python_are_checked_as_well(value: float) -> None:
             make()
 
 
+@pytest.mark.process
 def test_the_largest_limits_judge_as_usual(one_worker: Judge) -> None:
     limits = {"cpu_s": 3600, "memory_mb": 1 << 20, "output_mb": 1024}
     assert one_worker.judge(as_dict(limits=limits), PROGRAM).accepted
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("silence_s", [1e300, math.inf, math.nan, -math.inf])
 def test_a_thread_that_fails_over_one_program_settles_it_and_goes_on(
     silence_s: float, one_worker: Judge

@@ -61,6 +61,7 @@ def test_a_program_that_imports_packages_is_accepted(tiered: Judge, name: str) -
     assert judgement.accepted, judgement
 
 
+@pytest.mark.process
 def test_a_package_tells_its_version(tiered: Judge) -> None:
     if tiered.isolation == "restricted":
         pytest.skip("folders of packages cannot be listed there: others would be seen in them")
@@ -71,6 +72,7 @@ def test_a_package_tells_its_version(tiered: Judge) -> None:
     assert judgement.accepted, judgement
 
 
+@pytest.mark.process
 def test_what_is_loaded_ahead_is_not_counted_and_what_a_program_takes_is(tiered: Judge) -> None:
     held = "import numpy as np\nx = np.ones({} << 17)\nprint(int(input()) * 2)"
     assert tiered.judge(PROBLEM, python(held.format(200))).accepted

@@ -66,6 +66,7 @@ def test_what_waits_goes_by_priority_then_deadline_then_arrival(one: Judge) -> N
     assert order == ["high", "due soon", "due later", "first", "second", "low"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("program", [SLEEPER, SPINNER, SLEEPING_CALL], ids=["sleeps", "spins", "is called"])
 def test_cancelling_stops_a_running_program_and_keeps_its_worker(one: Judge, program) -> None:
     before = processes(one)
@@ -93,6 +94,7 @@ def test_a_cancelled_task_stops_its_program() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.process
 def test_leaving_off_listening_stops_what_was_read_ahead(one: Judge) -> None:
     judgements = one.judge_many([(ECHO, ONE), *[(ENDLESS, SLEEPER)] * 10])
     assert next(judgements).accepted
@@ -100,6 +102,7 @@ def test_leaving_off_listening_stops_what_was_read_ahead(one: Judge) -> None:
     assert one.judge(ECHO, ONE).accepted
 
 
+@pytest.mark.process
 def test_a_deadline_that_passes_is_no_verdict_and_frees_the_worker(one: Judge) -> None:
     before = processes(one)
     running = one.submit(ENDLESS, SLEEPER, deadline_s=1.0, priority=1)
@@ -114,6 +117,7 @@ def test_a_deadline_that_passes_is_no_verdict_and_frees_the_worker(one: Judge) -
     assert processes(one) == before
 
 
+@pytest.mark.process
 def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
     """A queue of any length costs what waits in it, not what has left it."""
     blocker = one.submit(ENDLESS, SLEEPER, priority=1)
@@ -125,6 +129,7 @@ def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
     blocker.cancel()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -147,6 +152,7 @@ def test_a_value_that_is_none_is_refused_with_what_is_expected(
         Judge(workers=1, **options)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("name", "meant"), [("prio", "priority"), ("deadline", "deadline_s")])
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(one: Judge, name: str, meant: str) -> None:
     refusals = [
@@ -160,6 +166,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant(one: Judge, na
             refused()
 
 
+@pytest.mark.process
 def test_what_is_no_problem_or_program_is_refused_by_its_type(one: Judge) -> None:
     with pytest.raises(TypeError, match="the program is a str; give a Program"):
         one.submit(ECHO, "print(1)")  # type: ignore[arg-type]

@@ -77,6 +77,7 @@ def test_what_a_case_leaves_is_gone_for_the_next(sequential: Judge, name: str) -
     assert [case.index for case in judged.cases] == list(range(COUNT))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", UNTIDY)
 def test_a_program_that_needs_a_process_for_each_case_gets_it(sequential: Judge, name: str) -> None:
     judged = sequential.judge(SUM, python(UNTIDY[name] + ANSWER))
@@ -84,12 +85,14 @@ def test_a_program_that_needs_a_process_for_each_case_gets_it(sequential: Judge,
     assert not judged.shared_process
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", WHOLE)
 def test_honest_programs_are_accepted_whatever_they_do(sequential: Judge, name: str) -> None:
     judged = sequential.judge(SUM, python(WHOLE[name]))
     assert (judged.verdict, judged.reason) == (Verdict.ACCEPTED, "")
 
 
+@pytest.mark.process
 def test_calls_share_a_process_too(sequential: Judge) -> None:
     judged = sequential.judge(ADD, python(ADDED))
     assert judged.accepted
@@ -103,6 +106,7 @@ def test_calls_share_a_process_too(sequential: Judge) -> None:
     assert sequential.judge(ADD, python(counting)).score == 0.25
 
 
+@pytest.mark.process
 def test_operations_on_an_object_begin_anew_for_each_case(sequential: Judge) -> None:
     operations = {"operations": ["C", "add"], "args": [[], [3]], "expected": [None, 3]}
     tests = {"kind": "call", "class": "C", "cases": [operations] * 3}
@@ -113,12 +117,14 @@ def test_operations_on_an_object_begin_anew_for_each_case(sequential: Judge) -> 
     assert judged.shared_process
 
 
+@pytest.mark.process
 def test_one_case_shares_nothing(sequential: Judge) -> None:
     judged = sequential.judge(stdin_problem(("1 2", "3")), python(ANSWER))
     assert judged.accepted
     assert not judged.shared_process
 
 
+@pytest.mark.process
 def test_cases_together_keep_the_limits_of_one(sequential: Judge) -> None:
     """Each case is within its limit; all together are not, and no case is to suffer from that."""
     burn = "import time\nwhile time.process_time() - begun < 0.2: pass\n"
@@ -131,6 +137,7 @@ def test_cases_together_keep_the_limits_of_one(sequential: Judge) -> None:
     assert not judged.shared_process
 
 
+@pytest.mark.process
 def test_a_case_that_takes_too_long_says_so_and_the_others_stand(sequential: Judge) -> None:
     judged = sequential.judge(
         SUM, python("a, b = map(int, input().split())\nwhile a == 2: pass\nprint(a + b)")
@@ -138,6 +145,7 @@ def test_a_case_that_takes_too_long_says_so_and_the_others_stand(sequential: Jud
     assert [case.verdict.value for case in judged.cases] == ["accepted", "accepted", "time_limit", "accepted"]
 
 
+@pytest.mark.process
 def test_a_crash_after_the_right_answer_is_a_crash(sequential: Judge) -> None:
     for end in (
         "1 / 0",
@@ -151,6 +159,7 @@ def test_a_crash_after_the_right_answer_is_a_crash(sequential: Judge) -> None:
         assert not judged.shared_process
 
 
+@pytest.mark.process
 def test_a_program_that_guesses_has_no_second_guess_for_a_case(sequential: Judge) -> None:
     """A case that was wrong in the shared process is wrong, whatever the program would say alone."""
     source = (
@@ -163,6 +172,7 @@ def test_a_program_that_guesses_has_no_second_guess_for_a_case(sequential: Judge
     assert judged.shared_process
 
 
+@pytest.mark.process
 def test_a_checker_decides_in_sequence_too(sequential: Judge) -> None:
     checker = {
         "type": "python",
@@ -188,6 +198,7 @@ def test_stopping_at_the_first_failure_and_subsets_mean_the_same() -> None:
     assert (subset.shared_process, alone.shared_process) == (True, False)
 
 
+@pytest.mark.process
 def test_verdicts_are_those_of_a_fork_per_case(judge: Judge, sequential: Judge) -> None:
     """A sample of what ships: references and wrong programs, every case of them."""
     shipped = [p for p in load_problems("builtin:train") if case_count(p) > 1]
@@ -210,6 +221,7 @@ def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert json.loads(capsys.readouterr().out)["shared_process"] is shared
 
 
+@pytest.mark.process
 def test_other_languages_share_nothing(sequential: Judge) -> None:
     judged = sequential.judge(SUM, Program("bash", "read a b\necho $((a + b))"))
     assert judged.accepted

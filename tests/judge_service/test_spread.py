@@ -82,6 +82,7 @@ def test_a_few_cases_a_subset_and_what_is_compiled_stay_together(pair: ServicePr
     assert pair.metric("whetstone_judge_spread_programs_total") == spread
 
 
+@pytest.mark.process
 def test_a_program_that_sleeps_through_its_clock_is_not_run_on_cases_behind(alone: Judge) -> None:
     problem = problem_from(doubles())
     parts = parts_of(problem, 2)

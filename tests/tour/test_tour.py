@@ -32,6 +32,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.process
 def test_only_the_correct_program_is_accepted() -> None:
     results = list(judged())
     assert [each.candidate for each in results] == [CORRECT, WRONG, *CHEATS]
