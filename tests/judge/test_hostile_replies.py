@@ -75,6 +75,8 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "fences behind code": repeated("x = 1```\n", "```python\n"),
     "blocks within markdown": repeated("~~~\nx\n~~~\n", "```markdown\n"),
     "empty fences": repeated("```\n"),
+    "broken programs that never close": repeated("```python\nx = (\n"),
+    "programs that close behind code": repeated("```foo\nx = 1```\n"),
     "regions of code": repeated("x = 1\n(\n\nprose that is no code\n"),
     "prose": repeated("lorem ipsum "),
     "colons": repeated(": ", "if ", "x"),

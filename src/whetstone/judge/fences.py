@@ -6,9 +6,9 @@ models write besides is read as it is meant: a fence after prose on its line or 
 of the fence, words behind a closing one, ``[PYTHON]`` and triple quotes as fences, invisible characters
 before them, lone carriage returns, and a program in Python that holds fences in its strings.
 
-The work is linear in the reply. Lines are read from left to right without backtracking, and the bytes that
-are parsed as Python have a budget proportional to the length of the reply. The reason: a model chooses its
-replies, and a reply that stalls its reader stalls training.
+The work is linear in the reply. A budget proportional to its length pays for the characters that are parsed as
+Python and for the lines that are read more than once. The reason: a model chooses its replies, and a reply that
+stalls its reader stalls training.
 """
 
 from __future__ import annotations
@@ -256,6 +256,7 @@ class _Reader:
                 if tries == _MOST_CLOSINGS:
                     break
             lines.append(self._lines[at])
+        self._parses.left -= len(lines)  # fences that never close would each read the rest of the reply
         return None
 
     def _inner(self, block: Block) -> Iterator[Block]:
@@ -276,7 +277,9 @@ class _Reader:
                 continue
             shorter = self._block(replace(opened, lines=[*opened.lines[:number], behind[0]]), complete=True)
             if self._parses(shorter.code):
-                self._at -= len(opened.lines) - number - 1
+                again = len(opened.lines) - number - 1  # lines that are read once more
+                self._parses.left -= again
+                self._at -= again
                 return shorter
         return self._block(opened, complete=False)
 
