@@ -6,9 +6,9 @@ models write besides is read as it is meant: a fence after prose on its line or 
 of the fence, words behind a closing one, ``[PYTHON]`` and triple quotes as fences, invisible characters
 before them, lone carriage returns, and a program in Python that holds fences in its strings.
 
-The work is linear in the reply. A budget proportional to its length pays for the characters that are parsed as
-Python and for the lines that are read more than once. The reason: a model chooses its replies, and a reply that
-stalls its reader stalls training.
+The work is linear in the reply. A budget proportional to its length pays for the characters that are parsed
+as Python and for the lines that are read more than once. The reason: a model chooses its replies, and a reply
+that stalls its reader stalls training.
 """
 
 from __future__ import annotations
