@@ -91,6 +91,30 @@ def test_gradients_on_two_ranks_are_those_of_one_whatever_the_micro_batches(kind
         assert max(errors) < 1e-5
 
 
+CHUNKS = 300
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_bf16_gradient_over_many_chunks_of_logits_is_summed_in_fp32(tied: bool) -> None:
+    """FSDP2 reduces what the backward passes of all chunks have left, so they may not add it up in bf16."""
+    batch = random_batch(4, groups=2, replies=2 * CHUNKS // 5)
+
+    def found(ranks: Ranks, chunks: int) -> dict[str, Tensor]:
+        model = tiny_llama(torch.bfloat16, tie_word_embeddings=tied)
+        spec = algorithm_named("dapo", {"overlong_buffer": 0})
+        settings = TrainerSection(lr=1e-2, grad_clip=1e9, micro_batch_tokens=8192)
+        trainer = Trainer(model, spec, settings, temperature=0.8, max_tokens=12, ranks=ranks)
+        tokens = sum(len(s.response_ids) for group in batch.groups for s in group.samples)
+        trainer.forward._chunk = max(1, tokens // ranks.size // chunks)
+        return {name: value.double() for name, value in gradients(trainer, batch).items()}
+
+    one = found(Ranks(), 1)
+    head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+    for many in on_ranks(2, lambda ranks: found(ranks, CHUNKS)):
+        error = distance({head: many[head]}, one) / size({head: one[head]})
+        assert error < 0.004
+
+
 def test_a_batch_with_fewer_groups_than_ranks_is_shared_by_replies() -> None:
     batch = random_batch(2, groups=1)
     one = gradients(make(Ranks()), batch)

@@ -154,6 +154,22 @@ def test_gradient_does_not_depend_on_the_chunks_of_logits():
     assert close(whole, gradients(trainer, batch))
 
 
+def test_the_gradient_of_a_token_that_occurs_often_is_summed_in_fp32():
+    """In bf16 a sum of many equal terms stops growing; only the embedding's own kernel can add so few."""
+    prompt, often = [3] * 1500, 3
+    samples = [sample([5, 6, 7], 0.0), sample([8, 9, 10], 1.0)]
+    batch = Batch([Group("0", prompt, samples)])
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = tiny_llama(torch.bfloat16, tie_word_embeddings=False).to(dtype)
+        spec = algorithm_named("dapo", {"overlong_buffer": 0})
+        settings = TrainerSection(lr=1e-2, grad_clip=1e9)
+        trainer = Trainer(model, spec, settings, temperature=0.8, max_tokens=MAX_TOKENS)
+        found[dtype] = gradients(trainer, batch)["model.embed_tokens.weight"][often]
+    exact = found[torch.float32]
+    assert float((found[torch.bfloat16] - exact).norm() / exact.norm()) < 0.1
+
+
 def test_one_update_has_a_ratio_of_exactly_one():
     metrics = make(dtype=torch.bfloat16).step(random_batch(4))
     assert metrics["ratio_max"] == 1.0

@@ -24,11 +24,12 @@ from whetstone.engine.architecture import (
 )
 from whetstone.engine.out_of_memory import TRAINING_KEYS, named_when_out
 from whetstone.errors import UserError
+from whetstone.trainer.gradient_sums import with_fp32_sums
 from whetstone.trainer.packed_attention import PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, Prompted, pack
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import AttentionName
-from whetstone.trainer.sharding import gathering, release, shard
+from whetstone.trainer.sharding import gathering, give_gradients, release, shard
 
 LOGITS_PER_CHUNK = 2**24
 """Logits that may exist at once: 64 MiB in fp32, and a few such buffers at the same time."""
@@ -125,9 +126,10 @@ class Forward:
             for cpu_batch in micro_batches:
                 with self.memory_for("the log-probs of", cpu_batch):
                     batch = cpu_batch.to(self.model.device)
-                    hidden = self._hidden(batch)
+                    rows, row_of = batch.predictors.unique(return_inverse=True)
+                    hidden = self._hidden(batch, rows)
                     for part in self._chunks(batch):
-                        scored = self._score(hidden[part], batch.targets[part])
+                        scored = self._score(hidden[row_of[part]], batch.targets[part])
                         result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
         release(self.model)
         return result[0], result[1]
@@ -147,31 +149,36 @@ class Forward:
         The caller makes its loss of what is yielded and calls ``backward`` on it before it goes on. With
         ``whole`` all tokens come at once; otherwise a chunk of them at a time, whose logits are then
         differentiated at once and freed. The gradients of the hidden states are sent through the body at
-        the end.
+        the end. The last state of a prompt predicts the first token of every reply, so its gradient is a
+        sum over replies, which is made in fp32.
         """
         batch = micro_batch.to(self.model.device)
-        hidden = self._hidden(batch)
-        gradient = torch.empty_like(hidden)
+        rows, row_of = batch.predictors.unique(return_inverse=True)
+        hidden = self._hidden(batch, rows)
+        gradient = torch.zeros_like(hidden, dtype=torch.promote_types(hidden.dtype, torch.float32))
         chunks = self._chunks(batch)
         slopes = None
         if whole and len(chunks) > 1:
             # The logits of all tokens do not fit: their log-probs first, and each chunk's logits once more
             # when it is known how the loss changes with them.
             with torch.no_grad():
-                parts = [self._score(hidden[part], batch.targets[part]) for part in chunks]
+                parts = [self._score(hidden[row_of[part]], batch.targets[part]) for part in chunks]
             columns = [torch.cat(column).requires_grad_() for column in zip(*parts, strict=True)]
             yield Scores(batch.tokens, *columns, whole=True)
             slopes = [torch.zeros_like(c) if c.grad is None else c.grad for c in columns]
         for part in chunks:
-            leaf = hidden[part].detach().requires_grad_()
+            leaf = hidden[row_of[part]].detach().requires_grad_()
             values, entropies = self._score(leaf, batch.targets[part])
             if slopes is None:
                 yield Scores(batch.tokens[part], values, entropies, whole=len(chunks) == 1)
             else:
                 torch.autograd.backward((values, entropies), [slope[part] for slope in slopes])
-            gradient[part] = 0.0 if leaf.grad is None else leaf.grad
+            if leaf.grad is not None:
+                gradient.index_add_(0, row_of[part], leaf.grad.to(gradient.dtype))
+        if not chunks:
+            give_gradients(self.model)
         with self._attending(batch):  # layers may be computed once more
-            hidden.backward(gradient)
+            hidden.backward(gradient.to(hidden.dtype))
 
     @contextmanager
     def _attending(self, batch: MicroBatch) -> Generator[None]:
@@ -185,9 +192,10 @@ class Forward:
         finally:
             config._attn_implementation = before
 
-    def _hidden(self, batch: MicroBatch) -> Tensor:
-        """[t, width] hidden states that predict the reply tokens."""
-        with self._attending(batch):
+    def _hidden(self, batch: MicroBatch, rows: Tensor) -> Tensor:
+        """[len(rows), width] hidden states at ``rows`` of the flattened micro-batch."""
+        embedding = self.model.get_input_embeddings()
+        with self._attending(batch), embedding.register_forward_hook(with_fp32_sums):
             output = self._body(
                 input_ids=batch.input_ids,
                 position_ids=batch.position_ids,
@@ -195,7 +203,7 @@ class Forward:
                 use_cache=False,
             )
         states = cast(Tensor, output.last_hidden_state)
-        return states.reshape(-1, states.shape[-1]).index_select(0, batch.predictors)
+        return states.reshape(-1, states.shape[-1]).index_select(0, rows)
 
     def _chunks(self, batch: MicroBatch) -> list[slice]:
         count = len(batch.targets)

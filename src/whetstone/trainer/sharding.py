@@ -55,11 +55,36 @@ def shard(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> None:
 def gathering(model: PreTrainedModel, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     """``call``, a forward pass through parts of a sharded ``model``, with weights gathered around it.
 
-    The weights outside the blocks stay gathered until the backward pass, or :func:`release`.
+    The weights outside the blocks stay gathered until the backward pass, or :func:`release`. Until then they
+    may get many gradients: the head gets one per chunk of logits, and tied embeddings get that of the input
+    as well. FSDP2 sees their sum only, so the sum is made in fp32.
     """
-    setattr(model, name, call)
+
+    def summing(*args: Any) -> Any:
+        for parameter in _gathered_parameters(model):
+            cast(Any, parameter).grad_dtype = torch.float32
+        return call(*args)
+
+    setattr(model, name, summing)
     register_fsdp_forward_method(model, name)
     return cast(Callable[..., Any], getattr(model, name))
+
+
+def give_gradients(model: PreTrainedModel) -> None:
+    """Give the gathered weights that have no gradient one of zero, in fp32, before the backward pass.
+
+    For a head that had no token to predict. FSDP2 would make its gradient in the dtype of the weights, and
+    refuses gradients of several dtypes.
+    """
+    for parameter in _gathered_parameters(model):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter, dtype=torch.float32)
+
+
+def _gathered_parameters(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+    """The trained parameters that are whole at the moment: none of a model that is not sharded."""
+    if isinstance(model, FSDPModule):
+        yield from (p for p in model.parameters() if p.requires_grad and not isinstance(p, DTensor))
 
 
 def release(model: PreTrainedModel) -> None:
