@@ -24,6 +24,8 @@ from whetstone.judge.kinds.plain import Plain
 from whetstone.judge.values import encode
 from whetstone.sandbox import Sandbox, Tier
 
+pytestmark = pytest.mark.process
+
 SEEDS = st.integers(0, 1 << 32)
 _opened = ExitStack()
 _boxes: list[Sandbox] = []
@@ -88,7 +90,7 @@ class HostileProgram(RuleBasedStateMachine):
             assert "passed" not in self.session.finish()
 
 
-TestHostileProgram = pytest.mark.process(HostileProgram.TestCase)
+TestHostileProgram = HostileProgram.TestCase
 TestHostileProgram.settings = settings(
     max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -145,7 +147,6 @@ def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None
         session.compare([b"one", b"other"])
 
 
-@pytest.mark.process
 def test_the_doctor_fuzzes_and_names_what_it_finds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,7 +64,7 @@ def test_a_right_program_is_accepted_in_every_case(judge: Judge) -> None:
         ("import os; os._exit(0)", Verdict.WRONG_ANSWER, "output ended too early"),
         ("print('! 50'); raise SystemExit(3)", Verdict.RUNTIME_ERROR, "exit code 3"),
         ("while True: print('? 1')", Verdict.WRONG_ANSWER, "refused by the interactor"),
-        ("while True: print(end='? 1')", Verdict.OUTPUT_LIMIT, "more than allowed"),
+        ("while True: print(end='? 1' * 1000)", Verdict.OUTPUT_LIMIT, "more than allowed"),
         ("while True: pass", Verdict.TIME_LIMIT, "CPU time"),
         ("def (", Verdict.COMPILE_ERROR, ""),
         (SEARCH + "import sys; sys.stdout.write('x' * 100000); sys.stdout.flush()", Verdict.ACCEPTED, ""),
@@ -204,7 +204,8 @@ STRICT = {
 }
 SPIN, CRASH, FLOOD = "while True: pass", "1 / 0", "import os\nwhile True: os.write(1, b'x' * 65536)"
 WAIT, KILL = "import time; time.sleep(99)", "import os; os.kill(os.getpid(), 9)"
-LATE = "import os, time\nwhile time.process_time() < 0.285: pass\nos.write(1, b'wrong\\n')\nwhile True: pass"
+# Just before a limit of 1 s. The rest is for the start of the process, which counts too.
+LATE = "import os, time\nwhile time.process_time() < 0.95: pass\nos.write(1, b'wrong\\n')\nwhile True: pass"
 SHUT = (
     "import os, time\nprint('wrong', flush=True); os.close(0); os.close(1)\ntime.sleep(0.7)\nwhile True: pass"
 )
@@ -217,7 +218,7 @@ def test_a_refusal_stands_whatever_the_program_does_afterwards(protocol: str) ->
     side = source if protocol == "callable" else {
         "type": "program", "language": "python", "source": source, "protocol": protocol
     }  # fmt: skip
-    problem = interactive_problem(side, "right", cpu_s=0.3)
+    problem, longer = (interactive_problem(side, "right", cpu_s=cpu_s) for cpu_s in (0.3, 1.0))
     wrong, right = "print('wrong', flush=True)\n", "print('right', flush=True)\n"
     expected = [
         *[(wrong + then, Verdict.WRONG_ANSWER) for then in (SPIN, CRASH, FLOOD, WAIT, KILL, "input()")],
@@ -232,7 +233,7 @@ def test_a_refusal_stands_whatever_the_program_does_afterwards(protocol: str) ->
         (right, Verdict.ACCEPTED),
     ]
     with Judge(workers=2, confirm_time_limit=False) as judge:
-        pairs = [(problem, python(source)) for source, _ in expected]
+        pairs = [(longer if source == LATE else problem, python(source)) for source, _ in expected]
         found = [
             (source, j.verdict) for (source, _), j in zip(expected, judge.judge_many(pairs), strict=True)
         ]

@@ -71,16 +71,15 @@ def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
     needs(language, judge)
-    small = Limits(cpu_s=0.3, memory_mb=128, output_mb=1)
-    cases = [("crash 0\n", ""), ("spin 0\n", ""), ("flood 40000\n", ""), ("sum 0\n", "7\n")]
+    cases = [("crash 0\n", ""), ("flood 40000\n", ""), ("hog 0\n", ""), ("sum 0\n", "7\n")]
+    small = Limits(cpu_s=30.0, memory_mb=128, output_mb=1)
     found = judged(judge, language, PROGRAMS[language], *cases, limits=small)
     verdicts = [case.verdict for case in found.cases]
-    expected = [Verdict.RUNTIME_ERROR, Verdict.TIME_LIMIT, Verdict.OUTPUT_LIMIT, Verdict.WRONG_ANSWER]
+    expected = [Verdict.RUNTIME_ERROR, Verdict.OUTPUT_LIMIT, Verdict.MEMORY_LIMIT, Verdict.WRONG_ANSWER]
     assert verdicts == expected, [(case.verdict, case.reason) for case in found.cases]
-    hog = judged(
-        judge, language, PROGRAMS[language], ("hog 0\n", ""), limits=Limits(cpu_s=5.0, memory_mb=128)
-    )
-    assert hog.verdict is Verdict.MEMORY_LIMIT, hog.reason
+    brief = Limits(cpu_s=0.3, memory_mb=1024)
+    spin = judged(judge, language, PROGRAMS[language], ("spin 0\n", ""), limits=brief)
+    assert spin.verdict is Verdict.TIME_LIMIT, spin.reason
 
 
 @pytest.mark.parametrize("language", BROKEN)

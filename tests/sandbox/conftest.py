@@ -56,7 +56,7 @@ def run(sandbox: Sandbox) -> Callable[..., RunResult]:
         source: str,
         stdin: bytes = b"",
         *,
-        cpu_s: float = 5.0,
+        cpu_s: float = 30.0,
         memory_mb: int = 512,
         output_bytes: int = 1 << 20,
         wall_s: float | None = None,

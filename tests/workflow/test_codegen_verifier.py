@@ -39,7 +39,7 @@ PROBLEM = Problem(
     "double",
     "Twice the number.\n\nExample:\nf(21) = 42\n\nNote: it is an integer.",
     CallTests([CallCase(2 * x, [x]) for x in (0, 5, -3)], "f"),
-    limits=Limits(cpu_s=0.2, memory_mb=256, output_mb=1),
+    limits=Limits(cpu_s=0.5, memory_mb=256, output_mb=1),
     references=[Program("python", DOUBLE)],
     wrong=[Program("python", SQUARE)],
 )

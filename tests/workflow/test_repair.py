@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.workflow.scripted import TOKENIZER, Says, in_turn
 from whetstone.errors import UserError
@@ -41,7 +42,7 @@ from whetstone.workflow.replies import EngineReplies
 from whetstone.workflow.settings import WorkflowSection
 
 SECRET = "7391846"
-LIMITS = Limits(cpu_s=0.2, memory_mb=256, output_mb=1)
+LIMITS = Limits(cpu_s=20.0, memory_mb=256, output_mb=8)
 PROBLEMS = [
     Problem("stdin", "s", StdinTests([StdinCase("", "5"), StdinCase("4", SECRET)]), limits=LIMITS),
     Problem("exact", "s", StdinTests([StdinCase("4", SECRET)]), compare=Compare(mode="exact"), limits=LIMITS),
@@ -84,11 +85,14 @@ PROBLEMS = [
 WRONG = {
     "wrong_answer": "def f(x):\n    return 5\nprint(5)",
     "runtime_error": "def f(x):\n    return [][x]\nimport sys\nsys.exit(str([][4]))",
-    "time_limit": "def f(x):\n    while True: pass\nwhile True: pass",
-    "output_limit": "def f(x):\n    return 'y' * (3 << 20)\nprint('y' * (3 << 20))",
-    "memory_limit": "def f(x):\n    return len(bytearray(b'1') * (1 << 30))\nprint(f(1))",
     "compile_error": "def f(x:\n    return",
     "no_code": "",
+}
+# The other limits are generous, so that a program meets only the one that it is meant to meet.
+BEYOND_LIMITS = {
+    "while True: pass": replace(LIMITS, cpu_s=0.2),
+    "print('y' * (3 << 20))": replace(LIMITS, output_mb=1),
+    "print(len(bytearray(b'1') * (1 << 30)))": replace(LIMITS, memory_mb=64),
 }
 
 
@@ -117,8 +121,9 @@ def test_nothing_that_a_test_expects_is_in_what_the_model_reads() -> None:
 
     async def run() -> None:
         async with AsyncJudge(1) as judge:
-            for problem in PROBLEMS:
-                programs = [p for name, p in WRONG.items() if problem.id == "stdin" or "limit" not in name]
+            tried = [(problem, [*WRONG.values()]) for problem in PROBLEMS]
+            tried += [(replace(PROBLEMS[0], limits=most), [each]) for each, most in BEYOND_LIMITS.items()]
+            for problem, programs in tried:
                 engine = Says(in_turn(*([program, ""] for program in programs)))
                 group = await drawn(engine, problem, len(programs), judge)
                 assert len(engine.asked) == 1 + len(programs)
