@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import msgspec
 
 from whetstone.sandbox.job import Job, RunLimits, SandboxFault
 from whetstone.sandbox.tiers import EXECUTE
 from whetstone.sandbox.zygote.run_execute import FAILED, FAULT, MADE
+
+_LIST_BYTES = 1 << 20
+_CODE_DIGITS = 4
+_Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class NotExecuted(SandboxFault):
@@ -78,7 +86,7 @@ def made(result: bytes) -> bytes | Failed:
         return rest
     if kind == FAILED:
         code, _, said = rest.partition(b"\n")
-        return Failed(int(code), said.decode("utf-8", "replace"))
+        return Failed(int(code[:_CODE_DIGITS]), said.decode("utf-8", "replace"))
     if kind == FAULT:
         raise NotExecuted(f"a compiler could not be run: {fault(result)}")
     raise ValueError("no answer of a make job")
@@ -89,17 +97,34 @@ def fault(result: bytes) -> str | None:
     return result[1:].decode("utf-8", "replace") if result[:1] == FAULT else None
 
 
-def unpacked(products: bytes) -> list[File]:
-    """The files of a packed product. Raises ValueError for bytes that are none."""
+def unpacked(products: bytes, keep: Sequence[str]) -> list[File]:
+    """The files of a packed product, whose names match ``keep``.
+
+    A compiler writes this, and its source may have taken it over. Raises ValueError for a name that leads out
+    of a directory, that nobody asked for or that comes twice, and for sizes that do not add up.
+    """
     line, _, data = products.partition(b"\n")
-    files: list[File] = []
-    at = 0
-    for name, size in json.loads(line):
-        files.append(File(str(name), data[at : at + size]))
-        at += size
-    if at != len(data):
+    if len(line) > _LIST_BYTES:
+        raise ValueError(f"the list of packed files is longer than {_LIST_BYTES >> 20} MiB")
+    try:
+        entries = msgspec.json.decode(line, type=list[tuple[str, _Size]])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"the list of packed files is malformed: {error}") from None
+    if sum(size for _, size in entries) != len(data):
         raise ValueError("the sizes of packed files do not add up")
-    return files
+    files: dict[str, File] = {}
+    at = 0
+    for name, size in entries:
+        if name in files or not _is_kept(name, keep):
+            raise ValueError(f"nobody asked for a file {name[:100]!r}")
+        files[name] = File(name, data[at : at + size])
+        at += size
+    return list(files.values())
+
+
+def _is_kept(name: str, keep: Sequence[str]) -> bool:
+    inside = all(part not in ("", ".", "..") for part in name.split("/")) and "\0" not in name
+    return inside and any(fnmatchcase(name, p) or fnmatchcase(name, f"*/{p}") for p in keep)
 
 
 def _payload(head: Mapping[str, object], files: Sequence[File], variables: Mapping[str, str]) -> bytes:

@@ -7,7 +7,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -63,11 +63,11 @@ def compiled(boxes: Boxes, found: Toolchain, source: bytes) -> Compiled | Compil
             environment=environment(found),
             space_bytes=language.compile_space_mb << 20,
         )
-        answer = _run(boxes.compiler, job)
+        answer = _run(boxes.compiler, job, language.keep)
         if isinstance(answer, CompileFailure):
             return answer
         boxes.artifacts.put(key, products := answer)
-    return Compiled(tuple(unpacked(products)), names)
+    return Compiled(tuple(unpacked(products, language.keep)), names)
 
 
 def environment(found: Toolchain) -> dict[str, str]:
@@ -98,7 +98,7 @@ def _key(found: Toolchain, commands: list[list[str]], content: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _run(sandbox: Sandbox, job: Job) -> bytes | CompileFailure:
+def _run(sandbox: Sandbox, job: Job, keep: Sequence[str]) -> bytes | CompileFailure:
     """The products, or why there are none. What a limit ended is tried once more before it counts.
 
     Raises NotExecuted where the compiler got no core.
@@ -111,9 +111,23 @@ def _run(sandbox: Sandbox, job: Job) -> bytes | CompileFailure:
     if result.ended is Ended.EXITED and not result.result:  # the source, or its products, found no room
         return CompileFailure(f"the compiler left nothing: {last_line(result.stderr)}")
     if result.ended is Ended.EXITED:
-        answer = made(result.result)
-        return CompileFailure(_first_error(answer)) if isinstance(answer, Failed) else answer
+        return _answer(result.result, keep)
     return CompileFailure(_ENDED.get(result.ended, f"the compiler was ended by {signal_name(result.signal)}"))
+
+
+def _answer(result: bytes, keep: Sequence[str]) -> bytes | CompileFailure:
+    """The products in what the compiler's sandbox answered. A malformed answer is the source's doing.
+
+    Raises NotExecuted where a compiler could not be started.
+    """
+    try:
+        answer = made(result)
+        if isinstance(answer, Failed):
+            return CompileFailure(_first_error(answer))
+        unpacked(answer, keep)
+    except ValueError as error:
+        return CompileFailure(f"the compiler's answer is malformed: {error}")
+    return answer
 
 
 def _first_error(failed: Failed) -> str:
@@ -150,11 +164,11 @@ def _kit(boxes: Boxes, found: Toolchain) -> str | None:
             files = [File(name, text.encode()) for name, text in kit.files.items()]
             job = make_job(commands, files, kit.keep, _KIT_LIMITS, environment=environment(found))
             with boxes.kit_builder() as sandbox:
-                products = _run(sandbox, job)
+                products = _run(sandbox, job, kit.keep)
             if isinstance(products, CompileFailure):
                 boxes.artifacts.give_up_kit(key)
                 return None
-            folder = boxes.artifacts.put_kit(key, unpacked(products))
+            folder = boxes.artifacts.put_kit(key, unpacked(products, kit.keep))
     if folder is None:
         return None
     return str(folder) if boxes.tier is Tier.RESTRICTED else f"/kit/{folder.name}"

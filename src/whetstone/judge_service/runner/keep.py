@@ -1,8 +1,9 @@
 """A harness: runs a program, and then brings back files that it left. Standard library alone.
 
 The payload is the line of JSON and the files' bytes of the sandbox's ``execute`` jobs, with the names to
-``fetch``, and for Python with the length of the ``source``, which comes before the files. The result is a
-line of JSON with names and sizes, and the bytes. A program could forge it: it would forge its own files.
+``fetch``, and for Python with the length of the ``source``, which comes before the files. The result is one
+size for each name to fetch, in their order, and then the bytes of the files. It holds no names: a program can
+forge the result, and the content of its own files is all that it can change.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import json
 import os
 import signal
 import stat
+import struct
 import sys
 from typing import Any, NoReturn
 
 _MOST_BYTES = 48 << 20
+_SIZE = struct.Struct("<Q")
+_ABSENT = (1 << 64) - 1
+"""The size of a file that is not there; the runner reads the same."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
@@ -72,11 +77,12 @@ def _put(entries: list[tuple[str, int]], data: memoryview) -> None:
 
 
 def _tell(result_fd: int, fetch: list[str]) -> None:
-    """Files that are there, regular, and not too large together."""
-    entries: list[tuple[str, int]] = []
+    """Write the files that are there, regular, and not too large together."""
+    sizes: list[int] = []
     parts: list[bytes] = []
     left = _MOST_BYTES
     for name in fetch:
+        sizes.append(_ABSENT)
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
@@ -84,8 +90,8 @@ def _tell(result_fd: int, fetch: list[str]) -> None:
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode) and os.fstat(fd).st_size <= left:
                 parts.append(file.read(left))
-                left -= len(parts[-1])
-                entries.append((name, len(parts[-1])))
-    view = memoryview(json.dumps(entries).encode() + b"\n" + b"".join(parts))
+                sizes[-1] = len(parts[-1])
+                left -= sizes[-1]
+    view = memoryview(b"".join((*map(_SIZE.pack, sizes), *parts)))
     while view:
         view = view[os.write(result_fd, view) :]

@@ -12,9 +12,11 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,13 +31,15 @@ from whetstone.judge.workers.wire import LinkClosed, Setup, pack, receive, send,
 from whetstone.judge_service.runner.tasks import Ran, RunTask, Step
 from whetstone.problem import Program
 from whetstone.sandbox import Ended, Job, Profile, RunLimits, RunResult, Sandbox, SandboxFault, Tier
-from whetstone.sandbox.execute import NotExecuted, fault, unpacked
+from whetstone.sandbox.execute import NotExecuted, fault
 
 _PR_SET_PDEATHSIG = 1
 _POLLRDHUP = 0x2000
 _FILES_BYTES = 64 << 20
 _HARNESS = Path(__file__).parent / "keep.py"
 _REFUSED = "refused"
+_SIZE = struct.Struct("<Q")
+_ABSENT = (1 << 64) - 1
 
 
 def main(arguments: list[str]) -> int:
@@ -89,7 +93,7 @@ class _Runner:
             raise NotExecuted(f"the program could not be executed: {why}")
         if result.ended is Ended.STARVED:
             return Ran(compiled, fault="the machine was too busy: the program was ready and got no core")
-        files = _files(result.result) if task.fetch else []
+        files = fetched_files(result.result, task.fetch)
         return Ran(compiled, _step(result), files)
 
     def _result(self, task: RunTask, runnable: Runnable, *, native: bool) -> RunResult:
@@ -122,11 +126,24 @@ def _head_and_data(payload: bytes, task: RunTask, *, native: bool) -> tuple[dict
     return head, b"".join((source, *(data for _, data in task.files)))
 
 
-def _files(result: bytes) -> list[tuple[str, bytes]]:
-    try:
-        return [(file.name, file.data) for file in unpacked(result)]
-    except (ValueError, TypeError):  # it was ended before it came to that
+def fetched_files(result: bytes, names: Sequence[str]) -> list[tuple[str, bytes]]:
+    """The files in what ``keep`` wrote: those of ``names`` that were there.
+
+    The program can write here whatever it likes, or be ended before anything was written. So names come from
+    the request alone, and a result whose sizes do not add up holds no files.
+    """
+    at = _SIZE.size * len(names)
+    if len(result) < at:
         return []
+    sizes = [size for (size,) in _SIZE.iter_unpack(result[:at])]
+    if at + sum(size for size in sizes if size != _ABSENT) != len(result):
+        return []
+    files: list[tuple[str, bytes]] = []
+    for name, size in zip(names, sizes, strict=True):
+        if size != _ABSENT:
+            files.append((name, result[at : at + size]))
+            at += size
+    return files
 
 
 def _step(result: RunResult) -> Step:

@@ -6,7 +6,10 @@ from msgspec import Struct
 
 
 class RunTask(Struct, tag="run", frozen=True):
-    """Run a program once. ``wall_s`` bounds CPU and wall time alike; ``fetch`` names files to bring back."""
+    """Run a program once.
+
+    ``wall_s`` bounds CPU and wall time alike. ``fetch`` names the files to bring back, each name once.
+    """
 
     language: str
     source: str

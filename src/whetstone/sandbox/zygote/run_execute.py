@@ -66,6 +66,7 @@ def _limit_processes(result_fd: int) -> None:
 def _make(commands: list[list[str]], keep: list[str], result_fd: int) -> NoReturn:
     """Run commands until one fails, and hand out what they made, or what the one that failed said."""
     _limit_processes(result_fd)
+    fcntl.fcntl(result_fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)  # no compiler writes the answer itself
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     log = os.open("log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for argv in commands:
