@@ -24,7 +24,7 @@ from whetstone.flow.rules import Rules
 from whetstone.flow.sampling import episodes
 from whetstone.flow.service.client import FlowClient
 
-RULES = Rules(prompts_per_step=4, staleness=1, silence_s=1.0)
+RULES = Rules(prompts_per_step=4, staleness=1, refill_rounds=20, silence_s=1.0)
 
 
 class HeldEngine(SeededEngine):

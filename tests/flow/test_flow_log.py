@@ -19,7 +19,7 @@ from whetstone.flow.file_log import FileLog
 from whetstone.flow.rules import Rules
 from whetstone.flow.source import PromptSource
 
-RULES = Rules(prompts_per_step=4, staleness=1)
+RULES = Rules(prompts_per_step=4, staleness=1, refill_rounds=20)
 
 
 def opened(folder: Path, run: str = "run", file_bytes: int = 1 << 20) -> tuple[Desk, FileLog]:

@@ -183,7 +183,7 @@ def test_staleness_0_over_http_is_the_synchronous_flow_through_any_kill(server: 
 
 
 def test_two_replicas_and_stale_batches_and_each_draw_once(tmp_path: Path) -> None:
-    rules = Rules(prompts_per_step=4, staleness=2, silence_s=5.0)
+    rules = Rules(prompts_per_step=4, staleness=2, refill_rounds=20, silence_s=5.0)
     server = FlowProcess(tmp_path, rules, NAMES, 5)
 
     async def run() -> None:

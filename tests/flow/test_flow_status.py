@@ -9,7 +9,7 @@ from whetstone.flow.rules import Rules
 from whetstone.flow.source import PromptSource
 from whetstone.flow.status import Activity, accounts, stalls, status_of, what_a_batch_waits_for
 
-RULES = Rules(prompts_per_step=2, staleness=1, most_failures=1)
+RULES = Rules(prompts_per_step=2, staleness=1, refill_rounds=2, most_failures=1)
 
 
 def working_desk() -> Desk:

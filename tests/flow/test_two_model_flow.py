@@ -34,7 +34,7 @@ def sample(desk: Desk, version: int) -> None:
 
 
 def test_a_model_that_drops_most_of_its_groups_gets_its_batches_beside_one_that_has_enough() -> None:
-    rules = Rules(models=MODELS, prompts_per_step=2, staleness=1)
+    rules = Rules(models=MODELS, prompts_per_step=2, staleness=1, refill_rounds=20)
     desk = Desk(rules, PromptSource([f"p{n}" for n in range(9)], 0), MemoryLog(), 0.0)
     batches: dict[str, list[Record]] = {name: [] for name in MODELS}
     for version in range(STEPS):

@@ -14,6 +14,9 @@ STALE = "stale"
 SURPLUS = "surplus"
 """Its batch was full without it: another model needed the round."""
 
+ABANDONED = "abandoned"
+"""Replicas died, failed or were late on it too often."""
+
 
 def age(model: ModelBooks, item: Item, version: int) -> int:
     """By how many versions ``version`` is ahead of the oldest token of a group."""
@@ -40,16 +43,24 @@ def admitted(books: Books, rules: Rules, versions: Mapping[str, int]) -> int:
 def from_buffer(books: Books, rules: Rules, name: str) -> Composed | None:
     """The next batch of a model: the groups that would be stale first. None while there are too few.
 
-    Groups that no later batch may use are dropped with it.
+    A batch is short once ``refill_rounds`` further rounds of prompts did not fill it, like a batch of rounds.
+    It is never empty. Groups that no later batch may use are dropped with it.
     """
     model, version = books.models[name], books.models[name].next_use
     fit = sorted((-age(model, item, version), draw) for draw, item in model.buffer.items())
-    if len(fit) < rules.prompts_per_step:
+    refilled = tried(model) >= rules.prompts_per_step * (1 + rules.refill_rounds)
+    if len(fit) < rules.prompts_per_step and not (fit and refilled):
         return None
     kept = sorted(draw for _, draw in fit[: rules.prompts_per_step])
     # A batch has to be fresh when it is used, so the rest is looked at by the step after.
     stale = sorted(draw for older, draw in fit[rules.prompts_per_step :] if 1 - older > rules.staleness)
     return Composed(name, version, kept, {STALE: stale} if stale else {})
+
+
+def tried(model: ModelBooks) -> int:
+    """How many prompts have been finished or lost since the last batch, except groups that came too late."""
+    late = sum(item.reason in (STALE, SURPLUS) for item in model.aside)
+    return len(model.buffer) + len(model.aside) - late + model.lost.get(ABANDONED, 0)
 
 
 def missing(books: Books, rules: Rules) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from whetstone.flow.books import Books, ModelBooks, Offer, Record, new_books
-from whetstone.flow.composing import STALE, admitted, from_buffer, from_round
+from whetstone.flow.composing import ABANDONED, STALE, admitted, from_buffer, from_round
 from whetstone.flow.events import (
     Adopted,
     Composed,
@@ -31,14 +31,12 @@ from whetstone.flow.events import (
 )
 from whetstone.flow.facts import Facts, Place
 from whetstone.flow.filters import reason_of
+from whetstone.flow.learning_signal import no_signal
 from whetstone.flow.leasing import lease_more, part_of
 from whetstone.flow.members import Member
 from whetstone.flow.refusal import FlowRefusal
 from whetstone.flow.rules import Rules
 from whetstone.flow.source import PromptSource
-
-ABANDONED = "abandoned"
-"""Replicas died, failed or were late on it too often."""
 
 
 class Log(Protocol):
@@ -222,7 +220,7 @@ class Desk:
         """What the batch for ``version`` is made of; None while there is none yet.
 
         A batch stays what it was: whoever asks again is given the same. Raises FlowRefusal for a version that
-        the flow has forgotten, or that comes before its turn.
+        the flow has forgotten, or that comes before its turn, and when prompts bring no group to train on.
         """
         model = self._model(name)
         if version > model.next_use or (version < model.next_use and version not in model.batches):
@@ -232,6 +230,8 @@ class Desk:
                 self.do(Reached(name, version))
             composed = self.composable(name)
             if composed is None:
+                if why := no_signal(self.books, self.rules, name):
+                    raise FlowRefusal("no_signal", why)
                 return None
             # On the disk before anybody trains on it: otherwise a lost log would hand its groups out again.
             self.do(composed, synced=True)

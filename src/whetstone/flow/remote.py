@@ -16,6 +16,8 @@ from whetstone.flow.flow import FlowBatch
 from whetstone.sample import Batch, Group
 
 WAIT_S = 3600.0
+SAID_EVERY_S = 60.0
+"""What a batch waits for is said when it changes, and so often while it does not."""
 
 
 class RemoteFlow:
@@ -48,9 +50,10 @@ class RemoteFlow:
         await self._flow.publish(self._model, offer)
 
     async def next_batch(self, version: int) -> FlowBatch:
-        """See Flow. Raises UserError when there is no batch within ``wait_s``, saying what it waited for."""
+        """See Flow. Raises UserError when there is no batch within ``wait_s``, saying what it waited for, and
+        FlowRefusal when the flow cannot make one."""
         await self._begin(version)
-        began, waited, why = time.monotonic(), 0.0, ""
+        began, waited, why, said = time.monotonic(), 0.0, "", 0.0
         while True:
             patience = min(LONGEST_WAIT_S, max(0.0, self._wait_s - waited))
             found = await self._flow.batch(Wish(self._model, version, self._offer, self._saved, patience))
@@ -62,8 +65,8 @@ class RemoteFlow:
                     f"no batch for version {version} in {waited:.0f} s: {found.why}; see what the replicas "
                     "do (`/v1/status` of the flow), or wait longer (`trainer.wait_s`)"
                 )
-            if found.why != why:
-                why = found.why
+            if found.why != why or waited - said >= SAID_EVERY_S:
+                why, said = found.why, waited
                 self._say(f"waiting for the batch of version {version}: {why}")
         self._version = version
         self._place = {"drawn": found.drawn, "unused": found.unused}

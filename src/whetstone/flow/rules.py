@@ -17,8 +17,10 @@ class Rules(Struct, frozen=True, kw_only=True):
         first.
     shares: in how many shares a round is dealt, each sampled by one replica (staleness 0 only).
     drop_zero_variance, unfiltered: groups whose rewards are all equal are dropped, but of these models.
-    refill_rounds: dropped groups are replaced in at most so many further rounds (staleness 0 only; otherwise
-        prompts are drawn until a batch is full).
+    refill_rounds: dropped groups are replaced by at most so many further rounds of prompts; then the batch is
+        short. With staleness above 0 it has at least one group, see ``dry_prompts``.
+    dry_prompts: with staleness above 0, the run ends when at least so many prompts in a row, and those of all
+        ``refill_rounds``, brought no group for a batch.
     lease_s: a prompt that is not finished by then is leased to another replica, too.
     silence_s: a replica that says nothing for so long has no leases any more.
     most_failures: a prompt that was taken back so often, from the dead and the late, is dropped.
@@ -30,6 +32,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     staleness: int = 0
     shares: int = 1
     refill_rounds: int = 0
+    dry_prompts: int = 512
     drop_zero_variance: bool = True
     unfiltered: tuple[str, ...] = ()
     lease_s: float = 1800.0
@@ -50,7 +53,9 @@ class Rules(Struct, frozen=True, kw_only=True):
             )
         if self.staleness > 0 and self.shares > 1:
             raise UserError("shares are for staleness 0; otherwise each replica takes what it has room for")
-        if min(self.staleness, self.refill_rounds) < 0 or min(self.most_failures, self.keep_saves) < 1:
-            raise UserError("staleness and refill rounds begin at 0, failures and kept checkpoints at 1")
+        if min(self.staleness, self.refill_rounds) < 0:
+            raise UserError("staleness and refill rounds begin at 0")
+        if min(self.most_failures, self.keep_saves, self.dry_prompts) < 1:
+            raise UserError("failures, kept checkpoints and prompts without a group begin at 1")
         if min(self.lease_s, self.silence_s) <= 0:
             raise UserError("leases and silence last longer than 0 seconds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from msgspec import Struct
 from whetstone.flow.audit import TRAINED
 from whetstone.flow.books import Books, ModelBooks
 from whetstone.flow.desk import Desk
+from whetstone.flow.learning_signal import dropped
 
 _SHOWN = 16
 """Prompts of a replica in the status, those first that it has had for longest."""
@@ -49,12 +49,8 @@ def what_a_batch_waits_for(desk: Desk, name: str, now: float) -> str:
 
 def _dropped(model: ModelBooks) -> str:
     """What was dropped since the last batch: where it is nearly all, that is why there is none."""
-    reasons = Counter(item.reason for item in model.aside)
-    reasons.update(model.lost)
-    if not reasons:
-        return ""
-    each = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    return f" and {reasons.total()} were dropped ({each})"
+    count = len(model.aside) + sum(model.lost.values())
+    return f" and {count} were dropped ({dropped(model)})" if count else ""
 
 
 def _owners(desk: Desk, draw: int) -> str:

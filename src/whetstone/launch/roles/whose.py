@@ -41,7 +41,7 @@ def run_identity(aheads: Mapping[str, Ahead]) -> Identity:
     sections = _alike(aheads[first])
     for name in others:
         sections |= {f"{name}.{key}": value for key, value in _alike(aheads[name]).items()}
-    return identity_of(sections, (problem.id for problem in aheads[first].sets.train))
+    return identity_of(sections, aheads[first].sets.train)
 
 
 def _alike(ahead: Ahead) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def rules_of(recipe: Recipe) -> Rules:
         prompts_per_step=trainer.prompts_per_step,
         staleness=flow.staleness,
         shares=flow.shares,
-        refill_rounds=0 if flow.staleness else max(spec.refill_rounds for spec in specs.values()),
+        refill_rounds=max(spec.refill_rounds for spec in specs.values()),
         unfiltered=tuple(name for name, spec in specs.items() if not spec.drop_zero_variance),
         lease_s=flow.lease_s,
         silence_s=flow.silence_s,
