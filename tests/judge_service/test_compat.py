@@ -93,26 +93,29 @@ def test_a_link_that_a_program_makes_shows_nothing_of_the_host(fusion: ServicePr
         assert answer.files == {}
 
 
+DEFAULTS = TestConfig.model_validate({})
+
+
 def test_the_sdk_submits_to_a_dataset(fusion: ServiceProcess) -> None:
     config = TestConfig(language="python", provided_data=ROW, dataset_type="CommonOJDataset")
     for completion, accepted in ((ADDS, True), ("```python\nprint(3.5)\n```", False), ("no code", False)):
         asked = sandbox_fusion.SubmitRequest(dataset="x", id=7, completion=completion, config=config)
         answer = sandbox_fusion.submit(asked, max_attempts=1)
         assert (answer.id, answer.accepted, len(answer.tests)) == (7, accepted, 1)
-    served = sandbox_fusion.SubmitRequest(dataset="sums", id="one", completion=ADDS, config=TestConfig())
+    served = sandbox_fusion.SubmitRequest(dataset="sums", id="one", completion=ADDS, config=DEFAULTS)
     assert sandbox_fusion.submit(served, max_attempts=1).accepted
 
 
 def test_the_sdk_reads_a_dataset(fusion: ServiceProcess) -> None:
-    asked = sandbox_fusion.GetPromptsRequest(dataset="sums", config=TestConfig())
+    asked = sandbox_fusion.GetPromptsRequest(dataset="sums", config=DEFAULTS)
     assert [each.prompt for each in sandbox_fusion.get_prompts(asked)] == ["Add two numbers."]
-    one = sandbox_fusion.GetPromptByIdRequest(dataset="sums", id="one", config=TestConfig())
+    one = sandbox_fusion.GetPromptByIdRequest(dataset="sums", id="one", config=DEFAULTS)
     assert sandbox_fusion.get_prompt_by_id(one).prompt == "Add two numbers."
     rows = {"dataset": "", "config": {"provided_data": [ROW]}}
     assert fusion.ask("POST", "/list_ids", rows) == (200, [7])
-    assert fusion.ask("GET", "/list_datasets") == (200, ["sums"])
+    assert fusion.ask("GET", "/list_datasets") == (200, ["code_contests", "sums"])
     status, said = fusion.ask("POST", "/get_prompts", {"dataset": "sum"})
-    assert (status, "did you mean `sums`" in said["detail"]) == (404, True)
+    assert (status, "did you mean `sums`" in said["detail"]) == (400, True)
     assert fusion.ask("POST", "/get_metrics", {"dataset": "sums"}) == (200, {})
     assert fusion.ask("POST", "/get_metrics_function", {"dataset": "sums"}) == (200, {"function": None})
 
@@ -124,7 +127,7 @@ def test_the_sdk_runs_cells(fusion: ServiceProcess) -> None:
         "1 / 0",
         "open('f', 'w').write('f')",
     ]
-    asked = sandbox_fusion.RunJupyterRequest(cells=cells, fetch_files=["f"])
+    asked = sandbox_fusion.RunJupyterRequest.model_validate({"cells": cells, "fetch_files": ["f"]})
     answer = sandbox_fusion.run_jupyter(asked, max_attempts=1)
     assert [each.stdout for each in answer.cells] == ["", "20\n", "", ""]
     assert (answer.cells[1].stderr, answer.cells[1].display) == ("e", [{"text/plain": "21"}])
@@ -179,9 +182,9 @@ def evaluated(fusion: ServiceProcess, cases: Any, completion: str = ADDS, **conf
     [
         (table([], []), {}, 400, "nothing would be tested"),
         (table(["1 2"], ["3", "4"]), {}, 400, "1 inputs, but 2 outputs"),
-        (table([["x"]], ["3"]), {}, 400, "input and output of a case are text"),
-        ("nonsense", {}, 400, "test_cases"),
-        (table(["1 2"], ["3"]), {"language": "basic"}, 400, "the judge runs python, "),
+        (table([["x"]], ["3"]), {}, 500, "input and output of a case are text"),
+        ("nonsense", {}, 500, "test_cases"),
+        (table(["1 2"], ["3"]), {"language": "basic"}, 422, "the judge runs python, "),
         (table(["1 2"], ["3"]), {"language": None}, 400, "config.language is missing"),
         (table(["1 2"], ["3"]), {"custom_extract_logic": "exit()"}, 501, "runs none of it"),
         ({"type": "assert", "tests": "x"}, {}, 501, "for Python"),
@@ -258,7 +261,111 @@ def test_a_special_judge_that_raises_is_blamed_by_the_judges_rule(fusion: Servic
 
 def test_cases_as_a_list_and_as_rows_are_read_too(fusion: ServiceProcess) -> None:
     case = {"type": "stdin_stdout", "input": "1 2", "output": "3"}
+    data: dict[str, Any]
     for data in ({"test_cases": [case, case]}, {"test": [*ROW["test"], *ROW["test"]]}):
         config = {"language": "python", "provided_data": data}
         status, said = fusion.ask("POST", "/common_evaluate", {"completion": ADDS, "config": config})
         assert (status, said["accepted"], len(said["tests"])) == (200, True, 2), said
+
+
+MALFORMED = {
+    "no JSON": b"{",
+    "no object": b"[]",
+    "a field that is missing": b"{}",
+    "a type that does not fit": b'{"completion": 1, "code": 1, "cells": 1, "dataset": 1}',
+    "a number beyond its bounds": b'{"code": "", "language": "python", "run_timeout": -1, "cells": [], '
+    b'"total_timeout": -1, "completion": "", "config": {"run_timeout": -1}, "dataset": "", "offset": -1, '
+    b'"id": []}',
+    "text that is no UTF-8": b'{"code": "\xff"}',
+    "nested without end": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/run_code", "/run_jupyter", "/submit", "/common_evaluate", "/common_evaluate_batch"),
+        *("/list_ids", "/get_prompts", "/get_prompt_by_id"),
+    ],
+)
+def test_a_malformed_body_gets_the_status_of_fastapi(fusion: ServiceProcess, path: str, body: bytes) -> None:
+    status, said = fusion.ask("POST", path, body)
+    assert (status, said["error"]["code"]) == (422, "bad_request"), said
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (None, 500),
+        ([], 500),
+        ({}, 500),
+        ({"test_cases": None}, 500),
+        ({"test_cases": 1}, 500),
+        ({"test_cases": {"type": "function_call", "input": [[1]], "output": [[1]]}}, 500),
+        ({"test_cases": {"type": "function_call", "fn_name": "f", "input": [1], "output": [[1]]}}, 500),
+        ({"test_cases": {"type": "other", "input": [], "output": []}}, 400),
+    ],
+)
+def test_tests_that_cannot_be_read_get_the_status_of_scalebox(
+    fusion: ServiceProcess, data: Any, status: int
+) -> None:
+    asked = {"completion": ADDS, "config": {"language": "python", "provided_data": data}}
+    assert fusion.ask("POST", "/common_evaluate_batch", asked)[0] == status
+
+
+def test_an_unknown_language_gets_the_status_of_an_unknown_enum(fusion: ServiceProcess) -> None:
+    assert fusion.ask("POST", "/run_code", {"code": "", "language": "basic"})[0] == 422
+    config = {"language": "basic", "provided_data": {"test_cases": table(["1"], ["1"])}}
+    assert fusion.ask("POST", "/submit", {"completion": "", "config": config})[0] == 422
+
+
+def test_the_front_page_answers_who_looks_for_life(fusion: ServiceProcess) -> None:
+    status, page = fusion.ask("GET", "/")
+    assert (status, page.startswith(b"<!DOCTYPE html>")) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "stderr"),
+    [
+        ("def f(a, b): return a - b", "Wrong Answer", "got -1, expected 3"),
+        ("def f(a, b): return 1 / 0", "", "ZeroDivisionError"),
+        ("def f(a, b: return 1", "", "does not compile"),
+        ("def g(a, b): return 1", "", "defines no `f`"),
+        ("exit(0)", "", ""),
+    ],
+)
+def test_a_failing_function_is_shown_as_scalebox_shows_it(
+    fusion: ServiceProcess, source: str, message: str, stderr: str
+) -> None:
+    calls = {"type": "function_call", "fn_name": "f", "input": [[1, 2]], "output": [[3]]}
+    status, said = evaluated(fusion, calls, f"```python\n{source}\n```")
+    [case] = said["tests"]
+    info = case["exec_info"]
+    assert (status, case["passed"], info["status"], info["message"]) == (200, False, "Failed", message)
+    assert (info["compile_result"], info["run_result"]["return_code"]) == (None, 1)
+    assert stderr in info["run_result"]["stderr"]
+    assert case["test_info"] == {"type": "function_call", "fn_name": "f", "input": [1, 2], "output": [3]}
+
+
+def test_a_wrong_output_is_that_of_a_program_that_ran_well(fusion: ServiceProcess) -> None:
+    [case] = evaluated(fusion, table(["1 2"], ["4"]))[1]["tests"]
+    info = case["exec_info"]
+    assert (case["passed"], info["status"], info["message"]) == (False, "Success", "")
+    assert info["run_result"]["return_code"] == 0
+
+
+def test_a_cell_that_writes_the_cells_itself_is_no_defect(fusion: ServiceProcess) -> None:
+    for text in (
+        *(
+            "'[' * 100_000",
+            "'[' + '[],' * 3_000_000 + '[]]'",
+            "'[{}, {}, {}]'",
+            "'{}'",
+            "'[{\"stdout\": 1}]'",
+        ),
+        *("b'\\xff'.decode('latin-1')", "'[{\"display\": [' + '{\"a\":' * 5000 + '1' + '}' * 5000 + ']}]'"),
+    ):
+        cell = f"import os\nopen('.cells.json', 'w').write({text})\nos._exit(0)"
+        status, said = fusion.ask("POST", "/run_jupyter", {"cells": [cell]})
+        assert (status, said["cells"]) == (200, []), text

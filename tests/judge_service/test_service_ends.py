@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -127,10 +128,46 @@ def test_a_head_that_does_not_end_is_hung_up_on_and_a_long_answer_is_not(tmp_pat
         assert server.ask("GET", "/v1/ping") == (200, "pong")
 
 
-def test_a_head_that_is_too_long_is_refused(server: ServiceProcess) -> None:
+_LONG = 120 << 10
+_PING = b"GET /v1/ping HTTP/1.1\r\nHost: t\r\n"
+_CHUNKED = b"POST /v1/judge HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+_LONG_HEADS = {
+    "that never ends": _PING + b"X-More: " + b"x" * _LONG,
+    "at once": _PING + b"X-More: " + b"x" * _LONG + b"\r\n\r\n",
+    "of many fields": _PING + b"X-More: x\r\n" * (_LONG // 11) + b"\r\n",
+    "of many empty fields": _PING + b"x:\r\n" * (_LONG // 4) + b"\r\n",
+    "by its address": b"GET /v1/ping?" + b"x" * (65 << 10) + b" HTTP/1.1\r\nHost: t\r\n\r\n",
+    "by a name": _PING + b"x" * _LONG + b": x\r\n\r\n",
+    "with a body": b"POST /v1/judge HTTP/1.1\r\nX: " + b"x" * _LONG + b"\r\nContent-Length: 2\r\n\r\n{}",
+    "after a body in pieces": _CHUNKED + b"2\r\n{}\r\n0\r\nX-More: " + b"x" * _LONG + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", _LONG_HEADS.values(), ids=_LONG_HEADS.keys())
+def test_a_head_that_is_too_long_is_refused(server: ServiceProcess, head: bytes) -> None:
     with server.socket() as client:
-        client.sendall(b"GET /v1/ping HTTP/1.1\r\nX-More: " + b"x" * (70 << 10))
-        assert b"431" in client.recv(1 << 16)
+        client.sendall(head)
+        answer = _all_of(client)
+        assert b"HTTP/1.1 431" in answer
+        assert b"HTTP/1.1 200" not in answer
+    assert server.ask("GET", "/v1/ping") == (200, "pong")
+
+
+def test_a_long_head_behind_another_request_is_refused(server: ServiceProcess) -> None:
+    with server.socket() as client:
+        client.sendall(_PING + b"\r\n" + _LONG_HEADS["at once"])
+        answer = _all_of(client)
+        assert answer.count(b"HTTP/1.1 200") <= 1  # the first may have been answered before
+        assert b"HTTP/1.1 431" in answer
+
+
+def _all_of(client: socket.socket) -> bytes:
+    """What is answered until the server hangs up."""
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := client.recv(1 << 16):
+            answer += part
+    return answer
 
 
 def _dribbled(client: socket.socket) -> bytes:
@@ -164,7 +201,7 @@ def _known(server: ServiceProcess) -> str:
 
 
 def test_sigterm_lets_what_runs_end_and_nothing_begin(tmp_path: Path) -> None:
-    slow = program("print(sum(map(int, input().split())) + 0 * sum(range(20_000_000)))\n")
+    slow = program("import time\ntime.sleep(5)\nprint(sum(map(int, input().split())))\n")
     with service(tmp_path) as server:
         kept = server.socket()
         kept.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: t\r\n\r\n")
@@ -175,11 +212,29 @@ def test_sigterm_lets_what_runs_end_and_nothing_begin(tmp_path: Path) -> None:
             below = descendants(server.process.pid)
             server.process.send_signal(signal.SIGTERM)
             server.said("draining")
+            _refuses_all(server, kept)
             assert b'"accepted"' in read_until(client, b"isolation")
         kept.close()
         assert server.process.wait(ENOUGH_S) == 0
         assert server.lines()[-1]["event"] == "ended"
         wait_until(lambda: not [pid for pid in below if Path(f"/proc/{pid}").exists()])
+
+
+def _refuses_all(server: ServiceProcess, kept: socket.socket) -> None:
+    """Whoever asks while it drains is told to come again, on a new connection or one from before."""
+    one = {"program": ADDS, "problem": sum_problem()}
+    with server.socket() as client:
+        client.sendall(request_bytes("/v1/judge", one))
+        answer = _all_of(client).lower()
+        assert answer.startswith(b"http/1.1 503")
+        assert b"\r\nretry-after: 1\r\n" in answer
+        assert b"\r\nconnection: close\r\n" in answer
+    kept.sendall(request_bytes("/v1/judge", one))
+    assert _all_of(kept).startswith(b"HTTP/1.1 503")
+    for path in ("/run_code", "/common_evaluate_batch", "/v1/judge/stream", "/v1/judge/batch"):
+        assert server.ask("POST", path, {})[0] == 503
+    assert server.ask("GET", "/v1/info")[0] == server.ask("GET", "/readyz")[0] == 503
+    assert server.ask("GET", "/v1/ping") == (200, "pong")
 
 
 def test_a_killed_server_leaves_no_process(tmp_path: Path) -> None:

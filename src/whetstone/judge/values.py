@@ -65,9 +65,12 @@ def encode(value: object, exporter: Exporter | None = None, max_bytes: int = MAX
     return bytes(writer.out)
 
 
-def decode(data: bytes, importer: Importer | None = None) -> Any:
-    """Decode one whole value. Raises WireError on anything else than an encoding."""
-    reader = Reader(data, importer)
+def decode(data: bytes, importer: Importer | None = None, most_items: int | None = None) -> Any:
+    """Decode one whole value. Raises WireError on anything else than an encoding.
+
+    ``most_items`` bounds the items of all containers together (None: by the length of ``data``).
+    """
+    reader = Reader(data, importer, most_items=most_items)
     value = reader.value()
     if reader.position != len(data):
         raise WireError("bytes after the value")

@@ -28,7 +28,7 @@ def build_app(service: Service, tokens: tuple[str, ...] = ()) -> ASGIApp:
         return json_response(page)
 
     everything = (*ENDPOINTS, Endpoint("GET", "/openapi.json", described, "This page."))
-    return Door(_Routes(everything, service), service, tokens)
+    return Door(_Routes(everything, service), service, tokens, frozenset({"/"}))
 
 
 class _Routes:

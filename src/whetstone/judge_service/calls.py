@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,25 +12,50 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from whetstone.judge_service.door import Visit, visit_of
-from whetstone.judge_service.reading import read_message
+from whetstone.judge_service.reading import memory_of, read_message
+from whetstone.judge_service.refusal import Refused, too_busy
 from whetstone.judge_service.service import Service
 from whetstone.judge_service.visiting import body_of, while_there
 
 T = TypeVar("T")
+_SHORT_BYTES = 64 << 10
+"""A body of so many bytes is read in a few milliseconds at most."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
-    """What a handler gets: the service, the request with its whole body, and whose it is."""
+    """What a handler gets: the service, the request with its whole body, and whose it is.
+
+    ``held_bytes``: what its values are counted for beside the body.
+    """
 
     service: Service
     request: Request
     body: bytes
     visit: Visit
 
-    def message(self, kind: type[T]) -> T:
-        """The body as a ``kind``. Raises Refused."""
-        return read_message(self.body, self.request.headers.get("content-type", ""), kind)
+    invalid_status: int = 400
+    held_bytes: int = 0
+
+    async def message(self, kind: type[T]) -> T:
+        """The body as a ``kind``; a long one is read beside the event loop. Raises Refused."""
+        content_type = self.request.headers.get("content-type", "")
+        try:
+            if len(self.body) <= _SHORT_BYTES:
+                return read_message(self.body, content_type, kind)
+            self._hold(await asyncio.to_thread(memory_of, self.body, content_type))
+            return await asyncio.to_thread(read_message, self.body, content_type, kind)
+        except Refused as refused:
+            if refused.status == 400:
+                raise Refused(self.invalid_status, refused.code, refused.message) from None
+            raise
+
+    def _hold(self, more_bytes: int) -> None:
+        """Count memory until the request is answered. Raises Refused where that is more than there may be."""
+        self.service.held_bytes += more_bytes
+        self.held_bytes += more_bytes
+        if self.service.held_bytes > (most := self.service.limits.most_held_bytes):
+            raise too_busy(f"requests hold {most >> 20} MiB already", 5.0)
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -40,7 +66,8 @@ class Endpoint:
     """A path, what serves it, and what its page of the OpenAPI says: ``takes`` and ``gives`` are types.
 
     ``lines``: it gives a line of JSON for each, as they come. ``refuses``: statuses besides 200 that it has
-    of its own; those of the door and of bodies are known of all.
+    of its own; those of the door and of bodies are known of all. ``invalid_status``: the answer to a body
+    that does not fit ``takes``.
     """
 
     method: str
@@ -51,6 +78,7 @@ class Endpoint:
     gives: Any = None
     lines: bool = False
     refuses: tuple[int, ...] = ()
+    invalid_status: int = 400
     parameters: tuple[str, ...] = ()
 
     @property
@@ -71,10 +99,13 @@ class Served:
         visit = visit_of(scope)
         visit.endpoint = self._endpoint.name
         async with body_of(request, self._service) as body:
-            call = Call(self._service, request, body, visit)
+            call = Call(self._service, request, body, visit, self._endpoint.invalid_status)
 
             async def work() -> None:
                 response = await self._endpoint.handler(call)
                 await response(scope, receive, send)
 
-            await while_there(request, work())
+            try:
+                await while_there(request, work())
+            finally:
+                self._service.held_bytes -= call.held_bytes

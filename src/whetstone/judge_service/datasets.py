@@ -20,11 +20,11 @@ class Datasets:
         return sorted(self._sets)
 
     def problems(self, name: str) -> list[Problem]:
-        """The problems of a set, in their order. Raises Refused (404)."""
+        """The problems of a set, in their order. Raises Refused (400)."""
         return list(self._set(name).values())
 
     def problem(self, name: str, id: int | str) -> Problem:
-        """One of them. Raises Refused (404)."""
+        """One of them. Raises Refused: 400 for an unknown set, as in SandboxFusion, 404 for an unknown id."""
         found = self._set(name).get(str(id))
         if found is None:
             raise Refused(404, "no_such_problem", f"dataset {name[:100]!r} has no problem {str(id)[:100]!r}")
@@ -34,7 +34,7 @@ class Datasets:
         if name not in self._sets:
             known = ", ".join(self._sets) or "none: start the server with --problems NAME=FILE"
             raise Refused(
-                404,
+                400,
                 "no_such_dataset",
                 f"no dataset {name[:100]!r}{did_you_mean(name[:100], self._sets)} (served here: {known}); "
                 "tests can also come with the request, as config.provided_data",

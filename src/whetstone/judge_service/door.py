@@ -23,6 +23,7 @@ from whetstone.judge_service.host import Host
 from whetstone.judge_service.refusal import ClientGone, Refused
 
 _OPEN = frozenset({"/v1/ping", "/healthz", "/readyz"})
+"""Paths that need no token, in every service."""
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
@@ -43,8 +44,12 @@ def visit_of(scope: MutableMapping[str, Any]) -> Visit:
 class Door:
     """The layer; see the module's text."""
 
-    def __init__(self, app: ASGIApp, service: Host, tokens: tuple[str, ...]) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Host, tokens: tuple[str, ...], open_paths: frozenset[str] = frozenset()
+    ) -> None:
+        """``open_paths`` need no token either."""
         self._app, self._service = app, service
+        self._open = _OPEN | open_paths
         self._tokens = [token.encode() for token in tokens]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,7 +90,7 @@ class Door:
 
     def _let_in(self, path: str, headers: dict[bytes, str], visit: Visit) -> None:
         """Raise Refused for one who has no token, or a page in a browser that has none to give."""
-        if path in _OPEN:
+        if path in self._open:
             return
         if self._service.draining and path != "/metrics":
             raise Refused(503, "draining", "the server is ending: it takes nothing in any more", 1.0)

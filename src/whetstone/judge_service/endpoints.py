@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from whetstone.judge import Judgement, Problem, Program
 from whetstone.judge_service.calls import Call, Endpoint
+from whetstone.judge_service.known import digest_of
 from whetstone.judge_service.messages import (
     JSON_LINES,
     BatchReply,
@@ -28,7 +29,7 @@ _Emit = Callable[[int, Judgement | Refused], Awaitable[None]]
 
 async def judge_one(call: Call) -> Response:
     """POST /v1/judge."""
-    asked = call.message(JudgeRequest)
+    asked = await call.message(JudgeRequest)
     options, deadline = _options_and_deadline(call, asked.options)
     problem = _problem(call, asked)
     call.service.gate.admit(call.visit.client, deadline)
@@ -39,7 +40,7 @@ async def judge_one(call: Call) -> Response:
 
 async def judge_batch(call: Call) -> Response:
     """POST /v1/judge/batch."""
-    jobs, deadline = _jobs(call)
+    jobs, deadline = await _jobs(call)
     judged: dict[int, Judgement] = {}
 
     async def emit(index: int, outcome: Judgement | Refused) -> None:
@@ -54,14 +55,16 @@ async def judge_batch(call: Call) -> Response:
 
 async def judge_stream(call: Call) -> Response:
     """POST /v1/judge/stream."""
-    jobs, deadline = _jobs(call)
+    jobs, deadline = await _jobs(call)
     return _Lines(lambda emit: _judge_all(call, jobs, deadline, emit), len(jobs))
 
 
 async def put_problem(call: Call) -> Response:
     """PUT /v1/problems."""
-    problem = call.service.check(call.message(Problem))
-    return json_response(ProblemReply(call.service.known.add(call.body, problem)))
+    problem = call.service.check(await call.message(Problem))
+    digest = await asyncio.to_thread(digest_of, call.body)
+    call.service.known.add(digest, len(call.body), problem)
+    return json_response(ProblemReply(digest))
 
 
 async def info(call: Call) -> Response:
@@ -102,9 +105,9 @@ class _Lines(Response):
 _Job = tuple[Problem, Program | None, dict[str, Any]]
 
 
-def _jobs(call: Call) -> tuple[list[_Job], float]:
+async def _jobs(call: Call) -> tuple[list[_Job], float]:
     """What a batch asks for, and its deadline. Raises Refused, also for one that comes at a bad time."""
-    batch = call.message(BatchRequest)
+    batch = await call.message(BatchRequest)
     most = call.service.limits.most_programs
     if len(batch.items) > most:
         raise bad_request(f"{len(batch.items)} programs in one batch; this server takes {most}")

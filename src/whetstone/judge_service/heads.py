@@ -11,6 +11,7 @@ from whetstone.judge_service.host import HostTelemetry
 from whetstone.judge_service.refusal import Refused, as_json
 from whetstone.judge_service.settings import HostLimits
 
+_FIELD_BYTES = len(": \r\n")
 _PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
@@ -39,7 +40,8 @@ class _TimedHeads(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._awaits_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._fields_bytes = 0
+        self._refused = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -50,12 +52,14 @@ class _TimedHeads(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and see whether the head is whole."""
         super().data_received(data)
+        if self._refused:
+            return
         if not self._awaits_head:
             self._stop_timer()
             return
-        self._head_bytes += len(data)
+        self._head_bytes += len(data)  # of a field that is not whole yet, the parser says nothing
         if self._head_bytes > self.most_bytes:
-            self._refuse(Refused(431, "long_head", f"the head is longer than {self.most_bytes >> 10} KiB"))
+            self._refuse_long()
         elif self._timer is None:
             self._timer = self.loop.call_later(self.head_s, self._late)
 
@@ -64,15 +68,51 @@ class _TimedHeads(HttpToolsProtocol):
         self._stop_timer()
         super().connection_lost(exc)
 
+    def on_message_begin(self) -> None:
+        """Called by the parser, as are the next five."""
+        self._fields_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or one after a body in pieces."""
+        self._count(len(name) + len(value) + _FIELD_BYTES)
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        """Called by the parser."""
+        """The head is whole; one that came at once was not measured before."""
+        if self._refused:
+            return
         self._awaits_head, self._head_bytes = False, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body; that of a refused request is nobody's."""
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if not self._refused:
+            super().on_message_complete()
+
+    def _count(self, size: int) -> None:
+        self._fields_bytes += size
+        if self._fields_bytes > self.most_bytes and not self._refused:
+            self._head_bytes = self._fields_bytes
+            self._refuse_long()
 
     def on_response_complete(self) -> None:
         """Called at the end of an answer: unless a request is queued behind it, a head comes next."""
         self._awaits_head = not self.pipeline
         super().on_response_complete()
+
+    def _refuse_long(self) -> None:
+        self._refuse(Refused(431, "long_head", f"the head is longer than {self.most_bytes >> 10} KiB"))
 
     def _late(self) -> None:
         self._timer = None
@@ -80,6 +120,7 @@ class _TimedHeads(HttpToolsProtocol):
 
     def _refuse(self, refused: Refused) -> None:
         self._stop_timer()
+        self._refused = True
         if self.transport.is_closing():
             return
         body = as_json(refused.reply())

@@ -24,6 +24,11 @@ async def ping(call: Call) -> Response:
     return json_response("pong")
 
 
+async def front(call: Call) -> Response:
+    """GET /: deployments of ScaleBox look here for life."""
+    return Response(_FRONT, media_type="text/html")
+
+
 async def alive(call: Call) -> Response:
     """GET /healthz: this process answers."""
     return json_response(Health(nodes=dict(Counter(node.state for node in _nodes(call)))))
@@ -52,7 +57,14 @@ def _nodes(call: Call) -> list[NodeState]:
     return call.service.cluster.nodes() if call.service.cluster is not None else []
 
 
+_FRONT = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="UTF-8"><title>Whetstone judge</title></head>
+<body><p>A Whetstone judge. <a href="openapi.json">openapi.json</a> describes its endpoints.</p></body>
+</html>
+"""
+
 ENDPOINTS = (
+    Endpoint("GET", "/", front, "A page that says what this is."),
     Endpoint("GET", "/v1/ping", ping, "Says pong.", None, str),
     Endpoint("GET", "/healthz", alive, "This process answers.", None, Health),
     Endpoint("GET", "/readyz", ready, "Programs are taken in.", None, Health, refuses=(503,)),

@@ -30,13 +30,16 @@ class KnownProblems:
         self._found.move_to_end(digest)
         return found[0]
 
-    def add(self, data: bytes, problem: Problem) -> str:
-        """Keep ``problem``, which was read from ``data``; its hash. One too large to keep is not."""
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._found and len(data) <= self._most_bytes:
-            self._found[digest] = (problem, len(data))
-            self.held_bytes += len(data)
+    def add(self, digest: str, size: int, problem: Problem) -> None:
+        """Keep ``problem``, read from ``size`` bytes with this digest. One too large is not kept."""
+        if digest not in self._found and size <= self._most_bytes:
+            self._found[digest] = (problem, size)
+            self.held_bytes += size
             while self.held_bytes > self._most_bytes:
-                _, (_, size) = self._found.popitem(last=False)
-                self.held_bytes -= size
-        return digest
+                _, (_, freed) = self._found.popitem(last=False)
+                self.held_bytes -= freed
+
+
+def digest_of(data: bytes) -> str:
+    """The name of the problem that was read from ``data``."""
+    return hashlib.sha256(data).hexdigest()

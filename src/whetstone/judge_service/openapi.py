@@ -21,8 +21,9 @@ _WORDS = {
     403: "A web page asked without a token.",
     404: "Not known here.",
     408: "The body stopped coming.",
-    422: "The tests themselves fail, whatever the program.",
-    413: "The body is too large.",
+    422: "The body does not fit, and the message says where; or the tests themselves fail.",
+    413: "The body is too large, or holds too many values.",
+    500: "The tests cannot be read, and the message says why.",
     501: "This server has no such thing, and the message says what is there instead.",
     503: "Too busy to be served in time, or ending; see Retry-After.",
     504: "The deadline passed; see Retry-After.",
@@ -52,7 +53,7 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint, takes: Any, gives: Any) -> dict[str, Any]:
-    statuses = {*_OF_ALL, *endpoint.refuses, *(_OF_BODIES if takes else ())}
+    statuses = {*_OF_ALL, *endpoint.refuses, *((*_OF_BODIES, endpoint.invalid_status) if takes else ())}
     kind = JSON_LINES if endpoint.lines else "application/json"
     responses: dict[str, Any] = {"200": {"description": "Done."}}
     if gives is not None:

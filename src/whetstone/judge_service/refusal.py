@@ -32,6 +32,8 @@ class Refused(Exception):
         if self.retry_after_s is not None:
             wait = min(max(math.ceil(self.retry_after_s), 1), LONGEST_RETRY_AFTER_S)
             headers["Retry-After"] = str(wait)
+        if self.code == "draining":
+            headers["Connection"] = "close"  # the next request may find another server
         if self.status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="whetstone", Basic realm="whetstone"'
         return json_response(self.reply(), self.status, headers)

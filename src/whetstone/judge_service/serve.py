@@ -25,6 +25,8 @@ from whetstone.problem import Problem
 
 _KEEP_ALIVE_S = 75
 _BACKLOG = 4096
+_LAST_S = 5
+"""For the answers to requests that came while the server drained."""
 _SEND_BUFFER_BYTES = 256 << 10
 
 
@@ -70,7 +72,6 @@ def server(app: ASGIApp, host: Host) -> uvicorn.Server:
         ws="none",
         http=protocol_with(host.limits, host.telemetry),
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(host.limits.drain_s),
     )
     return _Server(config, host)
 
@@ -81,6 +82,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Host) -> None:
         super().__init__(config)
         self._service = service
+        self._drain: asyncio.Future[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -98,8 +100,21 @@ class _Server(uvicorn.Server):
     def _asked_to_end(self, number: int) -> None:
         name, again = signal.Signals(number).name, self._service.draining
         self._service.telemetry.say("ending_now" if again else "draining", signal=name)
-        self.force_exit = again
-        self._service.draining = self.should_exit = True
+        self._service.draining = True
+        if again:
+            self.force_exit = self.should_exit = True
+        else:
+            self._drain = asyncio.ensure_future(self._end_after(set(self.server_state.tasks)))
+
+    async def _end_after(self, under_way: set[asyncio.Task[None]]) -> None:
+        """Stop listening once the requests that are under way have been answered, or ``drain_s`` is over.
+
+        Until then connections are taken, so that whoever asks is told to come again later or elsewhere.
+        """
+        if under_way:
+            await asyncio.wait(under_way, timeout=self._service.limits.drain_s)
+        self.config.timeout_graceful_shutdown = 0 if any(not task.done() for task in under_way) else _LAST_S
+        self.should_exit = True
 
 
 def listen(address: Address) -> socket.socket:

@@ -146,7 +146,7 @@ class Service:
         stops = bool(options.get("stop_at_first_failure"))
         try:
             for part in parts:
-                futures.append(self._submitted(part, program, options))
+                futures.append(await self._submitted(part, program, options))
             for part, future in zip(parts, futures, strict=True):
                 found.append(await asyncio.wrap_future(future))
                 if not goes_on(part, found[-1], stop_at_first_failure=stops):
@@ -164,12 +164,23 @@ class Service:
         self.telemetry.spread.inc()
         return joined(problem, parts, found, options)
 
-    def _submitted(
+    async def _submitted(
         self, problem: Problem, program: Program | None, options: dict[str, Any]
     ) -> Future[Judgement]:
+        """The future of a queued program. Packing its problem takes time in proportion to its size."""
+        submitting = asyncio.ensure_future(asyncio.to_thread(self.judge.submit, problem, program, **options))
         try:
-            return self.judge.submit(problem, program, **options)
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_withdraw)
+            raise
         except (UserError, TypeError, UnicodeEncodeError) as error:
             raise bad_request(str(error)) from None  # the last: an option that is a lone surrogate
         except RuntimeError as error:
             raise Refused(503, "draining", str(error), 1.0) from None
+
+
+def _withdraw(submitting: asyncio.Future[Future[Judgement]]) -> None:
+    """Stop a program whose client was gone before it was queued."""
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()

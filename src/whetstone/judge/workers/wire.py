@@ -19,6 +19,7 @@ from msgspec import Struct
 from whetstone.judge.environments.environment import Environment
 from whetstone.judge.options import JudgeOptions
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
+from whetstone.judge.workers.counting import count_values
 from whetstone.problem import AssertTests, CallTests, Problem, Program
 from whetstone.sandbox import Tier
 from whetstone.verdict import CaseJudgement, Judgement
@@ -133,12 +134,23 @@ def _limited(data: bytes) -> bytes:
     return data
 
 
-def unpack(data: bytes, *kinds: type[T]) -> T:
-    """Decode a message of one of ``kinds``. Raises WireError."""
+def values_in(data: bytes, most: int) -> int:
+    """How many values a packed message holds at most; more than ``most`` are not counted to the end."""
+    return count_values(memoryview(data)[1:], most) if data[:1] == _MSGPACK else min(len(data), most)
+
+
+def unpack(data: bytes, *kinds: type[T], most_values: int | None = None) -> T:
+    """Decode a message of one of ``kinds``. Raises WireError.
+
+    ``most_values`` bounds the values in a message that is not our own.
+    """
     try:
         if data[:1] == _MSGPACK:
-            return _decoder(*kinds).decode(memoryview(data)[1:])
-        return msgspec.convert(decode(data[1:]), Union[kinds])  # noqa: UP007
+            packed = memoryview(data)[1:]
+            if most_values is not None and count_values(packed, most_values) > most_values:
+                raise WireError(f"it holds more than {most_values:,} values")
+            return _decoder(*kinds).decode(packed)
+        return msgspec.convert(decode(data[1:], most_items=most_values), Union[kinds])  # noqa: UP007
     except msgspec.MsgspecError as error:
         raise WireError(str(error)) from None
 

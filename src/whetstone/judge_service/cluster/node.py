@@ -34,7 +34,7 @@ from whetstone.judge_service.cluster.messages import (
     Unknown,
     Wrong,
 )
-from whetstone.judge_service.known import KnownProblems
+from whetstone.judge_service.known import KnownProblems, digest_of
 from whetstone.judge_service.refusal import Refused
 from whetstone.judge_service.runner.pool import Runners
 from whetstone.judge_service.runner.tasks import Ran
@@ -72,7 +72,7 @@ class NodeJudge:
             if (future := self._under_way.pop(number, None)) is not None:
                 future.cancel()
         for problem in batch.problems:
-            self._known.add(problem, unpack(problem, Problem))
+            self._known.add(digest_of(problem), len(problem), unpack(problem, Problem))
         for given in batch.jobs:
             try:
                 self._begin(given)

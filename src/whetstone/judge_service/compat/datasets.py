@@ -16,9 +16,11 @@ from whetstone.judge_service.compat.schemas import (
     MetricsRequest,
     Prompt,
 )
-from whetstone.judge_service.datasets import Datasets
 from whetstone.judge_service.refusal import bad_request, json_response
 from whetstone.problem import Problem
+
+_OF_REQUESTS = "code_contests"
+"""What SandboxFusion calls the set whose problems have standard input and output."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -30,24 +32,24 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def list_datasets(call: Call) -> Response:
-    """GET /list_datasets."""
-    return json_response(call.service.datasets.names())
+    """GET /list_datasets: the sets of this server, and the one whose rows come with a request."""
+    return json_response(sorted({*call.service.datasets.names(), _OF_REQUESTS}))
 
 
 async def list_ids(call: Call) -> Response:
     """POST /list_ids."""
-    prompts = _prompts(call.service.datasets, call.message(GetPromptsRequest))
+    prompts = await _prompts(call)
     return json_response([prompt.id for prompt in prompts])
 
 
 async def get_prompts(call: Call) -> Response:
     """POST /get_prompts."""
-    return json_response(_prompts(call.service.datasets, call.message(GetPromptsRequest)))
+    return json_response(await _prompts(call))
 
 
 async def get_prompt_by_id(call: Call) -> Response:
     """POST /get_prompt_by_id."""
-    asked = call.message(GetPromptByIdRequest)
+    asked = await call.message(GetPromptByIdRequest)
     given = asked.config.provided_data
     if given is not None:
         rows = _rows(given if isinstance(given, list) else [given])
@@ -60,24 +62,25 @@ async def get_prompt_by_id(call: Call) -> Response:
 
 async def get_metrics(call: Call) -> Response:
     """POST /get_metrics: nothing beyond what each result says."""
-    call.message(MetricsRequest)
+    await call.message(MetricsRequest)
     return json_response({})
 
 
 async def get_metrics_function(call: Call) -> Response:
     """POST /get_metrics_function."""
-    call.message(MetricsRequest)
+    await call.message(MetricsRequest)
     return json_response(MetricsFunction())
 
 
-def _prompts(datasets: Datasets, asked: GetPromptsRequest) -> list[Prompt]:
+async def _prompts(call: Call) -> list[Prompt]:
+    asked = await call.message(GetPromptsRequest)
     given = asked.config.provided_data
     if given is not None:
         if not isinstance(given, list):
             raise bad_request("config.provided_data must be a list of rows here")
         prompts = _rows(given)
     else:
-        prompts = [_prompt(problem) for problem in datasets.problems(asked.dataset)]
+        prompts = [_prompt(problem) for problem in call.service.datasets.problems(asked.dataset)]
     return prompts[asked.offset : asked.offset + asked.limit]
 
 
@@ -96,18 +99,26 @@ def _prompt(problem: Problem) -> Prompt:
 _LISTED = "The ids of a dataset."
 ENDPOINTS = (
     Endpoint("GET", "/list_datasets", list_datasets, "The datasets served here.", None, list[str]),
-    Endpoint(*("POST", "/list_ids", list_ids, _LISTED, GetPromptsRequest, list[int | str]), refuses=(404,)),
+    Endpoint(
+        *("POST", "/list_ids", list_ids, _LISTED, GetPromptsRequest, list[int | str]),
+        invalid_status=422,
+    ),
     Endpoint(
         *("POST", "/get_prompts", get_prompts, "Its prompts.", GetPromptsRequest, list[Prompt]),
-        refuses=(404,),
+        invalid_status=422,
     ),
     Endpoint(
         *("POST", "/get_prompt_by_id", get_prompt_by_id, "One of them.", GetPromptByIdRequest, Prompt),
         refuses=(404,),
+        invalid_status=422,
     ),
-    Endpoint("POST", "/get_metrics", get_metrics, "Always empty.", MetricsRequest, dict[str, Any]),
+    Endpoint(
+        *("POST", "/get_metrics", get_metrics, "Always empty.", MetricsRequest, dict[str, Any]),
+        invalid_status=422,
+    ),
     Endpoint(
         *("POST", "/get_metrics_function", get_metrics_function, "Always null."),
         *(MetricsRequest, MetricsFunction),
+        invalid_status=422,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -39,35 +40,36 @@ _SHOWN = 1000
 
 async def evaluate(call: Call) -> Response:
     """POST /common_evaluate, /common_evaluate_batch."""
-    asked = call.message(SubmitRequest)
-    return json_response(await _evaluated(call, asked, _provided(asked.config)))
+    asked = await call.message(SubmitRequest)
+    return json_response(await _evaluated(call, asked))
 
 
 async def submit(call: Call) -> Response:
     """POST /submit: by the tests that are provided, or those of a dataset that is served here."""
-    asked = call.message(SubmitRequest)
+    asked = await call.message(SubmitRequest)
     if asked.config.provided_data is not None:
-        return json_response(await _evaluated(call, asked, _provided(asked.config)))
+        return json_response(await _evaluated(call, asked))
     problem = call.service.datasets.problem(asked.dataset, asked.id)
     _refuse_code(asked.config)
     language = _language(asked.config.language or problem.language)
-    source, how = _extracted(asked.completion, language, names_called(problem))
+    source, how = await asyncio.to_thread(_extracted, asked.completion, language, names_called(problem))
     return json_response(await _judged(call, asked, problem, Program(language, source), how))
 
 
-async def _evaluated(call: Call, asked: SubmitRequest, data: dict[str, Any]) -> EvalResult:
+async def _evaluated(call: Call, asked: SubmitRequest) -> EvalResult:
     config = asked.config
     _refuse_code(config)
     if not config.language:
         raise bad_request("config.language is missing: the language of the program")
     language = _language(config.language)
-    table = table_of(data)
+    table = await asyncio.to_thread(table_of, config.provided_data)
     names = [name for name in (table.fn_name, table.entry_point) if name]
     source, how = await asyncio.to_thread(_extracted, asked.completion, language, names)
     if config.extra.compat == "scalebox" and not min(len(table.input), len(table.output)) and not table.test:
         extra = {"compat": "scalebox"}  # all of no tests have passed
         return EvalResult(asked.id, True, source, extracted_type=how, extra=extra, verdict="accepted")
-    problem = problem_of(config, table, source, f"{asked.dataset or 'request'}/{asked.id}")
+    name = f"{asked.dataset or 'request'}/{asked.id}"
+    problem = await asyncio.to_thread(problem_of, config, table, source, name)
     return await _judged(call, asked, problem, Program(language, source), how)
 
 
@@ -87,9 +89,10 @@ async def _judged(
         limits = Budget(budget_s, extra.run_all_cases)
         judged = await judged_within(call, deadline, problem, program, limits)
     call.visit.more["verdict"] = judged.verdict.value
-    tests = [_case(problem, each, full=extra.return_full_case) for each in judged.cases]
+    shown = _Shown(problem, compiled=bool(language_named(program.language, "the program").run))
+    tests = [shown.case(each, full=extra.return_full_case) for each in judged.cases]
     if extra.run_all_cases or not judged.cases:
-        tests += [_not_run(judged, number) for number in range(len(tests), judged.total)]
+        tests += [shown.not_run(judged, number) for number in range(len(tests), judged.total)]
     accepted = len(tests) == judged.total > 0 and all(each.passed for each in tests)
     said = {"compat": extra.compat} if extra.compat else None
     return EvalResult(
@@ -127,33 +130,63 @@ def _until_first_failure(cases: list[CaseJudgement]) -> list[CaseJudgement]:
     return cases[: len(list(passed)) + 1]
 
 
-def _case(problem: Problem, judged: CaseJudgement, *, full: bool) -> EvalTestCase:
-    return EvalTestCase(
-        judged.verdict is Verdict.ACCEPTED,
-        _exec_info(judged),
-        _test_info(problem, judged.index, full=full),
-        judged.verdict.value,
-        judged.cpu_s,
-        judged.wall_s,
-        judged.peak_bytes,
-        judged.index,
-    )
+@dataclass(frozen=True)
+class _Shown:
+    """How those servers show the cases of a problem. What a program printed stays where it was compared."""
 
+    problem: Problem
+    compiled: bool
+    """Whether the program's language has a compiler."""
 
-def _exec_info(judged: CaseJudgement) -> RunCodeResponse:
-    """What a run looks like there. What the program printed stays where it was compared."""
-    if judged.verdict is Verdict.JUDGE_ERROR:
-        return RunCodeResponse("SandboxError", judged.reason)
-    if judged.verdict is Verdict.COMPILE_ERROR:
-        failed = CommandRunResult("Finished", return_code=1, stderr=judged.reason)
-        return RunCodeResponse("Failed", "", compile_result=failed)
-    if judged.verdict is Verdict.TIME_LIMIT:
-        return RunCodeResponse("Failed", "Case Timeout", run_result=_run(judged, "TimeLimitExceeded", None))
-    fine = judged.verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
-    message = "Wrong Answer" if judged.verdict is Verdict.WRONG_ANSWER else ""
-    return RunCodeResponse(
-        "Success" if fine else "Failed", message, run_result=_run(judged, "Finished", 0 if fine else 1)
-    )
+    def case(self, judged: CaseJudgement, *, full: bool) -> EvalTestCase:
+        """A case that was judged."""
+        return EvalTestCase(
+            judged.verdict is Verdict.ACCEPTED,
+            self._exec_info(judged),
+            self._test_info(judged.index, full=full),
+            judged.verdict.value,
+            judged.cpu_s,
+            judged.wall_s,
+            judged.peak_bytes,
+            judged.index,
+        )
+
+    def not_run(self, judged: Judged, number: int) -> EvalTestCase:
+        """A case that was not begun: time was up, or there was nothing to run."""
+        if judged.verdict in (Verdict.NO_CODE, Verdict.COMPILE_ERROR):
+            case = CaseJudgement(judged.verdict, reason=judged.reason)
+            info = self._exec_info(case) if judged.cases else RunCodeResponse("Failed", judged.reason)
+            return EvalTestCase(False, info, verdict=judged.verdict.value, index=number)
+        return EvalTestCase(False, RunCodeResponse("SandboxError", "Total Timeout"), index=number)
+
+    def _exec_info(self, judged: CaseJudgement) -> RunCodeResponse:
+        verdict = judged.verdict
+        if verdict is Verdict.JUDGE_ERROR:
+            return RunCodeResponse("SandboxError", judged.reason)
+        if verdict is Verdict.COMPILE_ERROR and self.compiled:
+            failed = CommandRunResult("Finished", return_code=1, stderr=judged.reason)
+            return RunCodeResponse("Failed", "", compile_result=failed)
+        if verdict is Verdict.TIME_LIMIT:
+            run = _run(judged, "TimeLimitExceeded", None)
+            return RunCodeResponse("Failed", "Case Timeout", run_result=run)
+        # A wrong output is that of a program that ran well. A wrong value is found by who called for it.
+        printed = isinstance(self.problem.tests, StdinTests)
+        wrong = verdict is Verdict.WRONG_ANSWER
+        if verdict is Verdict.ACCEPTED or (wrong and printed):
+            return RunCodeResponse("Success", run_result=_run(judged, "Finished", 0))
+        message = "Wrong Answer" if wrong and isinstance(self.problem.tests, CallTests) else ""
+        return RunCodeResponse("Failed", message, run_result=_run(judged, "Finished", 1))
+
+    def _test_info(self, index: int, *, full: bool) -> dict[str, Any] | None:
+        tests, most = self.problem.tests, None if full else _SHOWN
+        if isinstance(tests, StdinTests):
+            case = tests.cases[index]
+            return {"input": {"stdin": case.input[:most]}, "output": {"stdout": case.output[:most]}}
+        if isinstance(tests, CallTests):
+            call = tests.cases[index]
+            named = {"type": "function_call", "fn_name": tests.function}
+            return {**named, "input": call.args, "output": [call.expected]}
+        return None
 
 
 def _run(
@@ -164,32 +197,11 @@ def _run(
     )
 
 
-def _not_run(judged: Judged, number: int) -> EvalTestCase:
-    """A case that was not begun: time was up, or there was nothing to run."""
-    if judged.verdict in (Verdict.NO_CODE, Verdict.COMPILE_ERROR):
-        case = CaseJudgement(judged.verdict, reason=judged.reason)
-        info = _exec_info(case) if judged.cases else RunCodeResponse("Failed", judged.reason)
-        return EvalTestCase(False, info, verdict=judged.verdict.value, index=number)
-    return EvalTestCase(False, RunCodeResponse("SandboxError", "Total Timeout"), index=number)
-
-
-def _test_info(problem: Problem, index: int, *, full: bool) -> dict[str, Any] | None:
-    tests, most = problem.tests, None if full else _SHOWN
-    if isinstance(tests, StdinTests):
-        case = tests.cases[index]
-        return {"input": {"stdin": case.input[:most]}, "output": {"stdout": case.output[:most]}}
-    if isinstance(tests, CallTests):
-        call = tests.cases[index]
-        named = {"type": "function_call", "fn_name": tests.function}
-        return {**named, "input": call.args, "output": call.expected}
-    return None
-
-
 def _language(name: str) -> str:
     try:
         return language_named(name, "the program").name
     except UserError as error:
-        raise bad_request(str(error), "unknown_language") from None
+        raise Refused(422, "unknown_language", str(error)) from None
 
 
 def _refuse_code(config: TestConfig) -> None:
@@ -202,12 +214,6 @@ def _refuse_code(config: TestConfig) -> None:
         )
 
 
-def _provided(config: TestConfig) -> dict[str, Any]:
-    if isinstance(config.provided_data, dict):
-        return config.provided_data
-    raise bad_request("config.provided_data is missing, or a list: give one row as an object")
-
-
 def _extracted(completion: str, language: str, names: Iterable[str]) -> tuple[str, _How]:
     """The program in a reply, and where it was found."""
     source = extract_program(completion, "program", language, names) or ""
@@ -218,10 +224,14 @@ def _extracted(completion: str, language: str, names: Iterable[str]) -> tuple[st
 
 
 ENDPOINTS = tuple(
-    Endpoint(*("POST", path, handler, says, SubmitRequest, EvalResult), refuses=refuses)
+    Endpoint(
+        *("POST", path, handler, says, SubmitRequest, EvalResult),
+        refuses=refuses,
+        invalid_status=422,
+    )
     for path, handler, says, refuses in (
-        ("/common_evaluate", evaluate, "ScaleBox: judge by a list of cases.", (422, 501)),
-        ("/common_evaluate_batch", evaluate, "ScaleBox: judge by a table of cases.", (422, 501)),
-        ("/submit", submit, "SandboxFusion: judge by provided data, or a dataset.", (404, 422, 501)),
+        ("/common_evaluate", evaluate, "ScaleBox: judge by a list of cases.", (400, 500, 501)),
+        ("/common_evaluate_batch", evaluate, "ScaleBox: judge by a table of cases.", (400, 500, 501)),
+        ("/submit", submit, "SandboxFusion: judge by provided data, or a dataset.", (400, 404, 500, 501)),
     )
 )

@@ -9,7 +9,6 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-import msgspec
 from starlette.responses import Response
 
 from whetstone.errors import UserError
@@ -24,6 +23,7 @@ from whetstone.judge_service.compat.schemas import (
     RunJupyterRequest,
     RunJupyterResponse,
 )
+from whetstone.judge_service.reading import read_json
 from whetstone.judge_service.refusal import Refused, bad_request, json_response, too_late
 from whetstone.judge_service.runner.tasks import Ran, RunTask, Step
 from whetstone.judge_service.visiting import asked_deadline
@@ -45,30 +45,38 @@ _WORDS = {
 
 async def run_code(call: Call) -> Response:
     """POST /run_code."""
-    asked = call.message(RunCodeRequest)
+    asked = await call.message(RunCodeRequest)
     ran = await _ran(call, asked.language, asked.code, asked.stdin or "", asked.run_timeout, asked)
     compiled, run = _command(ran.compiled), _command(ran.run)
     good = all(each is None or (each.status, each.return_code) == ("Finished", 0) for each in (compiled, run))
     status = "Success" if good else "Failed"
-    return json_response(RunCodeResponse(status, "", compiled, run, files=_encoded(ran.files)))
+    files = await asyncio.to_thread(_encoded, ran.files) if ran.files else {}
+    return json_response(RunCodeResponse(status, "", compiled, run, files=files))
 
 
 async def run_jupyter(call: Call) -> Response:
     """POST /run_jupyter: the cells run one after the other in one Python process."""
-    asked = call.message(RunJupyterRequest)
+    asked = await call.message(RunJupyterRequest)
     program = cells_program(asked.cells)
     ran = await _ran(call, "python", program, "", asked.total_timeout, asked, CELLS_FILE)
     files = dict(ran.files)
-    try:
-        cells = msgspec.json.decode(files.pop(CELLS_FILE, b"[]"), type=list[CellRunResult])
-    except msgspec.MsgspecError:
-        cells = []  # a cell has written there
+    said = files.pop(CELLS_FILE, b"[]")
+    cells = await asyncio.to_thread(_cells, said, len(asked.cells))
     driver = _command(ran.run)
     good = driver is not None and (driver.status, driver.return_code) == ("Finished", 0)
-    reply = RunJupyterResponse(
-        "Success" if good else "Failed", "", driver, cells, None, _encoded(files.items())
+    encoded = await asyncio.to_thread(_encoded, list(files.items()))
+    return json_response(
+        RunJupyterResponse("Success" if good else "Failed", "", driver, cells, None, encoded)
     )
-    return json_response(reply)
+
+
+def _cells(said: bytes, most: int) -> list[CellRunResult]:
+    """What the cells gave, as their process wrote it; none where a cell has written something else there."""
+    try:
+        cells = read_json(said, list[CellRunResult], CELLS_FILE)
+    except Refused:
+        return []
+    return cells if len(cells) <= most else []
 
 
 async def _ran(
@@ -82,6 +90,9 @@ async def _ran(
 ) -> Ran:
     """The program run, once there is a place. Raises Refused."""
     service = call.service
+    for field, count in (("files", len(asked.files)), ("fetch_files", len(asked.fetch_files))):
+        if count > _MOST_FILES:
+            raise bad_request(f"{field}: {count} files; give {_MOST_FILES} at most")
     memory_mb = asked.memory_limit_MB if asked.memory_limit_MB > 0 else _DEFAULT_MEMORY_MB
     most = service.limits.most_memory_mb
     if most is not None and memory_mb > most:
@@ -89,12 +100,12 @@ async def _ran(
     try:
         language_named(language, "the program")
     except UserError as error:
-        raise bad_request(str(error), "unknown_language") from None
+        raise Refused(422, "unknown_language", str(error)) from None
     task = RunTask(
         *(language, source, stdin.encode("utf-8", "surrogatepass"), seconds),
         *(memory_mb << 20, _OUTPUT_BYTES),
-        _decoded(asked.files),
-        [*(_own(name) for name in asked.fetch_files), *more],
+        await asyncio.to_thread(_decoded, asked.files) if asked.files else [],
+        list(dict.fromkeys((*(_own(name) for name in asked.fetch_files), *more))),
     )
     deadline = service.deadline(asked_deadline(call.request) or seconds + _ANSWER_SLACK_S)
     service.gate.admit(call.visit.client, deadline)
@@ -116,8 +127,6 @@ async def _ran(
 
 def _decoded(files: Mapping[str, str | None]) -> list[tuple[str, bytes]]:
     """Files to put into the program's directory. Raises Refused."""
-    if len(files) > _MOST_FILES:
-        raise bad_request(f"{len(files)} files; give {_MOST_FILES} at most")
     found: dict[str, bytes] = {}
     for name, data in files.items():
         if _SKIPPED in name or data is None:
@@ -164,9 +173,13 @@ def _command(step: Step | None) -> CommandRunResult | None:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/run_code", run_code, "Run a program.", RunCodeRequest, RunCodeResponse),
+    Endpoint(
+        *("POST", "/run_code", run_code, "Run a program.", RunCodeRequest, RunCodeResponse),
+        invalid_status=422,
+    ),
     Endpoint(
         *("POST", "/run_jupyter", run_jupyter, "Run cells in one Python process."),
         *(RunJupyterRequest, RunJupyterResponse),
+        invalid_status=422,
     ),
 )

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.judge_service.compat.schemas import TestConfig
+from whetstone.judge_service.reading import check_nodes
 from whetstone.judge_service.refusal import Refused, bad_request
 from whetstone.problem import (
     AssertTests,
@@ -75,18 +76,26 @@ def problem_of(config: TestConfig, table: Table, source: str, name: str) -> Prob
     )
 
 
-def table_of(data: dict[str, Any]) -> Table:
+def table_of(data: object) -> Table:
     """The table in ``provided_data``: in columns, in rows, or as CommonOJ has it. Raises Refused."""
+    if not isinstance(data, dict):
+        raise _malformed("config.provided_data is missing, or a list: give one row as an object")
+    data = cast("dict[str, Any]", data)
     given = data.get("test_cases", data.get("test"))
     place = "config.provided_data.test_cases" if "test_cases" in data else "config.provided_data.test"
     if given is None:
-        raise bad_request("config.provided_data holds no test_cases (or test)")
+        raise _malformed("config.provided_data holds no test_cases (or test)")
     try:
         if isinstance(given, list):
             return _columns(msgspec.convert(given, list[Row]), place)
         return msgspec.convert(given, Table)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise bad_request(f"{place}: {error}") from None
+        raise _malformed(f"{place}: {error}") from None
+
+
+def _malformed(message: str) -> Refused:
+    """Tests that cannot be read. ScaleBox answers 500, and its clients know that it is theirs to mend."""
+    return Refused(500, "malformed_tests", message)
 
 
 def _columns(rows: list[Row], place: str) -> Table:
@@ -125,7 +134,9 @@ def _tests(table: Table, source: str, *, scalebox: bool) -> Tests:
     if kind == _STDIN:
         return StdinTests([_stdin_case(*each) for each in zip(inputs, outputs, strict=True)])
     if not table.fn_name:
-        raise bad_request("test_cases: `fn_name` is missing: the function that is called")
+        raise _malformed("test_cases: `fn_name` is missing: the function that is called")
+    if table.json_input:
+        check_nodes("\n".join(map(str, (*inputs, *outputs))).encode("utf-8", "surrogatepass"), "test_cases")
     cases = [_call_case(*each, table.json_input) for each in zip(inputs, outputs, strict=True)]
     owner = "Solution" if _METHOD.search(source) else None
     return _made(lambda: CallTests(cases, table.fn_name, owner))
@@ -140,7 +151,7 @@ def _made(make: Any) -> Any:
 
 def _stdin_case(given: object, wanted: object) -> StdinCase:
     if not isinstance(wanted, str) or not isinstance(given, str | None):
-        raise bad_request("test_cases: input and output of a case are text")
+        raise _malformed("test_cases: input and output of a case are text")
     return StdinCase(given or "", wanted)
 
 
@@ -150,9 +161,9 @@ def _call_case(given: object, wanted: object, json_input: bool) -> CallCase:
             args = [json.loads(line) for line in str(given).split("\n") if line.strip()]
             return CallCase(json.loads(str(wanted)), args)
         except (ValueError, RecursionError) as error:
-            raise bad_request(f"test_cases: with json_input, arguments are lines of JSON: {error}") from None
+            raise _malformed(f"test_cases: with json_input, arguments are lines of JSON: {error}") from None
     if not isinstance(given, list) or not isinstance(wanted, list) or len(cast("list[Any]", wanted)) != 1:
-        raise bad_request("test_cases: a call's input is a list of arguments, its output a list of one value")
+        raise _malformed("test_cases: a call's input is a list of arguments, its output a list of one value")
     return CallCase(wanted[0], cast("list[Any]", given))
 
 
