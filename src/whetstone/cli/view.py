@@ -46,6 +46,15 @@ def run(args: argparse.Namespace) -> int:
     serve_view(
         Address(args.host, args.port, tokens=tokens),
         [Path(folder) for folder in args.folders or ["runs"]],
+        _role_lines,
         on_listening=lambda host, port: print(f"http://{host_port(host, port)}/", flush=True),
     )
     return 0
+
+
+def _role_lines(run: Path) -> list[str]:
+    """A line for each role of a run; none for a run without a flow, which is one process."""
+    from whetstone.launch.roles.status import role_lines
+    from whetstone.launch.roles.told import flow_url_of
+
+    return [] if flow_url_of(run) is None else role_lines(run, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -17,11 +17,11 @@ _LOOK_AGAIN_S = 2.0
 
 
 class Library:
-    """See the module's text. May be asked by several threads."""
+    """The runs, evaluations and data sets below some folders. Thread-safe. ``role_lines``: see Roles."""
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], role_lines: Callable[[Path], list[str]]) -> None:
         self.roots = [Path(root) for root in roots]
-        self.roles = Roles()
+        self.roles = Roles(role_lines)
         self._places: dict[str, Place] = {}
         self._looked = float("-inf")
         self._runs: dict[str, RunView] = {}

@@ -19,17 +19,21 @@ DEFAULT_PORT = 8070
 def serve_view(
     address: Address,
     folders: Sequence[Path],
+    role_lines: Callable[[Path], list[str]],
     *,
     on_listening: Callable[[str, int], None] = lambda host, port: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. ``on_listening`` is told the host and the port.
+    """Serve until SIGTERM or SIGINT.
+
+    role_lines: returns a line for each role of the run in a folder.
+    on_listening: receives the host and the port.
 
     Raises UserError for folders with nothing to look at, an address that cannot be had, and one that
     everybody could reach without a token.
     """
     address.check("the page would show these folders to")
     check_roots(folders)
-    host = ViewHost(Library(folders), RequestLog())
+    host = ViewHost(Library(folders, role_lines), RequestLog())
     listening = listen(address)
     try:
         on_listening(*listening.getsockname()[:2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -11,8 +11,6 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.errors import UserError
-from whetstone.launch.roles.status import role_lines
-from whetstone.launch.roles.told import flow_url_of
 from whetstone.launch.run_lock import is_locked
 from whetstone.report.metrics import Record
 
@@ -36,9 +34,14 @@ class State(Struct, frozen=True):
 
 
 class Roles:
-    """What the roles of runs say, each asked at most every few seconds however many look."""
+    """The state of the roles of runs, requested at most every few seconds for any number of viewers.
 
-    def __init__(self) -> None:
+    request: returns a line for each role of the run in a folder, empty for a run of one process. It may raise
+    UserError.
+    """
+
+    def __init__(self, request: Callable[[Path], list[str]]) -> None:
+        self._request = request
         self._said: dict[Path, tuple[float, list[str]]] = {}
         self._lock = Lock()
 
@@ -47,9 +50,15 @@ class Roles:
         with self._lock:
             asked, said = self._said.get(run, (float("-inf"), []))
             if time.monotonic() - asked > _ASK_AGAIN_S:
-                said = _asked(run)
+                said = self._lines(run)
                 self._said[run] = time.monotonic(), said
             return said
+
+    def _lines(self, run: Path) -> list[str]:
+        try:
+            return self._request(run)
+        except UserError as error:
+            return [str(error)]
 
 
 def state_of(folder: Path, records: Sequence[Record], recipe: Mapping[str, Any], roles: Roles) -> State:
@@ -77,12 +86,3 @@ def state_of(folder: Path, records: Sequence[Record], recipe: Mapping[str, Any],
 def _last(records: Sequence[Record], key: str) -> float | None:
     values = [record[key] for record in records if isinstance(record.get(key), int | float)]
     return values[-1] if values and abs(values[-1]) < float("inf") else None
-
-
-def _asked(run: Path) -> list[str]:
-    if flow_url_of(run) is None:
-        return []
-    try:
-        return role_lines(run, None)
-    except UserError as error:
-        return [str(error)]
