@@ -147,11 +147,36 @@ def _place(node: Any, key: str, override: str) -> str | int:
     return int(key)
 
 
+_OTHER_NAMES = {
+    "beta": "kl_coef",
+    "gradient_checkpointing": "activation_checkpointing",
+    "learning_rate": "lr",
+    "max_completion_length": "max_tokens",
+    "max_grad_norm": "grad_clip",
+    "max_new_tokens": "max_tokens",
+    "max_prompt_length": "max_prompt_tokens",
+    "max_steps": "steps",
+    "model_name_or_path": "path",
+    "num_generations": "samples_per_prompt",
+    "num_train_epochs": "passes",
+    "output_dir": "out",
+    "train_batch_size": "prompts_per_step",
+}
+"""Names that other trainers give to settings of ours. The spelling alone would suggest another key."""
+
+
+def _suggestion(name: str, fields: Sequence[str], section: str) -> str:
+    """``"; did you mean `section.field`?"`` for an unknown key ``name`` of a section, or an empty string."""
+    other = _OTHER_NAMES.get(name, name)
+    word = other if other in fields else name
+    return did_you_mean(section + word, [section + field for field in fields])
+
+
 def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], str]) -> str:
     location = [str(part) for part in error["loc"]]
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
-        known = [".".join([*location[:-1], field]) for field in fields[location[-1]]]
-        return f"unknown key {name(key)}{did_you_mean(key, known)}"
+        section = key.removesuffix(location[-1])
+        return f"unknown key {name(key)}{_suggestion(location[-1], fields[location[-1]], section)}"
     message = error["msg"].removeprefix("Value error, ")
     return f"{name(key)}: {message}" if key else message

@@ -81,18 +81,3 @@ def test_an_isolation_tier_that_is_not_there_refuses_to_judge(tmp_path: Path) ->
     done = whetstone("judge", "one", "p.json", "a.py", "--minimum-tier", "rot", cwd=tmp_path)
     assert done.returncode == 2
     assert "root" in done.stderr
-
-
-def test_dry_run_prints_the_resolved_recipe_and_needs_no_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys; from whetstone.cli.main import main;"
-        f"status = main(['train', {str(TINY)!r}, '--dry-run', 'seed=7']);"
-        "assert 'torch' not in sys.modules; sys.exit(status)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert "seed: 7" in done.stdout
-    assert "grad_clip" in done.stdout
-    assert not list(tmp_path.iterdir())

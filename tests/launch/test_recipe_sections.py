@@ -64,6 +64,28 @@ def test_training_problems_are_evaluated_only_on_request(evaluation: str, sizes:
         ("evaluation.train_problems=al", "`evaluation.train_problems`: 'al' is .*; give 0 for none"),
         ("workflow.reward=al", "`workflow.reward`: unknown reward `al`; did you mean `all`"),
         ("workflow.reward={acepted: 1, bad_format: -1}", "acepted`; did you mean"),
+        ("workflow.prompt=Solve this.", "`workflow.prompt`: the problem is not shown; write {problem}"),
+        ("workflow.prompt='{instruction}'", "`workflow.prompt`: the problem is not shown; write {problem}"),
+        ("workflow.prompt='{statment}'", "`workflow.prompt`: .*'statment'; did you mean `statement`"),
+        ("workflow.prompt='{statement.x}'", "`workflow.prompt`: cannot fill in 'statement.x'"),
+        ("workflow.prompt='{statement!r:>9}'", "`workflow.prompt`: cannot fill in 'statement'"),
+        ("workflow.prompt='{statement'", "`workflow.prompt`: expected '}'"),
+        ("workflow.prefix='{statement}'", "`workflow.prefix`: {statement} is not filled in here"),
+        ("workflow.system='{problem}'", "`workflow.system`: {problem} is not filled in here"),
+        ("evaluation.sets=[{benchmark: mbpp, prompt: Solve.}]", "`evaluation.sets.0.prompt`: the problem is"),
+        ("stages=[{name: a, workflow: {prompt: Go.}}]", "`stages.0.workflow.prompt`: the problem is not"),
+        ("trainer.lr=50", "`trainer.lr`: 50 would destroy the model.*; give 1 at most"),
+        ("warmup.lr=50", "`warmup.lr`: 50 would destroy the model.*; give 1 at most"),
+        ("stages=[{name: a, trainer: {lr: 50}}]", "`stages.0.trainer.lr`: 50 would destroy"),
+        ("trainer.learning_rate=1e-6", "`trainer.learning_rate`; did you mean `trainer.lr`"),
+        ("sampling.max_new_tokens=9", "`sampling.max_new_tokens`; did you mean `sampling.max_tokens`"),
+        ("output_dir=runs/x", "`output_dir`; did you mean `out`"),
+        ("sampling.temperature=0", "`sampling.temperature` is 0: all replies to a prompt would be equal"),
+        ("model.scratch.vocab_size=9", "`model.scratch`: `vocab_size` is 9; .* needs at least 258"),
+        ("engine.options.cache=9", "`engine.options.cache`; did you mean `engine.options.cache_mb`"),
+        ("engine.options.max_batch=0", "`engine.options.max_batch`: .*greater than or equal to 1"),
+        ("trainer.keep_best=heldout/pas@1", "does not measure .*; did you mean `heldout/pass@1`"),
+        ("{trainer.keep_best=train/pass@1,evaluation.train_problems=0}", "there are heldout/pass@1"),
         ("trainer.passes=2", "`steps` and `passes`"),
         ("data.build=nothing.yaml", "makes the folder of `train`"),
         ("data={build: nothing.yaml, train: sets/none}", "`data.build`: nothing.yaml"),
@@ -74,8 +96,9 @@ def test_training_problems_are_evaluated_only_on_request(evaluation: str, sizes:
     ],
 )
 def test_a_wrong_field_is_named_with_its_path(override: str, message: str) -> None:
+    several = override.strip("{}").split(",") if override.startswith("{") else [override]
     with pytest.raises(UserError, match=message):
-        tiny(override)
+        tiny(*several)
 
 
 def test_a_set_is_sampled_as_it_says_and_else_as_the_run_is_evaluated() -> None:

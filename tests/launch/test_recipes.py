@@ -26,9 +26,17 @@ def test_a_recipe_that_ships_is_whole(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
-    assert main(["train", str(file), "--dry-run"]) == 0
-    assert f"name: {file.stem}\n" in capsys.readouterr().out
+    monkeypatch.setitem(os.environ, "WHETSTONE_FLOW_TOKEN", "a-token")
+    status, said = main(["train", str(file), "--dry-run"]), capsys.readouterr()
+    assert f"name: {file.stem}\n" in said.out
+    # What a recipe for several GPUs needs may be missing on this machine; nothing else may be wrong.
+    faults = said.err.partition("whetstone: ")[2].splitlines()
+    missing = (
+        "engine.options.python: /opt/vllm/bin/python: no such interpreter",
+        "trainer.offload: the model is",
+    )
+    assert status == (2 if faults else 0)
+    assert all(fault.startswith(missing) for fault in faults), said.err
     recipe = load_recipe(file)
     assert len(stage_recipes(recipe)) == max(1, len(recipe.stages))
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 52, "a recipe is one screen"

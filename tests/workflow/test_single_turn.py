@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from whetstone.workflow.single_turn import SingleTurn
 
 pytestmark = pytest.mark.process
 
-TOKENIZER = build_tokenizer(["def f(x):"], 300)
+TOKENIZER: Any = build_tokenizer(["def f(x):"], 300)
 PROBLEM = Problem(
     "t/double",
     "Double x.",
@@ -55,7 +56,7 @@ class ScriptedEngine:
 
 
 def episode(
-    engine: ScriptedEngine, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: object
+    engine: ScriptedEngine, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: Any
 ) -> Group:
     async def run() -> Group:
         async with AsyncJudge(workers=1, score_shared_interpreter=pay_forgeable) as judge:
@@ -136,8 +137,9 @@ def test_a_thinking_reply_is_judged_by_what_follows_the_thinking() -> None:
 
 
 def test_prompts_that_cannot_be_made_say_which_key_to_change() -> None:
+    settings: dict[str, Any]
     for settings, words in [
-        ({"prompt": "{statment}", "chat": False}, "workflow.prompt"),
+        ({"prompt": "{starter}", "chat": False}, "`workflow.prompt` shows {starter} alone"),
         ({"max_prompt_tokens": 2, "chat": False}, "workflow.max_prompt_tokens"),
         ({"chat": True}, "workflow.chat: false"),
     ]:

@@ -14,6 +14,7 @@ from whetstone.cli.options import add_recipe_options
 from whetstone.cli.results import print_results
 from whetstone.errors import INTERRUPTED, UserError
 from whetstone.launch.dtype import check_decided
+from whetstone.launch.preflight import check_machine
 from whetstone.launch.recipe import Recipe, load_recipe, with_values
 from whetstone.launch.structure import check_structure
 
@@ -46,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "weights. As many as wanted, on any hosts, which join and leave at any time.",
     )
     _add_worker_options(rollout)
-    rollout.add_argument("--name", help="under which it comes back (default: host and process)")
+    rollout.add_argument("--name", help="under which it comes back (default: a new one)")
     rollout.add_argument("--room", type=int, metavar="N", help="prompts at once (default: `flow.room`)")
     trainer = roles.add_parser(
         "trainer",
@@ -80,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     check_structure(recipe)
     check_decided(recipe)
     try:
+        check_machine(recipe, args.role)
         return {"flow": _flow, "rollout": _rollout, "trainer": _trainer}[args.role](args, recipe)
     except UserError as error:
         raise UserError(f"{args.role}: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.console import Console
 from whetstone.cli.results import print_results
 from whetstone.errors import UserError
 from whetstone.launch.display import Display
+from whetstone.launch.preflight import check_machine, machine_faults
 from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe, stage_recipes
 from whetstone.launch.structure import check_structure
 
@@ -49,7 +51,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check all that needs no network, print the resolved recipe and stop",
+        help="make every check that needs no network, print the resolved recipe and stop; says what it could "
+        "not check",
     )
 
 
@@ -58,15 +61,36 @@ def run(args: argparse.Namespace) -> int:
     recipe = load_recipe(args.recipe, args.overrides)
     check_structure(recipe)
     if args.dry_run:
-        print(dump_recipe(recipe), end="")
+        _dry_run(recipe, elsewhere=args.ray is not None)
         return 0
     if args.smoke:
         _smoke(recipe, Console())
     else:
         # Of torchrun's processes one speaks.
         quiet = os.environ.get("RANK", "0") != "0"
+        if not quiet:  # the first rank holds the folder when the others look
+            check_machine(recipe, elsewhere=args.ray is not None)
         run_recipe(recipe, Console(quiet=quiet), args.recipe, ray=args.ray)
     return 0
+
+
+def _dry_run(recipe: Recipe, *, elsewhere: bool) -> None:
+    """Print the resolved recipe. Raises UserError with all that would stop it, one fault a line."""
+    print(dump_recipe(recipe), end="")
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    faults = machine_faults(recipe, elsewhere=elsewhere)
+    if not faults:
+        try:
+            from whetstone.launch.dry_run import slow_faults
+        except ModuleNotFoundError as error:
+            say(f"not checked: problems and prompts, for {error.name} is not installed here")
+        else:
+            faults = slow_faults(recipe, say)
+    if faults:
+        raise UserError("\n".join(faults))
 
 
 def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | None = None) -> None:

@@ -47,6 +47,12 @@ def open_problems(name_or_path: str | Path) -> Iterator[Problem]:
     return (problem for _, problem in _with_splits(name_or_path))
 
 
+def check_set(name_or_path: str | Path) -> None:
+    """Raise UserError for a set that is not there, holds no problem, or whose first one cannot be read."""
+    if next(open_problems(name_or_path), None) is None:
+        raise UserError(f"{name_or_path}: holds no problems")
+
+
 def load_problems(name_or_path: str | Path, *, max_problems: int = 0, seed: int = 0) -> list[Problem]:
     """The problems of ``open_problems`` in memory; a set without problems is a UserError.
 

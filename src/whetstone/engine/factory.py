@@ -19,6 +19,20 @@ ENGINES = {
 """Name → ``module:callable``, imported when it is first asked for and called as ``build_engine`` says."""
 
 
+def check_own_engine(settings: EngineSection) -> None:
+    """Raise UserError for an engine that nobody knows or that cannot be imported, and for wrong options of an
+    engine of the user's own. Those of the engines that ship have checks of their own."""
+    if settings.kind not in ENGINES:
+        _check_options(_constructor(settings.kind), settings, {})
+
+
+def _check_options(construct: Callable[..., Engine], settings: EngineSection, more: dict[str, Any]) -> None:
+    try:
+        inspect.signature(construct).bind(None, None, **more, **settings.options)
+    except TypeError as error:
+        raise UserError(f"engine.options: {error}; these are keywords of engine `{settings.kind}`") from None
+
+
 def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
     """The engine that ``settings`` name, called with ``model``, ``tokenizer`` and the options as keywords.
 
@@ -27,10 +41,7 @@ def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: A
     """
     construct = _constructor(settings.kind)
     placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
-    try:
-        inspect.signature(construct).bind(model, tokenizer, **placed, **settings.options)
-    except TypeError as error:
-        raise UserError(f"engine.options: {error}; these are keywords of engine `{settings.kind}`") from None
+    _check_options(construct, settings, placed)
     return construct(model, tokenizer, **placed, **settings.options)
 
 

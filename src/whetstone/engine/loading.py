@@ -6,7 +6,6 @@ read it back.
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from whetstone.engine.architecture import check_architecture
 from whetstone.engine.device import pick_device
 from whetstone.engine.dtype import resolve_dtype
 from whetstone.engine.out_of_memory import WEIGHTS_KEYS, named_when_out, weights_in_words
+from whetstone.engine.sources import check_source, not_loadable
 from whetstone.errors import UserError, did_you_mean
 from whetstone.outputs import new_folder
 
@@ -29,7 +29,6 @@ DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
     "float32": torch.float32,
 }
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 @dataclass(frozen=True)
@@ -69,36 +68,6 @@ def load_model(
         model, tokenizer = _load_pretrained(path if local is None else str(local), revision, computed)
     with named_when_out("loading the model", target, lambda: weights_in_words(model), WEIGHTS_KEYS):
         return LoadedModel(model.to(target).eval(), tokenizer, path)
-
-
-def check_source(path: str) -> Path | None:
-    """The file or folder of a model, None for a hub id. Raises UserError for what can be none of these."""
-    local = Path(path).expanduser()
-    if local.is_dir() and not (local / "config.json").is_file():
-        raise UserError(
-            f"{local}: no config.json, so this is not a model folder; give the folder that "
-            "save_pretrained (or `whetstone model convert`) wrote"
-        )
-    if local.is_file() and local.suffix != ".gguf":
-        hint = "; run `whetstone model convert` on it first" if local.suffix in {".whl", ".zip"} else ""
-        raise UserError(f"{local}: not a .gguf file nor a model folder{hint}")
-    if local.exists():
-        return local
-    if path.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(path):
-        raise UserError(f"{path}: no such file or folder; give a model folder, a .gguf file or a hub id")
-    return None
-
-
-def not_loadable(name: str, error: Exception, *, here: bool) -> UserError:
-    """What transformers could not load, in our words. ``here``: a file or folder of this machine."""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if here:
-        return UserError(f"{name}: cannot be loaded as a causal language model: {reason}")
-    return UserError(
-        f"{name}: neither a folder here nor a model that could be fetched from the hub ({reason}). "
-        f"Check the name and the network, or download the model elsewhere (`hf download {name} --local-dir "
-        "FOLDER`) and give its folder; set HF_HUB_OFFLINE=1 to use only what is cached"
-    )
 
 
 def save_model(model: Any, tokenizer: Any, folder: str | Path) -> None:

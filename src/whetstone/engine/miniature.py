@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from whetstone.engine.loading import check_source
 from whetstone.engine.scratch import build_tokenizer
+from whetstone.engine.sources import check_source
 from whetstone.errors import UserError
 
 VOCABULARY = 1024

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any
 
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.errors import UserError
 
 
 class OnPaper:
-    """See Engine: ``check`` is all that it is for. ``model``: whose context it is, if ``most`` is no less."""
+    """See Engine: ``check`` is all that it is for."""
 
     capabilities = Capabilities(repeatable_streams=False, weights=frozenset())
     version = -1
 
-    def __init__(self, model: Any, most: int | None) -> None:
-        """``most``: the longest prompt and reply together, as the real engine is told; None for no word."""
-        own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self._context = min((each for each in (own, most) if each), default=None)
+    def __init__(self, *contexts: int | None) -> None:
+        """``contexts``: bounds of prompt and reply together in tokens, of the model and of the real engine;
+        None is no bound."""
+        self._context = min((each for each in contexts if each), default=None)
 
     def check(self, request: GenerationRequest) -> None:
         """See Engine."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
 
-from whetstone.engine.loading import check_source, not_loadable
+from whetstone.engine.sources import check_source, not_loadable
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,16 @@ class Preview:
     model_type: str
 
 
-def preview(path: str, *, revision: str | None = None) -> Preview:
+def preview(path: str, *, revision: str | None = None, offline: bool = False) -> Preview:
     """Look at a model folder, a .gguf file or a hub id. Of the hub, only small files are fetched.
 
-    Raises UserError when there is nothing to load under that name.
+    offline: use only what is on this machine. Raises UserError when there is nothing to load under that name.
     """
     local = check_source(path)
-    words: dict[str, Any] = {"revision": revision}
+    words: dict[str, Any] = {"revision": revision, "local_files_only": offline}
     name = path if local is None else str(local)
     if local is not None and local.is_file():
-        name, words = str(local.parent), {"gguf_file": local.name}
+        name, words = str(local.parent), {"gguf_file": local.name, "local_files_only": offline}
     try:
         config = AutoConfig.from_pretrained(name, **words).get_text_config()
         tokenizer = AutoTokenizer.from_pretrained(name, **words)

@@ -13,12 +13,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from whetstone.engine.settings import ScratchModel
-from whetstone.errors import UserError
 
 # Outside ASCII, so that no program in ASCII can spell a special token and end its own reply.
 EOS = "⟨eos⟩"
 PAD = "⟨pad⟩"
-_SMALLEST_VOCABULARY = 256 + 2  # every byte, and the two special tokens
 
 
 def build_scratch(
@@ -27,9 +25,8 @@ def build_scratch(
     """A model with seeded fp32 weights, and a tokenizer whose merges are learned from ``texts``.
 
     The same arguments give the same weights and merges. torch's global random state is left as it
-    was. Raises UserError when the sizes do not fit each other.
+    was.
     """
-    _check(settings)
     tokenizer = build_tokenizer(texts, settings.vocab_size)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -75,21 +72,3 @@ def build_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         # The decoder is exact; "cleaning" would take blanks away from programs.
         clean_up_tokenization_spaces=False,
     )
-
-
-def _check(settings: ScratchModel) -> None:
-    if settings.vocab_size < _SMALLEST_VOCABULARY:
-        raise UserError(
-            f"model.scratch.vocab_size is {settings.vocab_size}; a byte-level vocabulary needs at least "
-            f"{_SMALLEST_VOCABULARY}"
-        )
-    if settings.hidden_size % (2 * settings.heads):
-        raise UserError(
-            f"model.scratch.hidden_size ({settings.hidden_size}) has to be a multiple of twice "
-            f"model.scratch.heads ({settings.heads}), because rotary positions turn pairs"
-        )
-    if settings.heads % settings.kv_heads:
-        raise UserError(
-            f"model.scratch.heads ({settings.heads}) has to be a multiple of "
-            f"model.scratch.kv_heads ({settings.kv_heads})"
-        )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from whetstone.settings import Count, Natural, NonEmpty, Section
 
 SERVERS = frozenset({"vllm", "sglang"})
 """Engines with weights in processes of their own; what they are given belongs in the host's memory."""
+
+
+SMALLEST_VOCABULARY = 256 + 2
+"""Every byte, the end of a reply, and padding."""
 
 
 class ScratchModel(Section):
@@ -23,6 +27,36 @@ class ScratchModel(Section):
     vocab_size: Count = 512
     max_positions: Count = 512
 
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> ScratchModel:
+        if self.vocab_size < SMALLEST_VOCABULARY:
+            raise ValueError(
+                f"`vocab_size` is {self.vocab_size}; a byte-level vocabulary needs at least "
+                f"{SMALLEST_VOCABULARY}"
+            )
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"`hidden_size` ({self.hidden_size}) has to be a multiple of twice `heads` ({self.heads}), "
+                "because rotary positions turn pairs"
+            )
+        if self.heads % self.kv_heads:
+            raise ValueError(f"`heads` ({self.heads}) has to be a multiple of `kv_heads` ({self.kv_heads})")
+        return self
+
+
+def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    if info.data.get("kind") == "torch":
+        TorchOptions.model_validate(value, context=info.context)
+    return value
+
+
+class TorchOptions(Section):
+    """``engine.options`` of the kind ``torch``; see ``engine/torch_engine.py``."""
+
+    max_batch: Count = 256
+    max_context: Count | None = None
+    cache_mb: Count | None = None
+
 
 class EngineSection(Section):
     """Who generates: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; or
@@ -35,7 +69,7 @@ class EngineSection(Section):
 
     kind: NonEmpty = "torch"
     placement: Literal["apart", "shared"] = "apart"
-    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    options: Annotated[dict[str, Any], AfterValidator(_options)] = Field(default_factory=dict[str, Any])
 
     @model_validator(mode="after")
     def _placed(self) -> EngineSection:

@@ -8,8 +8,8 @@ from typing import Any
 
 from whetstone.engine.preview import Preview, preview
 from whetstone.errors import UserError
-from whetstone.launch.best import check_best
 from whetstone.launch.evaluation import Measured, own_sets
+from whetstone.launch.lengths import check_lengths
 from whetstone.launch.problem_sets import ProblemSets, problem_sets
 from whetstone.launch.recipe import Recipe, recipes_of
 
@@ -40,7 +40,6 @@ def look_ahead(recipe: Recipe, say: Callable[[str], None], *, evaluates: bool = 
     measured: list[Measured] = []
     if evaluates:
         measured = own_sets(recipe, sets)
-        check_best(recipe, measured)
     return Ahead(recipe, sets, measured, tokenizer)
 
 
@@ -67,13 +66,7 @@ def look_at_model(recipe: Recipe) -> Preview | None:
     """
     model = recipe.model
     seen = None if model.path is None else preview(model.path, revision=model.revision)
-    context = model.scratch.max_positions if model.scratch else seen.context if seen else None
-    for key, tokens in _lengths(recipe):
-        if context is not None and tokens >= context:
-            raise UserError(
-                f"`{key}` is {tokens}, and the context of {model.path or 'the model'} is {context}: no token "
-                "is left for a prompt; lower it, or take a model with a longer context"
-            )
+    check_lengths(recipe, model.scratch.max_positions if model.scratch else seen.context if seen else None)
     return seen
 
 
@@ -89,12 +82,3 @@ def with_steps(recipe: Recipe, problems: int) -> Recipe:
             f"`trainer.prompts_per_step` = {trainer.prompts_per_step}"
         )
     return recipe.model_copy(update={"trainer": trainer.model_copy(update={"steps": steps, "passes": 0})})
-
-
-def _lengths(recipe: Recipe) -> list[tuple[str, int]]:
-    sampling, evaluation = recipe.sampling, recipe.evaluation
-    lengths = [("sampling.max_tokens", sampling.max_tokens)]
-    if evaluation.max_tokens is not None:
-        lengths.append(("evaluation.max_tokens", evaluation.max_tokens))
-    planned = evaluation.planned(sampling, recipe.workflow, recipe.seed)
-    return lengths + [(f"evaluation.sets: {each.entry.title}", each.plan.max_tokens) for each in planned]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from whetstone.errors import UserError, did_you_mean
-from whetstone.launch.evaluation import Measured
 from whetstone.launch.recipe import Recipe
 from whetstone.report.metrics import Record
 
 
-def check_best(recipe: Recipe, measured: Sequence[Measured]) -> None:
+def check_best(recipe: Recipe) -> None:
     """Raise UserError where ``trainer.keep_best`` names what the run does not measure."""
-    wanted = recipe.trainer.keep_best
-    known = [f"{one.name}/pass@{k}" for one in measured for k in sorted({1, *one.plan.k})]
+    wanted, evaluation = recipe.trainer.keep_best, recipe.evaluation
+    plans = {"train": evaluation.k} if evaluation.train_problems else {}
+    plans |= {"heldout": evaluation.k} if recipe.data.heldout is not None else {}
+    for planned in evaluation.planned(recipe.sampling, recipe.workflow, recipe.seed):
+        plans[planned.entry.title] = planned.plan.k
+    known = [f"{name}/pass@{k}" for name, ks in plans.items() for k in sorted({1, *ks})]
     if wanted is not None and wanted not in known:
         there = f"there are {', '.join(known)}" if known else "it is evaluated on nothing"
         raise UserError(

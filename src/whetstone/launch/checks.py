@@ -39,17 +39,31 @@ async def check_episodes(
 
     Of a benchmark single prompts may be too long: such a reply counts as not right.
     """
+    check_prompts(recipe, engine, tokenizer, judge, train, measured)
+    await check_judging(judge, train)
+    for one in measured:
+        await check_judging(judge, one.problems)
+
+
+def check_prompts(
+    recipe: Recipe,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    judge: RunJudge,
+    train: list[Problem],
+    measured: Sequence[Measured],
+) -> None:
+    """Raise UserError when a problem of any set cannot be put to the model; of ``engine`` only the lengths
+    that it takes are asked."""
     limit = recipe.workflow.max_prompt_tokens
     replies = EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
     _check_prompts(replies, build_workflow(recipe.workflow, judge), train, _TRAIN, each=True)
-    await _check_judging(judge, train)
     for one in measured:
         most = one.settings.max_prompt_tokens
         replies = EngineReplies(engine, tokenizer, one.plan, max_prompt_tokens=most)
         own = one.name in ("train", "heldout")
         where = f"`data.{one.name}`" if own else f"`evaluation.sets` ({one.name})"
         _check_prompts(replies, build_workflow(one.settings, judge), one.problems, where, each=own)
-        await _check_judging(judge, one.problems)
 
 
 def _check_prompts(
@@ -69,7 +83,7 @@ def _check_prompts(
         raise UserError(f"{refused[0]}{rest if len(refused) > 1 else ''}")
 
 
-async def _check_judging(judge: RunJudge, problems: Iterable[Problem]) -> None:
+async def check_judging(judge: RunJudge, problems: Iterable[Problem]) -> None:
     """One program is judged for each combination of languages and kind of tests.
 
     The judge refuses by these and by nothing else of a problem: a language that is not here, or not on this

@@ -35,6 +35,12 @@ def with_dtype(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
     return _with(recipe, dtype)
 
 
+def as_recorded(recipe: Recipe) -> Recipe:
+    """The recipe with the dtype that its run has recorded in place of ``auto``, if it has begun."""
+    recorded = _recorded_dtype(recipe) if recipe.model.dtype == "auto" else None
+    return recipe if recorded is None else _with(recipe, recorded)
+
+
 def check_decided(recipe: Recipe) -> None:
     """Raise UserError for ``auto`` where several machines would each decide for themselves."""
     if recipe.model.dtype == "auto":

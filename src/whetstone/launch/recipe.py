@@ -146,6 +146,15 @@ class Recipe(Section):
             raise ValueError(f"two of `stages` are called `{twice[0]}`")
         return self
 
+    @model_validator(mode="after")
+    def _replies_differ(self) -> Recipe:
+        if self.sampling.temperature == 0:
+            raise ValueError(
+                "`sampling.temperature` is 0: all replies to a prompt would be equal, and there would be "
+                "nothing to learn from; raise it, such as to 1"
+            )
+        return self
+
     def _of_two_models(self) -> str:
         """What cannot be with a run of two models; empty where nothing is wrong."""
         kind, two = self.workflow.kind, len(self.workflow.models) > 1

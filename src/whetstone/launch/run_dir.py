@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from whetstone.errors import UserError
 from whetstone.flow.settings import Gpus
+from whetstone.launch.dtype import as_recorded
 from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
+from whetstone.launch.run_lock import is_locked
 from whetstone.outputs import write_file
 from whetstone.report.metrics import read_metrics
-from whetstone.trainer.checkpoint import latest_checkpoint
 from whetstone.weights.settings import WeightsSection
 
 _MAY_CHANGE = {
@@ -54,6 +56,41 @@ _ROUNDING = {
 """Keys that change the last bits of what is computed, and nothing else: see ``deterministic``."""
 
 
+_RUN_FILES = {
+    *("checkpoints", "evaluations", "flow", "flow-url", "logs", "metrics.jsonl", "report.html"),
+    *("rollouts", "start", "verifier", "views", "weights"),
+}
+_WAY_OUT = "name a folder for the run with out=FOLDER"
+
+
+def check_folder(recipe: Recipe) -> None:
+    """Raise UserError for a folder in which the recipe cannot be run.
+
+    It cannot be made or written, holds something else than a run or the run of another recipe, or another
+    process of this machine trains in it.
+    """
+    folder = recipe.run_dir()
+    try:
+        there = folder.exists()
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            raise UserError(f"`out`: {nearest} is a file; {_WAY_OUT}")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise UserError(f"`out`: {nearest} cannot be written; {_WAY_OUT}")
+        names = sorted(path.name for path in folder.iterdir()) if there else []
+    except (OSError, ValueError) as error:
+        raise UserError(f"`out`: {folder}: {error}; {_WAY_OUT}") from None
+    if is_locked(folder):
+        raise UserError(
+            f"{folder}: another process trains in this folder; wait for it, or name another with out=FOLDER"
+        )
+    if "recipe.yaml" in names:
+        if not recipe.trainer.passes:  # their number of steps is known once the problems are read
+            check_recipe(folder, as_recorded(recipe))
+    elif other := [name for name in names if not name.startswith(".") and name not in _RUN_FILES]:
+        raise UserError(f"`out`: {folder} holds {other[0]}, which is not of a run; {_WAY_OUT}")
+
+
 def check_recipe(folder: Path, recipe: Recipe) -> None:
     """Raise UserError, naming the keys that differ, when the folder holds a run with another recipe."""
     file = folder / "recipe.yaml"
@@ -86,6 +123,10 @@ def resume_from(folder: Path, say: Callable[[str], None]) -> Path | None:
     ``say`` is told of checkpoints that are passed over. Raises UserError when there were steps and no whole
     checkpoint is left: beginning anew would delete what they wrote.
     """
+    from whetstone.trainer.checkpoint import (
+        latest_checkpoint,  # loads torch, which `check_recipe` does not need
+    )
+
     checkpoint, metrics = latest_checkpoint(folder, on_skip=say), folder / "metrics.jsonl"
     if checkpoint is None and metrics.exists():
         made = max((r["step"] for r in read_metrics(metrics) if r["kind"] == "train"), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from whetstone.data.micro import micro_examples
 from whetstone.data.micro_cases import micro_case_examples
 from whetstone.engine.device import pick_device
 from whetstone.engine.loading import LoadedModel, load_model, save_model
-from whetstone.engine.scratch import build_scratch
+from whetstone.engine.scratch import build_scratch, build_tokenizer
 from whetstone.engine.settings import SERVERS, ScratchModel
 from whetstone.launch.display import Display
 from whetstone.launch.recipe import Recipe
@@ -72,9 +73,17 @@ def keep_start(run: Path, start: LoadedModel) -> None:
     save_model(start.model, start.tokenizer, run / "start")
 
 
+def scratch_tokenizer(settings: ScratchModel, recipe: Recipe) -> Any:
+    """The tokenizer of a model from scratch, without the model."""
+    return build_tokenizer(_texts(recipe), settings.vocab_size)
+
+
 def _scratch(settings: ScratchModel, recipe: Recipe) -> tuple[Any, Any]:
-    examples = _examples(recipe, _TOKENIZER_EXAMPLES)
-    return build_scratch(settings, (prompt + reply for prompt, reply in examples), recipe.seed)
+    return build_scratch(settings, _texts(recipe), recipe.seed)
+
+
+def _texts(recipe: Recipe) -> Iterator[str]:
+    return (prompt + reply for prompt, reply in _examples(recipe, _TOKENIZER_EXAMPLES))
 
 
 def _examples(recipe: Recipe, count: int) -> list[tuple[str, str]]:

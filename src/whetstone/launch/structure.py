@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from whetstone.data.journey import load_journey
 from whetstone.errors import UserError
+from whetstone.launch.best import check_best
 from whetstone.launch.recipe import Recipe, partner_recipe, stage_recipes
 
 
@@ -16,6 +17,7 @@ def check_structure(recipe: Recipe) -> None:
 
 
 def _check(recipe: Recipe) -> None:
+    check_best(recipe)
     if recipe.data.build is not None:
         try:
             load_journey(recipe.data.build)

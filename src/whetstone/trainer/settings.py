@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from whetstone.settings import Count, Natural, NonEmpty, NonNegative, Positive, Section, Share
 
@@ -12,6 +12,18 @@ AttentionName = Literal["auto", "packed", "model"]
 """How the layers attend in training; see :class:`whetstone.trainer.forward.Forward`."""
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _learning_rate(lr: float) -> float:
+    if lr > 1:
+        raise ValueError(
+            f"{lr:g} would destroy the model: AdamW moves every weight by about so much in each step; give 1 "
+            "at most, and usually between 1e-7 and 1e-3"
+        )
+    return lr
+
+
+LearningRate = Annotated[Positive, AfterValidator(_learning_rate)]
 
 
 class LoraSection(Section):
@@ -68,7 +80,7 @@ class TrainerSection(Section):
     epochs: Count = 1
     micro_batch_tokens: Count = 4096
     attention: AttentionName = "auto"
-    lr: Positive = 1e-6
+    lr: LearningRate = 1e-6
     warmup_steps: Natural = 0
     lr_decay: Literal["constant", "linear", "cosine"] = "constant"
     lr_decay_steps: Natural = 0
@@ -106,5 +118,5 @@ class WarmupSection(Section):
 
     steps: Count = 250
     batch_size: Count = 64
-    lr: Positive = 2e-3
+    lr: LearningRate = 2e-3
     wrong_share: Share = 0.7

@@ -11,7 +11,7 @@ from whetstone.errors import UserError
 from whetstone.judge.instruction import instruction
 from whetstone.problem import Problem, shown
 from whetstone.workflow.official_prompts import OFFICIAL_PROMPTS
-from whetstone.workflow.settings import WorkflowSection
+from whetstone.workflow.settings import WorkflowSection, placeholders
 
 THINK_ANSWER = (
     "Think first, inside <think> and </think>. Then give the program in a fenced Python block "
@@ -67,8 +67,11 @@ def reply_prefix(problem: Problem, settings: WorkflowSection) -> str:
 
 
 def prompt_of(problem: Problem, settings: WorkflowSection) -> Prompt:
-    """The problem in the form that the settings ask for. Raises UserError for an unknown placeholder, and
-    where a prompt needs an example that is not there."""
+    """The problem in the form that the settings ask for.
+
+    Raises UserError where the prompt would not show the statement, and where it needs an example that is not
+    there.
+    """
     user = _shots(problem, settings) + _question(problem, settings)
     prefix = reply_prefix(problem, settings)
     if not settings.chat:
@@ -83,8 +86,8 @@ def _question(problem: Problem, settings: WorkflowSection) -> str:
     official = OFFICIAL_PROMPTS.get(settings.prompt)
     if official is not None:
         return official.text(problem.statement, problem.starter or "")
-    return _filled(
-        settings.prompt,
+    _check_shown(problem, settings.prompt)
+    return settings.prompt.format(
         problem=shown(problem),
         statement=problem.statement,
         starter=problem.starter or "",
@@ -108,19 +111,24 @@ def _shots(problem: Problem, settings: WorkflowSection) -> str:
     for shot in shots:
         example = structs.replace(problem, statement=shot.statement, starter=shot.starter or None)
         words = {"problem": shown(example), "statement": shot.statement, "starter": shot.starter}
-        texts.append(f"{_filled(settings.prompt, **words, instruction='').rstrip()}\n\n{shot.answer}\n\n")
+        question = settings.prompt.format(**words, instruction="").rstrip()
+        texts.append(f"{question}\n\n{shot.answer}\n\n")
     return "".join(texts)
 
 
-def _filled(template: str, **words: str) -> str:
-    try:
-        return template.format(**words)
-    except (KeyError, IndexError, ValueError) as error:
+def _check_shown(problem: Problem, template: str) -> None:
+    """A prompt with the starter alone is for starters that hold the statement, as those of HumanEval do."""
+    if placeholders(template) & {"problem", "statement"}:
+        return
+    if _words(problem.statement) not in _words(problem.starter or ""):
         raise UserError(
-            f"`workflow.prompt`: cannot fill in {error}; the placeholders are "
-            "{problem}, {statement}, {starter} and {instruction}, and a literal brace is doubled; or the "
-            f"name of an official prompt: {', '.join(OFFICIAL_PROMPTS)}"
-        ) from None
+            f"`workflow.prompt` shows {{starter}} alone, and the starter of problem {problem.id!r} does not "
+            "hold its statement; write {problem}, or {statement}"
+        )
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def rendered(prompt: Prompt, tokenizer: Tokenizer) -> str:

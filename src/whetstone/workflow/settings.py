@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from string import Formatter
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from whetstone.errors import did_you_mean
 from whetstone.judge.extract import ExtractionRule
 from whetstone.settings import Count, NonEmpty, Section
 from whetstone.workflow.official_prompts import OFFICIAL_PROMPTS
@@ -66,6 +68,43 @@ def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     return value
 
 
+PLACEHOLDERS = ("problem", "statement", "starter", "instruction")
+
+
+def placeholders(template: str) -> set[str]:
+    """The names of the placeholders of a prompt. Raises ValueError for one that cannot be filled in."""
+    known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+    rule = f"the placeholders are {known}, and a literal brace is doubled"
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{error}; {rule}") from None
+    found: set[str] = set()
+    for _, name, form, conversion in parts:
+        if name is None:
+            continue
+        if name not in PLACEHOLDERS or form or conversion:
+            hint = did_you_mean(name, PLACEHOLDERS)
+            official = f"; or give the name of an official prompt: {', '.join(OFFICIAL_PROMPTS)}"
+            raise ValueError(f"cannot fill in {name!r}{hint}; {rule}{official}")
+        found.add(name)
+    return found
+
+
+def _prompt(template: str) -> str:
+    if template not in OFFICIAL_PROMPTS and not placeholders(template) & {"problem", "statement", "starter"}:
+        raise ValueError("the problem is not shown; write {problem}, or {statement}, where it belongs")
+    return template
+
+
+def _verbatim(text: str | None, info: ValidationInfo) -> str | None:
+    filled = {"starter"} if info.field_name == "prefix" else set[str]()
+    for name in PLACEHOLDERS:
+        if text and name not in filled and f"{{{name}}}" in text:
+            raise ValueError(f"{{{name}}} is not filled in here; write it into `prompt`")
+    return text
+
+
 class WorkflowSection(Section):
     """How a problem becomes a prompt, and a reply a program and a reward.
 
@@ -89,10 +128,10 @@ class WorkflowSection(Section):
     kind: NonEmpty = SINGLE_TURN
     options: Annotated[dict[str, Any], AfterValidator(_options)] = Field(default_factory=dict[str, Any])
     chat: bool = True
-    system: str | None = None
-    prompt: str = "{problem}\n\n{instruction}"
+    system: Annotated[str | None, AfterValidator(_verbatim)] = None
+    prompt: Annotated[str, AfterValidator(_prompt)] = "{problem}\n\n{instruction}"
     shots: tuple[Shot, ...] = ()
-    prefix: str = ""
+    prefix: Annotated[str, AfterValidator(_verbatim)] = ""
     answer_format: Literal["plain", "think_answer"] = "plain"
     extraction: ExtractionRule = "program"
     reward: Reward = "all"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
 from pydantic import Field
 
 from whetstone.engine.remote.connection import Manners
+from whetstone.errors import UserError
 from whetstone.settings import Count, NonEmpty, Positive, Section
+
+_ASKED_S = 60.0
 
 
 class ServedOptions(Section):
@@ -34,6 +43,45 @@ class ServedOptions(Section):
     start_s: Positive = 900.0
     timeout_s: Positive = 7200.0
     silence_s: Positive = 600.0
+
+    def root(self) -> str | None:
+        """The root address of the server at ``url``; None where we start one. Raises UserError."""
+        if self.url is None:
+            return None
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise UserError(
+                f"engine.options.url: {self.url}: expected an address such as http://127.0.0.1:8000"
+            )
+        return self.url.rstrip("/").removesuffix("/v1")
+
+    def interpreter(self, package: str) -> str:
+        """The path of ``python``. Raises UserError where it is not there, or has no such package."""
+        if self.python is None:
+            raise UserError(
+                f"engine `{package}` needs `engine.options.python`, the interpreter of an environment with "
+                f"{package} in it, or `engine.options.url`, the address of a server"
+            )
+        found = shutil.which(str(Path(self.python).expanduser()))
+        if found is None:
+            raise UserError(f"engine.options.python: {self.python}: no such interpreter")
+        asks = f"import sys, importlib.util as u; sys.exit(u.find_spec({package!r}) is None)"
+        try:
+            done = subprocess.run(
+                [found, "-c", asks],
+                env=os.environ | self.environment,
+                capture_output=True,
+                timeout=_ASKED_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UserError(f"engine.options.python: {self.python}: does not run: {error}") from None
+        if done.returncode:
+            raise UserError(
+                f"engine.options.python: {self.python} has no package `{package}`; install it there, or name "
+                "the interpreter of an environment that has it"
+            )
+        return found
 
     def manners(self) -> Manners:
         """How the server is asked."""

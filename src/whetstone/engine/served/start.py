@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,8 +67,8 @@ def sglang_engine(
 def _engine(
     dialect: Dialect, launch: _Launch, asked: ServedOptions, model: Callable[[], Any], tokenizer: Any
 ) -> ServedEngine:
-    given = None if asked.url is None else _root(asked.url)
-    interpreter = _interpreter(launch.package, asked) if given is None else ""
+    given = asked.root()
+    interpreter = asked.interpreter(launch.package) if given is None else ""
     with ExitStack() as undone:
         on_a_cpu = bool(interpreter) and (launch.packs or launch.sleeps) and _on_a_cpu(interpreter)
         if on_a_cpu and launch.sleeps:
@@ -97,25 +95,6 @@ def _engine(
         )
         undone.pop_all()
     return engine
-
-
-def _root(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UserError(f"engine.options.url: {url}: expected an address such as http://127.0.0.1:8000")
-    return url.rstrip("/").removesuffix("/v1")
-
-
-def _interpreter(package: str, asked: ServedOptions) -> str:
-    if asked.python is None:
-        raise UserError(
-            f"engine `{package}` needs `engine.options.python`, the interpreter of an environment with "
-            f"{package} in it, or `engine.options.url`, the address of a server"
-        )
-    found = shutil.which(str(Path(asked.python).expanduser()))
-    if found is None:
-        raise UserError(f"engine.options.python: {asked.python}: no such interpreter")
-    return found
 
 
 def _on_a_cpu(interpreter: str) -> bool:

@@ -160,4 +160,5 @@ async def _serving(recipe: Recipe, copy: Callable[[], Any], tokenizer: Any) -> A
 @asynccontextmanager
 async def _on_paper(recipe: Recipe, model: Any) -> AsyncGenerator[Engine]:
     """What checks prompts in the place of a server, which this process needs for nothing else."""
-    yield OnPaper(model, recipe.engine.options.get("max_context"))
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    yield OnPaper(context, recipe.engine.options.get("max_context"))

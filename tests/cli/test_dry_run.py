@@ -1,0 +1,185 @@
+"""``--dry-run`` makes every check that needs no network, and refuses what a run would only find out later."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whetstone.cli.main import main
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "recipes" / "tiny.yaml"
+ADD = {
+    "id": "add",
+    "statement": "Add.",
+    "tests": {"kind": "call", "function": "f", "cases": [{"args": [[1]], "expected": 1}]},
+    "source": "test",
+}
+# Two spaces part two overrides.
+REFUSED = {
+    "a data file": ("data.train=no-such.jsonl", "`data.train`: no-such.jsonl: no such file"),
+    "a held-out file": ("data.heldout=no-such.jsonl", "`data.heldout`: no-such.jsonl: no such file"),
+    "a set": ("data.train=bultin:train", "`data.train`: no problem set `bultin:train`; did you mean"),
+    "an evaluation set": (
+        "evaluation.sets=[{benchmark: problems, data: no-such.jsonl}]",
+        "`evaluation.sets` (problems): `data`: no-such.jsonl: no such file",
+    ),
+    "a benchmark file": (
+        "evaluation.sets=[{benchmark: humaneval, data: no-such.jsonl}]",
+        "`evaluation.sets` (humaneval): no-such.jsonl: no such file",
+    ),
+    "a later line of a file": ("data.train=TORN.jsonl", "TORN.jsonl, line 2: not JSON"),
+    "overlapping sets": ("data.heldout=micro:train", "`data.train` and `data.heldout` share 598 problems"),
+    "a difficulty": ("data.difficulty=[hard]", "`data.difficulty`: no problem of micro:train is hard"),
+    "a model folder": ("model={path: ./no-such}  warmup=null", "./no-such: no such file or folder"),
+    "a model folder beside others": (
+        "model={path: recipes/no-such}  warmup=null",
+        "no such folder in",
+    ),
+    "a folder without a model": ("model={path: recipes}  warmup=null", "recipes: no config.json"),
+    "an architecture": ("model={path: MAMBA}  warmup=null", "mamba: a family that is not proved here"),
+    "replies beyond the context": (
+        "sampling.max_tokens=512",
+        "`sampling.max_tokens` is 512, and the context",
+    ),
+    "a stage beyond the context": (
+        "stages=[{name: a}, {name: b, sampling: {max_tokens: 512}}]",
+        "stage `b`: `sampling.max_tokens` is 512, and the context",
+    ),
+    "an evaluation beyond the context": ("evaluation.max_tokens=512", "`evaluation.max_tokens` is 512"),
+    "an engine with less context": ("engine.options={max_context: 32}", "`engine.options.max_context` is 32"),
+    "prompt and reply beyond it": ("engine.options={max_context: 40}", "exceed the context of 40"),
+    "a device": ("model.device=cuda:99", "`model.device`: device `cuda:99`"),
+    "an unknown device": ("model.device=gpu", "`model.device`: unknown device `gpu`"),
+    "offload on the CPU": (
+        "trainer.offload=true  model.device=cpu",
+        "trainer.offload: the model is on",
+    ),
+    "a prompt that shows nothing": ("workflow.prompt=Hello.", "`workflow.prompt`: the problem is not shown"),
+    "an empty starter": ("workflow.prompt='{starter}'", "`workflow.prompt` shows {starter} alone"),
+    "short prompts": ("workflow.max_prompt_tokens=4", "more than `workflow.max_prompt_tokens` = 4"),
+    "a chat template": ("workflow.chat=true", "this model has no chat template"),
+    "a misspelt best": ("trainer.keep_best=heldout/pas@1", "did you mean `heldout/pass@1`"),
+    "an engine": ("engine={kind: vlm}", "unknown engine `vlm`; did you mean `vllm`"),
+    "no Python of vLLM": ("engine={kind: vllm}", "engine `vllm` needs `engine.options.python`"),
+    "a missing Python": (
+        "engine={kind: vllm, options: {python: /no/python}}",
+        "/no/python: no such",
+    ),
+    "a Python without vLLM": (
+        f"engine={{kind: vllm, options: {{python: {sys.executable}}}}}",
+        "has no package",
+    ),
+    "an option of vLLM": ("engine={kind: vllm, options: {pyhton: x}}", "did you mean `python`"),
+    "vLLM is not repeatable": (
+        "engine={kind: vllm, options: {url: 'http://127.0.0.1:1'}}  deterministic=true",
+        "the run cannot be `deterministic: true`",
+    ),
+    "a learning rate": ("trainer.lr=50", "`trainer.lr`: 50 would destroy the model"),
+    "a folder of something else": ("out=/", "`out`: / holds "),
+    "a folder of files": ("out=recipes", "`out`: recipes holds "),
+    "a file for a folder": ("out=README.md/run", "README.md is a file"),
+    "a folder with a long name": (f"out={'x' * 300}", "File name too long"),
+    "an environment": ("judge.environment=nowhere", "`judge.environment`: there is no environment `nowhere`"),
+    "a view": ("report.wandb=project", "`report.wandb` needs a library that is not here"),
+    "an open flow": ("flow={staleness: 1, host: 0.0.0.0}", "the flow would serve everybody"),
+    "open weights": ("flow={staleness: 1, weights: {host: 0.0.0.0}}", "weights would be given to everybody"),
+    "a flow without batches": ("flow={staleness: 0, room: 3}", "no batch could ever be made"),
+    "a language": ("data.heldout=CPP.jsonl", "call Python functions"),
+    "wrong references": ("data.train=WRONG.jsonl", "0 of a sample of 1 are accepted"),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    wrong = {**ADD, "references": [{"language": "python", "source": "def f(x):\n    return 2"}]}
+    contents = {"CPP": json.dumps({**ADD, "language": "cpp"}), "WRONG": json.dumps(wrong)}
+    contents["TORN"] = f"{json.dumps(ADD)}\n{{"
+    for name, content in contents.items():
+        (folder / f"{name}.jsonl").write_text(content + "\n", encoding="utf-8")
+    (folder / "MAMBA").mkdir()
+    (folder / "MAMBA" / "config.json").write_text('{"model_type": "mamba"}')
+    return folder
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_would_stop_a_run_is_refused(
+    what: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("WHETSTONE_FLOW_TOKEN", raising=False)
+    override, words = REFUSED[what]
+    for name in ("CPP.jsonl", "WRONG.jsonl", "TORN.jsonl", "MAMBA"):
+        override = override.replace(name, str(files / name))
+    assert main(["train", str(TINY), "--dry-run", "judge.workers=1", *override.split("  ")]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_all_faults_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ["data.train=no-such.jsonl", "out=/", "judge.environment=nowhere", "report.wandb=x"]
+    assert main(["train", str(TINY), "--dry-run", *wrong]) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in ("no-such.jsonl", "`out`", "judge.environment", "report.wandb"))
+
+
+def test_a_good_recipe_is_printed_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", str(TINY), "--dry-run", "seed=7", "judge.workers=1"]) == 0
+    said = capsys.readouterr()
+    assert "seed: 7" in said.out
+    assert "grad_clip" in said.out
+    assert "references: 16 of a sample of 16 are accepted" in said.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_needs_a_network_is_said_not_to_be_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["train", "recipes/deepcoder-1.5b.yaml", "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "not checked: the problems of sets/deepcoder, which is built by" in said
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from whetstone.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (
+            ["train", str(TINY), "--dry-run"],
+            0,
+            "not checked: problems and prompts, for torch",
+        ),
+        (["train", str(TINY), "data.train=no-such.jsonl"], 2, "`data.train`: no-such.jsonl"),
+        (["train", str(TINY), "sampling.max_tokens=512"], 2, "`sampling.max_tokens` is 512"),
+        (["train", str(TINY), "engine={kind: vllm, options: {python: /no}}"], 2, "/no: no such interpreter"),
+        (["train", str(TINY), "out=/"], 2, "`out`: / holds"),
+        (["role", "trainer", str(TINY), "model.dtype=float32", "data.train=no.jsonl"], 2, "`data.train`: no"),
+    ],
+)
+def test_startup_errors_need_no_torch(arguments: list[str], status: int, words: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr
+    assert not list(tmp_path.iterdir())
