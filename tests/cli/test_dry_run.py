@@ -173,6 +173,8 @@ sys.exit(main(sys.argv[1:]))
         (["train", str(TINY), "sampling.max_tokens=512"], 2, "`sampling.max_tokens` is 512"),
         (["train", str(TINY), "engine={kind: vllm, options: {python: /no}}"], 2, "/no: no such interpreter"),
         (["train", str(TINY), "out=/"], 2, "`out`: / holds"),
+        # Before it builds its data, which takes hours and a network.
+        (["train", "astraflow-qwen3-8b-m2po-full", "engine.options.python=/no"], 2, "/no: no such"),
         (["role", "trainer", str(TINY), "model.dtype=float32", "data.train=no.jsonl"], 2, "`data.train`: no"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,10 @@ def test_roles_started_by_hand_do_the_synchronous_runs_work(
         assert "step 2 of 2 is made; the run is complete" in said()
         assert "prompts of policy: 8 trained, dropped: none; " in said()
     assert main(["status", str(roles.out)]) == 0
-    assert "flow: none answers at http://127.0.0.1:" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "its roles have ended" in said
+    assert "prompts of policy, up to step 2: " in said
+    assert "audit of policy: groups trained: 8 of 8 sampled" in said
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
 
@@ -78,7 +82,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_can_never_work_is_refused_before_anything_is_written(
-    words: tuple[str, ...],
+    words: Any,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -13,6 +13,7 @@ from whetstone.launch.dtype import as_recorded
 from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
 from whetstone.launch.run_lock import is_locked
 from whetstone.outputs import write_file
+from whetstone.report.audit import AUDIT_FILE
 from whetstone.report.metrics import read_metrics
 from whetstone.weights.settings import WeightsSection
 
@@ -57,7 +58,7 @@ _ROUNDING = {
 
 
 _RUN_FILES = {
-    *("checkpoints", "evaluations", "flow", "flow-url", "logs", "metrics.jsonl", "report.html"),
+    *("checkpoints", "evaluations", "flow", AUDIT_FILE, "flow-url", "logs", "metrics.jsonl", "report.html"),
     *("rollouts", "start", "verifier", "views", "weights"),
 }
 _WAY_OUT = "name a folder for the run with out=FOLDER"

@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
+from whetstone.report.audit import audit_rows
 from whetstone.report.charts import Chart, Layer, Line, area_chart, bar_chart, line_chart
 from whetstone.report.metrics import Record
 from whetstone.report.run_data import RunData, eval_sets
@@ -98,13 +99,14 @@ class Panels:
                 self._verdicts(),
                 self._lengths(),
                 self._time(),
+                self._audit(),
                 self._optimisation(),
             ]
         )
 
     def of_partner(self, name: str) -> str:
         """The curves of a second model of the run, which is not evaluated and writes no programs."""
-        whole = "".join([self._reward(), self._lengths(), self._optimisation()])
+        whole = "".join([self._reward(), self._lengths(), self._audit(), self._optimisation()])
         self.hover = {f"{name}/{chart}": values for chart, values in self.hover.items()}
         title = html.escape(name.capitalize())
         note = "The second model of the run: its curves, by training step."
@@ -232,6 +234,19 @@ class Panels:
     ) -> Chart | None:
         points: Points = [(step, t[name] * scale) for step, t in rows if name in t]
         return line_chart(f"time-{name}", title, [Line(title, "var(--moss)", points)], small=True, width=360)
+
+    def _audit(self) -> str:
+        """Of an asynchronous run alone."""
+        kept = self.run.audit
+        rows = [] if kept is None else list(audit_rows(kept.figures))
+        if kept is None or not rows:
+            return ""
+        cells = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows
+        )
+        note = f"Whether trained groups are like those that were sampled, up to step {kept.step}."
+        head = f'<h2>Audit of the dataflow</h2><p class="note">{note}</p>'
+        return f'<section class="panel">{head}<table>{cells}</table></section>'
 
     def _optimisation(self) -> str:
         keys = dict.fromkeys(key for r in self.run.train for key in r if _is_curve(key))

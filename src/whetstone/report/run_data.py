@@ -14,6 +14,7 @@ import yaml
 from whetstone.errors import UserError
 from whetstone.evaluate.passk import Difference, paired_difference
 from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, load_evaluation
+from whetstone.report.audit import KeptAudit, read_audit
 from whetstone.report.groups import Placed, placed
 from whetstone.report.metrics import Record, read_metrics
 from whetstone.report.rollouts import read_rollouts, rollout_steps
@@ -25,7 +26,7 @@ class RunData:
 
     ``rollouts_total`` counts the rollouts of the steps that were read, ``rollout_steps_total`` the
     steps that have some. ``changes`` maps (set, k) to the paired difference of the last evaluation
-    and the first, where the folder keeps both with their problems.
+    and the first, where the folder keeps both with their problems. ``audit`` is of an asynchronous run.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class RunData:
     rollout_steps_read: int = 0
     rollout_steps_total: int = 0
     changes: dict[tuple[str, int], Difference] = field(default_factory=dict[tuple[str, int], Difference])
+    audit: KeptAudit | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +92,7 @@ def run_of(root: Path, records: Sequence[Record]) -> RunData:
         train=[r for r in records if r["kind"] == "train"],
         evals=evals,
         changes=paired_changes(root, evals),
+        audit=read_audit(root),
     )
 
 

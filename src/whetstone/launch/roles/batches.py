@@ -16,6 +16,7 @@ from whetstone.flow.service.client import FlowClient
 from whetstone.flow.usage import shares
 from whetstone.launch.recipe import Recipe
 from whetstone.launch.roles.told import flow_url_of, write_flow_url
+from whetstone.report.audit import KeptAudit, keep_audit
 from whetstone.sample import Batch
 from whetstone.trainer.loop import Drained
 from whetstone.trainer.ranks import Ranks
@@ -35,6 +36,7 @@ class Asked(RemoteFlow):
         self._client, self._tell, self._run = client, say, recipe.run_dir()
         self._drains = asyncio.Event()
         self._before: dict[str, float] = {}
+        self._trained = 0
 
     def drain(self) -> None:
         """Give no batch any more."""
@@ -50,6 +52,7 @@ class Asked(RemoteFlow):
 
     async def next_batch(self, version: int) -> FlowBatch:
         """See Flow. Raises Drained."""
+        self._trained = version + 1
         drains = asyncio.ensure_future(self._drains.wait())
         batch = asyncio.ensure_future(super().next_batch(version))
         try:
@@ -75,10 +78,12 @@ class Asked(RemoteFlow):
                         await self._drains.wait()
 
     async def usage(self) -> dict[str, float]:
-        """Which shares of the time since the last call the roles worked."""
-        now = (await self._client.status())["usage"]
-        before, self._before = self._before, now
-        return shares(before, now)
+        """Which shares of the time since the last call the roles worked. Keeps the audit of the flow, too."""
+        found = await self._client.status()
+        its = found["models"][self._model]
+        keep_audit(self._run, KeptAudit(self._trained, its["audit"], its["accounts"]))
+        before, self._before = self._before, found["usage"]
+        return shares(before, found["usage"])
 
 
 class Told:

@@ -14,6 +14,7 @@ from whetstone.flow.service.client import FlowClient
 from whetstone.launch.recipe import load_recipe
 from whetstone.launch.roles.told import LOGS, flow_url_of
 from whetstone.launch.run_lock import is_locked
+from whetstone.report.audit import AUDIT_FILE, audit_rows, read_audit
 from whetstone.report.metrics import read_metrics
 
 _ANSWERS_WITHIN_S = 10.0
@@ -35,15 +36,18 @@ def status_lines(run: Path, url: str | None) -> list[str]:
 
 
 def role_lines(run: Path, url: str | None) -> list[str]:
-    """The same without the line of the run itself."""
-    url = url or flow_url_of(run)
+    """The same without the line of the run itself. Where a complete run has no flow any more, its folder is
+    read."""
+    given, url = url, url or flow_url_of(run)
     if url is None:
         return ["it has no flow: it samples and learns in one process"]
     try:
         found = asyncio.run(_asked(url))
-    except FlowRefusal as refusal:
-        return [f"flow: {refusal}", *_last_words(run)]
     except (UserError, TimeoutError) as error:
+        if given is None and _is_complete(run):
+            return ["its roles have ended; the figures are those of its folder", *_kept_lines(run)]
+        if isinstance(error, FlowRefusal):
+            return [f"flow: {error}", *_last_words(run)]
         why = str(error) or f"no answer within {_ANSWERS_WITHIN_S:.0f} s"
         return [f"flow: none answers at {url} ({why})", *_last_words(run)]
     try:
@@ -62,17 +66,46 @@ async def _asked(url: str) -> dict[str, Any]:
         await client.close()
 
 
-def _run_line(run: Path) -> str:
+def _kept_lines(run: Path) -> Iterator[str]:
+    """What the folder of a run that is over records of its dataflow, model by model."""
+    for name in load_recipe(run / "recipe.yaml").workflow.models:
+        kept = read_audit(run / name if (run / name / AUDIT_FILE).exists() else run)
+        if kept is not None:
+            yield f"prompts of {name}, up to step {kept.step}: {_accounted(kept.accounts)}"
+            yield from _audit_lines(name, kept.figures)
+
+
+def _audit_lines(name: str, figures: Mapping[str, float]) -> Iterator[str]:
+    rows = [f"{title}: {value}" for title, value in audit_rows(figures)]
+    if rows:
+        yield f"audit of {name}: {'; '.join(rows)}"
+
+
+def _steps(run: Path) -> tuple[int, int]:
+    """How many steps a run has made, and how many it is to make (0 where that is not known yet)."""
     recipe, metrics = load_recipe(run / "recipe.yaml"), run / "metrics.jsonl"
     records = read_metrics(metrics) if metrics.exists() else []
-    step = max((record["step"] for record in records if record["kind"] == "train"), default=0)
+    made = max((record["step"] for record in records if record["kind"] == "train"), default=0)
+    return made, 0 if recipe.trainer.passes else recipe.trainer.steps
+
+
+def _is_complete(run: Path) -> bool:
+    try:
+        made, steps = _steps(run)
+    except UserError:  # of another version
+        return False
+    return made > 0 and made == steps and not is_locked(run)
+
+
+def _run_line(run: Path) -> str:
+    made, steps = _steps(run)
     if is_locked(run):
         who = "a process of this machine trains there"
-    elif step and step == recipe.trainer.steps:
+    elif _is_complete(run):
         who = "the run is complete"
     else:
         who = "no process of this machine trains there; the command that began it goes on"
-    return f"{run}: step {step} of {recipe.trainer.steps or '?'} is made; {who}"
+    return f"{run}: step {made} of {steps or '?'} is made; {who}"
 
 
 def _last_words(run: Path, role: str = "*") -> list[str]:
@@ -100,6 +133,7 @@ def _told(url: str, found: dict[str, Any]) -> Iterator[str]:
             f"{its['next_batch']}{why}"
         )
         yield f"prompts of {name}: {_accounted(its['accounts'])}"
+        yield from _audit_lines(name, its["audit"])
     if not found["replicas"]:
         yield "there is no rollout replica; start one: whetstone role rollout"
     for name, its in found["replicas"].items():
