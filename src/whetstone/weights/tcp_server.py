@@ -47,8 +47,10 @@ class TcpServer:
     """Serves ``shelf`` until it is closed. ``port`` 0 takes a free one, which :attr:`port` then is.
 
     token: what replicas must know; required unless only this machine can reach ``host``. silence_s: after
-    which a connection that asks for nothing, or takes nothing, is ended. connections: at most; one too many
-    is ended at once. Raises UserError for an address that cannot be had.
+    which a connection that asks for nothing, or takes nothing, is ended. connections: at most of replicas
+    that have proved that they know the token; one too many is ended at once. greetings: at most of others,
+    each of which has ``greeting_s``; one too many ends the oldest, so that silent ones keep nobody out.
+    Raises UserError for an address that cannot be had.
     """
 
     def __init__(
@@ -60,9 +62,14 @@ class TcpServer:
         token: str = "",
         silence_s: float = 60.0,
         connections: int = 256,
+        greetings: int = 64,
+        greeting_s: float = 2.0,
     ) -> None:
         self._shelf, self._token, self._silence_s = shelf, token, silence_s
         self._room = threading.BoundedSemaphore(connections)
+        self._greetings, self._greeting_s = greetings, greeting_s
+        self._greeting: dict[Link, None] = {}
+        """Those that have not proved anything yet, the oldest first."""
         self._links: set[Link] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -80,7 +87,7 @@ class TcpServer:
         """End every connection, and listen no more."""
         with self._lock:
             self._closed = True
-            links = list(self._links)
+            links = [*self._links, *self._greeting]
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -104,24 +111,38 @@ class TcpServer:
                     threading.Event().wait(0.1)
                 continue
             link = Link(connection, self._silence_s)
-            if not self._room.acquire(blocking=False):
-                link.close()
-                continue
             with self._lock:
-                self._links.add(link)
+                self._greeting[link] = None
+                oldest = next(iter(self._greeting)) if len(self._greeting) > self._greetings else None
+                if oldest is not None:
+                    del self._greeting[oldest]
+            if oldest is not None:
+                oldest.close()
             threading.Thread(target=self._serve, args=(link,), name="weights-link", daemon=True).start()
 
     def _serve(self, link: Link) -> None:
         """One connection, whatever it sends: the worst that it can cause is its own end."""
         try:
             with contextlib.suppress(OSError, Damaged):
-                if link.admit(self._token, self._silence_s):
-                    _Conversation(link, self._shelf, self._silence_s).hold()
+                if link.admit(self._token, self._greeting_s) and self._room.acquire(blocking=False):
+                    try:
+                        self._converse(link)
+                    finally:
+                        self._room.release()
         finally:
             with self._lock:
+                self._greeting.pop(link, None)
                 self._links.discard(link)
-            self._room.release()
             link.close()
+
+    def _converse(self, link: Link) -> None:
+        """Serve a replica that knows the token. Raises OSError, Damaged."""
+        with self._lock:
+            if link not in self._greeting:
+                return  # it was ended meanwhile
+            del self._greeting[link]
+            self._links.add(link)
+        _Conversation(link, self._shelf, self._silence_s).hold()
 
 
 class _Conversation:
