@@ -32,6 +32,8 @@ def main() -> None:
     """Print one row for each run, set and k, and the pooled rows."""
     runs = [Path(argument) for argument in sys.argv[1:]]
     for name in ("train", "heldout"):
+        if not all(any((run / "evaluations").glob(f"step-*-{name}")) for run in runs):
+            continue
         pairs = [evaluations(run, name) for run in runs]
         for k in sorted(pairs[0][0].pass_at):
             rows = [(before.values(k), after.values(k)) for before, after in pairs]
