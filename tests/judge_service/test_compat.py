@@ -93,7 +93,7 @@ def test_a_link_that_a_program_makes_shows_nothing_of_the_host(fusion: ServicePr
         assert answer.files == {}
 
 
-DEFAULTS = TestConfig.model_validate({})
+DEFAULTS = TestConfig.parse_obj({})
 
 
 def test_the_sdk_submits_to_a_dataset(fusion: ServiceProcess) -> None:
@@ -127,7 +127,7 @@ def test_the_sdk_runs_cells(fusion: ServiceProcess) -> None:
         "1 / 0",
         "open('f', 'w').write('f')",
     ]
-    asked = sandbox_fusion.RunJupyterRequest.model_validate({"cells": cells, "fetch_files": ["f"]})
+    asked = sandbox_fusion.RunJupyterRequest.parse_obj({"cells": cells, "fetch_files": ["f"]})
     answer = sandbox_fusion.run_jupyter(asked, max_attempts=1)
     assert [each.stdout for each in answer.cells] == ["", "20\n", "", ""]
     assert (answer.cells[1].stderr, answer.cells[1].display) == ("e", [{"text/plain": "21"}])
