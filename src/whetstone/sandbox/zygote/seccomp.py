@@ -31,6 +31,9 @@ _NO_PLAIN_CHILD = _CLONE_NEW_ANY | _CLONE_PARENT | _CLONE_PTRACE | _CLONE_UNTRAC
 _AF_UNIX, _SOCK_STREAM, _SOCK_FLAGS = 1, 1, 0o2004000
 # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY: each can send a signal to another process.
 _SIGNALLING_FCNTL = (8, 10, 15, 1024, 1026)
+# F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW.
+_LOCKING_FCNTL = (6, 7, 37, 38)
+_RWF_NOWAIT = 8
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what isatty and set_blocking use.
 _HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
@@ -50,7 +53,7 @@ EXECUTING_CALLS = tuple(EXECUTING)
 # A run's processes are told by their process group there, so that this is for life.
 _HARMFUL_WITHOUT_JAIL = (
     *("setsid", "setpgid"),
-    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat"),
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "futimesat", "utimensat", "truncate"),
 )
 _ACCESS_MODE_AND_TRUNCATE = 0o1003
@@ -90,6 +93,20 @@ def _allow_local_stream() -> Code:
     types = (_SOCK_STREAM, _SOCK_STREAM | 0o4000, _SOCK_STREAM | 0o2000000, _SOCK_STREAM | _SOCK_FLAGS)
     check = [*_argument(0), (_EQUAL, 1, 0, _AF_UNIX), *_fail(errno.EPERM)]
     return check + _allow_if_argument_in(1, types, errno.EPERM)
+
+
+def _pretend_to_lock() -> Code:
+    """fcntl, whose locks are said to be granted, and are not made.
+
+    A lock is a mark on a file that every sandbox sees which can open it: the standard library, a device. A
+    filter cannot tell which file a descriptor is of.
+    """
+    code = _argument(1)
+    for value in _LOCKING_FCNTL:
+        code += [(_EQUAL, 0, 1, value), *_fail(0)]
+    for value in _SIGNALLING_FCNTL:
+        code += [(_EQUAL, 0, 1, value), *_fail(errno.EPERM)]
+    return code + _ret(_ALLOW)
 
 
 def _local_sockets() -> Code:
@@ -170,7 +187,12 @@ def allow_list(more: Iterable[str], *, local_sockets: bool = False) -> Code:
     code: Code = [(_LOAD, 0, 0, _ARCH_OFFSET), (_EQUAL, 1, 0, arch), *_ret(_KILL), (_LOAD, 0, 0, _NR_OFFSET)]
     if arch == X86_64:
         code += [(_AT_LEAST, 0, 1, _X32_BIT), *_ret(_KILL)]
-    code += _on_call("fcntl", _fail_if_argument_in(1, _SIGNALLING_FCNTL, errno.EPERM))
+    code += _on_call("fcntl", _pretend_to_lock())
+    code += _on_call("flock", _fail(0))
+    # Every sandbox shares the kernel's cache of a library: none may ask what is in it, or empty it.
+    code += _on_call("fadvise64", _fail(0))
+    for name in ("preadv2", "pwritev2"):
+        code += _on_call(name, _fail_if_any_bit(5, _RWF_NOWAIT, errno.EOPNOTSUPP))
     code += _on_call("ioctl", _allow_if_argument_in(1, _HARMLESS_IOCTL, errno.ENOTTY))
     code += _on_call("socketpair", _allow_local_stream())
     for name, index in (("open", 1), ("openat", 2)):

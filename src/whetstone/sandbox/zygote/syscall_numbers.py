@@ -21,8 +21,6 @@ HARMLESS: dict[str, tuple[int | None, int | None]] = {
     "pwrite64": (18, 68),
     "preadv": (295, 69),
     "pwritev": (296, 70),
-    "preadv2": (327, 286),
-    "pwritev2": (328, 287),
     "open": (2, None),
     "openat": (257, 56),
     "close": (3, 57),
@@ -74,8 +72,6 @@ HARMLESS: dict[str, tuple[int | None, int | None]] = {
     "fallocate": (285, 47),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
-    "flock": (73, 32),
-    "fadvise64": (221, 223),
     "umask": (95, 166),
     "utime": (132, None),
     "utimes": (235, None),
@@ -214,6 +210,10 @@ CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "ioctl": (16, 29),
     "socketpair": (53, 199),
     "setpriority": (141, 140),
+    "flock": (73, 32),
+    "fadvise64": (221, 223),
+    "preadv2": (327, 286),
+    "pwritev2": (328, 287),
 }
 """Calls that a program may make with some arguments only (see ``seccomp``)."""
 
