@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from multiprocessing import get_context
+from collections.abc import Mapping
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
 
 ENOUGH_S = 1500.0
-_SERVER = get_context("forkserver")
+_SERVER = ForkServerContext()
 _SERVER.set_forkserver_preload(
     [
         "pytest",
@@ -31,7 +32,16 @@ _SERVER.set_forkserver_preload(
 )
 
 
-def _be_whetstone(arguments: list[str], printed: str) -> None:
+def warm_server() -> ForkServerContext:
+    """A server whose processes need not import torch; a test starts a process of its own with it."""
+    # The server must find these in its environment before it imports torch.
+    bound_kernel_caches()
+    sleep_while_waiting()
+    return _SERVER
+
+
+def _be_whetstone(arguments: list[str], printed: str, environment: Mapping[str, str]) -> None:
+    os.environ |= environment
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{printed}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     os.setsid()
@@ -41,13 +51,16 @@ def _be_whetstone(arguments: list[str], printed: str) -> None:
 
 
 class WarmCommand:
-    """``whetstone ARGUMENTS``, begun and not waited for; to be left by ``with``."""
+    """``whetstone ARGUMENTS``, begun and not waited for; to be left by ``with``.
 
-    def __init__(self, *arguments: str) -> None:
+    ``environment`` holds variables that only this process has.
+    """
+
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._printed = tempfile.TemporaryDirectory()
-        bound_kernel_caches()
-        sleep_while_waiting()  # the server must find it in its environment before it imports torch
-        self._process = _SERVER.Process(target=_be_whetstone, args=(list(arguments), self._printed.name))
+        self._process = warm_server().Process(
+            target=_be_whetstone, args=(list(arguments), self._printed.name, environment or {})
+        )
         self._process.start()
 
     def __enter__(self) -> WarmCommand:

@@ -6,7 +6,6 @@ import asyncio
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from tests.trainer.stand_in_device import Elsewhere, moved, stand_in_device
 from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.tiny_models import random_batch, tiny_llama
+from tests.warm_command import warm_server
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
@@ -36,7 +36,7 @@ def apart(test: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(test)
     def elsewhere(**given: Any) -> None:
-        context = get_context("forkserver")
+        context = warm_server()
         hearing, telling = context.Pipe(duplex=False)
         child = context.Process(target=_tell, args=(telling, test.__name__, given))
         child.start()
@@ -146,4 +146,4 @@ def test_replies_on_a_device_are_those_on_the_cpu() -> None:
 @apart
 def test_the_stand_in_refuses_operands_on_two_devices() -> None:
     with pytest.raises(RuntimeError, match="operands on two devices"):
-        torch.ones(3, device=stand_in_device()) + torch.ones(3)
+        torch.add(torch.ones(3, device=stand_in_device()), torch.ones(3))

@@ -6,7 +6,6 @@ import asyncio
 import resource
 import traceback
 from collections.abc import Callable
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch
 
 from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.tiny_models import sample, tiny_llama
+from tests.warm_command import warm_server
 from whetstone.algorithm.named import algorithm_named
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.out_of_memory import is_out_of_memory
@@ -35,7 +35,7 @@ def said_within(spare: int, case: str) -> str:
 
     Off a server and not off this process, whose heap may hold enough freed memory for it.
     """
-    context = get_context("forkserver")
+    context = warm_server()
     hearing, telling = context.Pipe(duplex=False)
     child = context.Process(target=_tell, args=(telling, spare, case))
     child.start()
