@@ -1,6 +1,6 @@
-"""Copies of benchmark problems, disguised in eleven ways, five of each: what decontamination has to find.
+"""Copies of benchmark problems, disguised in thirteen ways, five of each: what decontamination has to find.
 
-Ten of the disguises are scripts over rows that a seed draws, half of them HumanEval's and half MBPP's; for
+Eleven of the disguises are scripts over rows that a seed draws, half of them HumanEval's and half MBPP's; for
 paraphrases and stories the words are written here, for rows that are named. None keeps more of its original
 than its disguise says: where only the statement is copied, the tests and the solution are another task's.
 """
@@ -198,6 +198,25 @@ def _only_solution(problem: Problem, rng: random.Random) -> Problem:
     return Problem("x", _OTHER_STATEMENT, _OTHER_TESTS, references=[Program("python", ast.unparse(tree))])
 
 
+def _three_of_four(problem: Problem, rng: random.Random) -> Problem:
+    """Three of the cases and a fourth of its own, without the words of the statement."""
+    kept = rng.sample(_plain_cases(problem), 3)
+    calls = [f"assert handle({', '.join(map(repr, args))}) == {result!r}" for args, result in kept]
+    own = repr(kept[0][0][0] if kept[0][0] else 0)
+    calls.insert(rng.randrange(4), f"assert handle({own}, 'planted', 7391) == 'nothing'")
+    return Problem("x", _OTHER_STATEMENT, AssertTests(asserts=calls), references=[_OTHER_SOLUTION])
+
+
+def _unittest(problem: Problem, rng: random.Random) -> Problem:
+    """The cases as a class of unit tests, without the words of the statement."""
+    lines = [
+        f"        self.assertEqual(handle({', '.join(map(repr, args))}), {result!r})"
+        for args, result in _plain_cases(problem)
+    ]
+    code = "\n".join(["import unittest", "class Test(unittest.TestCase):", "    def test_it(self):", *lines])
+    return Problem("x", _OTHER_STATEMENT, AssertTests(unittest=code), references=[_OTHER_SOLUTION])
+
+
 def _part(problem: Problem, rng: random.Random) -> Problem:
     """The statement within a longer one."""
     before = (
@@ -294,6 +313,8 @@ _KINDS: dict[str, tuple[Disguise, Callable[[Problem], bool]]] = {
     "synonyms": (_synonyms, _any),
     "stdin form": (_stdin, _readable),
     "only the tests": (_only_tests, _any),
+    "three of four cases": (_three_of_four, _readable),
+    "unit tests": (_unittest, _readable),
     "only the solution": (_only_solution, _long),
     "part of a longer statement": (_part, _any),
 }

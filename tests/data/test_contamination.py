@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,6 +178,46 @@ def test_the_cases_of_a_function_read_by_a_program() -> None:
     assert only(held(task("Read and print.", StdinTests(lines)), benchmark=[original])).rule == "shared_cases"
 
 
+ANSWERS = {7: True, 12: False, 33: True, 9: True}
+PALINDROME = Problem(
+    "Palindrome/0",
+    "Say whether the digits of a number read alike from both ends.",
+    AssertTests(asserts=[f"assert same({n}) == {answer}" for n, answer in ANSWERS.items()]),
+)
+UNIT_TEST = """
+import unittest
+class Test(unittest.TestCase):
+    def test(self):
+        self.assertTrue(mirror(7))
+        self.assertFalse(mirror(12))
+        self.assertEqual(mirror(33), True)
+        self.assertEqual(True, mirror(9))
+"""
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        CallTests([CallCase(n != 12, [n]) for n in (7, 12, 33, 44)], "f"),
+        StdinTests([StdinCase("12", "no"), StdinCase("33", "yes"), StdinCase("9", "yes")]),
+        AssertTests(unittest=UNIT_TEST),
+    ],
+    ids=["three and another", "three", "all as a unit test"],
+)
+def test_most_of_the_cases_convict_however_little_each_says(tests: Tests) -> None:
+    found = only(held(task("A lighthouse keeper asks for a lamp.", tests), benchmark=[PALINDROME]))
+    assert (found.benchmark_id, found.rule) == ("Palindrome/0", "shared_cases")
+
+
+def test_few_of_many_cases_that_say_little_convict_nobody() -> None:
+    cases = [CallCase(True, [7]), CallCase(False, [12]), CallCase(True, [33])]
+    others = [CallCase(n % 2 == 0, [n]) for n in range(100, 105)]
+    found = held(task("Whether a year is dry.", CallTests([*cases, *others], "dry")), benchmark=[PALINDROME])
+    assert not found.found
+    twice = [CallCase(True, [7])] * 3
+    assert not held(task("Whether a year is dry.", CallTests(twice, "dry")), benchmark=[PALINDROME]).found
+
+
 def test_one_case_of_many_is_no_evidence() -> None:
     original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", RARE_CASES))
     mine = asserting("f", [RARE_CASES[0], ([1], 1), ([2], 4), ([3], 9)])
@@ -248,7 +289,7 @@ def test_a_clean_set_loses_nothing() -> None:
     "options",
     [{"ngram": 3}, {"overlap": 0.0}, {"similar": 1.2}, {"reworded": 0.0}, {"together": float("nan")}],
 )
-def test_thresholds_that_are_none_are_refused(options: dict) -> None:
+def test_thresholds_that_are_none_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"--{next(iter(options))}"):
         Thresholds(**options)
 

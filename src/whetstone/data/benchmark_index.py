@@ -20,7 +20,7 @@ from whetstone.problem import Problem
 COMMON = 5
 """A run of words in so many different statements of the benchmarks belongs to none of them."""
 
-MIN_NODES = 30
+MIN_NODES = 28
 """Syntax nodes of a solution that is not written twice by chance."""
 
 SHORT_NODES = 16

@@ -12,7 +12,8 @@
   the sum of" convicts nobody.
 - ``similar_statement``: the Jaccard similarity of the 3-word shingles is at least ``similar``.
 - ``shared_cases``: half of its own or of the benchmark's cases, two at least, whatever the function is called
-  and whether it is a function or a program (``flat_cases.py``), which say too much to be shared by chance.
+  and whether it is a function or a program (``flat_cases.py``), which say too much to be shared by chance; or
+  three cases at least that are most of its own, which have to say less.
 - ``reworded``: the statement, or a part of a longer one, has the telling words of the benchmark's, synonyms
   as one, and its runs of characters (``gist_index.py``): the less it says, the more alike they have to be.
 - ``together``: statement, cases, solution and the function's name convict together (``evidence.py``).

@@ -17,11 +17,17 @@ from whetstone.data.similarity.flat_cases import FlatCase
 
 HALF_BITS, ALL_BITS = 40.0, 30.0
 """What shared cases have to say together, in bits: where they are half of the cases, and all of them."""
+OWN_BITS, BOTH_BITS = 20.0, 14.0
+"""The same for three shared cases or more: where three of four cases of the problem are the benchmark's, and
+where so many of the benchmark's are the problem's, too. Of different problems (HumanEval, MBPP, what ships)
+some share 8 bits in the first way, and none shares anything in the second."""
 
 _CHANCE_BITS = 8.0
 _CHANCE_LIKENESS = 0.55
 _HALF = 0.5
+_MOST = 0.75
 _FEW = 2
+_SEVERAL = 3
 _FUNCTION = 0.6
 _NAME = 0.2
 _LONG_NAME = 8
@@ -108,8 +114,21 @@ def _case_evidence(item: Item, other: Item, shared: list[FlatCase]) -> float:
         return 0.0
     part = min(len(shared) / min(len(other.cases), max(len(item.cases), _FEW + 1)), 1.0)
     enough = HALF_BITS + (ALL_BITS - HALF_BITS) * _scaled(part, _HALF, 1.0)
-    bits = _scaled(sum(case.bits for case in shared), _CHANCE_BITS, enough)
-    return bits * min(part / _HALF, 1.0) * (1.0 if len(shared) >= _FEW else _HALF)
+    said = sum(case.bits for case in shared)
+    found = _scaled(said, _CHANCE_BITS, enough) * min(part / _HALF, 1.0)
+    return max(found * (1.0 if len(shared) >= _FEW else _HALF), _most_evidence(item, other, shared))
+
+
+def _most_evidence(item: Item, other: Item, shared: list[FlatCase]) -> float:
+    """By shared cases that are most of the problem's, however little each says. Equal cases count once."""
+    different = {case.wholes: case.bits for case in shared}
+    if len(different) < _SEVERAL:
+        return 0.0
+    own, theirs = (len(different) / len({case.wholes for case in each.cases}) for each in (item, other))
+    said = sum(different.values())
+    by_own = _scaled(said, _CHANCE_BITS, OWN_BITS) * _scaled(own, _HALF, _MOST)
+    by_both = _scaled(said, 0.0, BOTH_BITS) * _scaled(min(own, theirs), _HALF, _MOST)
+    return max(by_own, by_both)
 
 
 def _same_name(item: Item, other: Item) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import islice
 from math import log2
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ _WRITTEN = ("[", "(", "{", '"', "'")
 _YES = {"yes": "true", "no": "false", "null": "none"}
 _BITS_CAP = 24.0
 _MAX_TEXT = 4096
+_EQUAL = ("assertEqual", "assertEquals", "assertAlmostEqual", "assertListEqual", "assertIs")
 _AROUND = ("set", "sorted", "list", "tuple", "frozenset", "Counter", "round", "str", "float", "int")
 
 
@@ -165,11 +167,24 @@ def _bits(atoms: list[str]) -> float:
 def _asserted(tests: AssertTests) -> Iterator[tuple[list[Any], Any]]:
     """Arguments and results of asserts about a call with plain values, whatever stands around the call."""
     tree = parsed(tests.check or tests.unittest or "\n".join(tests.asserts or []))
-    asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)] if tree else []
-    for node in asserts[:MAX_CASES]:
-        found = _asserted_case(node.test)
-        if found is not None:
-            yield found
+    found = (_asserted_case(test) for test in _conditions(tree)) if tree else ()
+    yield from islice((case for case in found if case is not None), MAX_CASES)
+
+
+def _conditions(tree: ast.Module) -> Iterator[ast.expr]:
+    """What is asserted: the test of an ``assert``, or what a method of ``unittest`` stands for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield node.test
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            method, args = node.func.attr, node.args
+            if method in _EQUAL and len(args) >= 2:
+                yield ast.Compare(args[0], [ast.Eq()], [args[1]])
+                yield ast.Compare(args[1], [ast.Eq()], [args[0]])
+            elif method == "assertTrue":
+                yield args[0]
+            elif method == "assertFalse":
+                yield ast.UnaryOp(ast.Not(), args[0])
 
 
 def _asserted_case(test: ast.expr) -> tuple[list[Any], Any] | None:
