@@ -35,8 +35,13 @@ WITHOUT_TORCH = {
     "integrations",
 }
 """Rooms of which no module loads torch when it is imported; the settings of the others do not either."""
-LIGHT = {"whetstone.launch.roles.here", "whetstone.launch.roles.status"}
-"""Nor do these: who starts the roles of a run, and who asks what they do."""
+LIGHT = {
+    "whetstone.launch.preflight",
+    "whetstone.launch.roles.here",
+    "whetstone.launch.roles.meeting",
+    "whetstone.launch.roles.status",
+}
+"""Nor do these: the first checks of a run, who starts its roles and meets its flow, who asks what they do."""
 LONGEST_FILE, LONGEST_FUNCTION = 440, 50
 """In lines, a function's signature with it."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.launch.roles_by_hand import until, write_async_recipe
+from tests.warm_command import WarmCommand
 from whetstone.cli.main import main
 
 pytestmark = pytest.mark.process
@@ -175,7 +178,20 @@ sys.exit(main(sys.argv[1:]))
         (["train", str(TINY), "out=/"], 2, "`out`: / holds"),
         # Before it builds its data, which takes hours and a network.
         (["train", "astraflow-qwen3-8b-m2po-full", "engine.options.python=/no"], 2, "/no: no such"),
-        (["role", "trainer", str(TINY), "model.dtype=float32", "data.train=no.jsonl"], 2, "`data.train`: no"),
+        (
+            [
+                "role",
+                "trainer",
+                str(TINY),
+                "flow={}",
+                "model.dtype=float32",
+                "data.train=no.jsonl",
+                "--flow",
+                "x",
+            ],
+            2,
+            "`data.train`: no.jsonl",
+        ),
     ],
 )
 def test_startup_errors_need_no_torch(arguments: list[str], status: int, words: str, tmp_path: Path) -> None:
@@ -185,3 +201,18 @@ def test_startup_errors_need_no_torch(arguments: list[str], status: int, words: 
     assert done.returncode == status, done.stderr
     assert words in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("role", ["rollout", "trainer"])
+def test_a_role_meets_its_flow_before_it_loads_torch(role: str, tmp_path: Path) -> None:
+    recipe, environment = write_async_recipe(tmp_path), {"WHETSTONE_FLOW_TOKEN": "right"}
+    with WarmCommand("role", "flow", str(recipe), f"out={tmp_path / 'run'}", environment=environment) as flow:
+        until(lambda: "listening" in flow.printed("err"), "the flow to listen", flow)
+        first = flow.printed("err").splitlines()
+        port = next(json.loads(line)["port"] for line in first if '"listening"' in line)
+        where = ["--flow", f"http://127.0.0.1:{port}"]
+        command = [sys.executable, "-c", WITHOUT_TORCH, "role", role, str(recipe), *where]
+        without = {k: v for k, v in os.environ.items() if k != "WHETSTONE_FLOW_TOKEN"}
+        done = subprocess.run(command, capture_output=True, text=True, env=without)
+    assert done.returncode == 2, done.stderr
+    assert "set WHETSTONE_FLOW_TOKEN to the token that the flow was started with" in done.stderr

@@ -13,6 +13,7 @@ from rich.console import Console
 from whetstone.cli.options import add_recipe_options
 from whetstone.cli.results import print_results
 from whetstone.errors import INTERRUPTED, UserError
+from whetstone.evaluate.settings import EvaluationSection
 from whetstone.launch.dtype import check_decided
 from whetstone.launch.preflight import check_machine
 from whetstone.launch.recipe import Recipe, load_recipe, with_values
@@ -81,7 +82,6 @@ def run(args: argparse.Namespace) -> int:
     check_structure(recipe)
     check_decided(recipe)
     try:
-        check_machine(recipe, args.role)
         return {"flow": _flow, "rollout": _rollout, "trainer": _trainer}[args.role](args, recipe)
     except UserError as error:
         raise UserError(f"{args.role}: {error}") from None
@@ -94,6 +94,7 @@ def _flow(args: argparse.Namespace, recipe: Recipe) -> int:
     from whetstone.launch.roles.where import listening_address
     from whetstone.launch.roles.whose import flow_section
 
+    check_machine(recipe, "flow")
     address = listening_address(flow_section(recipe), args.host, args.port, args.token_file)
     alone = args.parent is None
     serve_recipe(
@@ -103,11 +104,14 @@ def _flow(args: argparse.Namespace, recipe: Recipe) -> int:
 
 
 def _rollout(args: argparse.Namespace, recipe: Recipe) -> int:
+    from whetstone.launch.roles.meeting import meet_flow  # needs an HTTP client
     from whetstone.launch.roles.where import flow_url
     from whetstone.launch.roles.whose import flow_section
 
     recipe = _with_flow(recipe, {} if args.room is None else {"room": args.room})
     url = flow_url(flow_section(recipe), "replica", args.flow)
+    check_machine(recipe, "rollout")
+    meet_flow(url, _say)
     _see_gpus(args.gpus)
     from whetstone.launch.roles.rollout import own_name, sample_for
 
@@ -116,6 +120,7 @@ def _rollout(args: argparse.Namespace, recipe: Recipe) -> int:
 
 
 def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
+    from whetstone.launch.roles.meeting import meet_flow
     from whetstone.launch.roles.where import flow_url
     from whetstone.launch.roles.whose import flow_section
 
@@ -123,6 +128,11 @@ def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     recipe = _with_flow(recipe, {"weights": given} if given else {})
     url = flow_url(flow_section(recipe), "trainer", args.flow)
+    # A second model is not evaluated, and needs no benchmarks on its host.
+    first = args.model in (None, recipe.workflow.models[0])
+    measured = recipe if first else recipe.model_copy(update={"evaluation": EvaluationSection()})
+    check_machine(measured, "trainer")
+    meet_flow(url, _say)
     _see_gpus(args.gpus)
     from whetstone.launch.display import Display
     from whetstone.launch.roles.siblings import own_rank

@@ -29,6 +29,8 @@ from whetstone.report.sinks.shown import check_views
 from whetstone.settings import read_settings
 from whetstone.weights.settings import TOKEN_VARIABLE
 
+_REMEDY = f"set {TOKEN_VARIABLE} on every host (`openssl rand -hex 32`), or "
+
 
 def check_machine(recipe: Recipe, role: str = "train", *, elsewhere: bool = False) -> None:
     """Raise UserError with every fault, one a line, that would stop the recipe on this machine.
@@ -89,6 +91,9 @@ def _check_data(recipe: Recipe) -> None:
     for key, name in (("data.train", data.train), ("data.heldout", data.heldout)):
         if name is not None and (absent is None or not name.startswith(str(absent))):
             _named(key, partial(check_set, name))
+
+
+def _check_measured(recipe: Recipe) -> None:
     for entry in recipe.evaluation.sets:
         if entry.data is not None and entry.benchmark == "problems":
             _named(f"evaluation.sets` ({entry.title}): `data", partial(check_set, entry.data))
@@ -151,17 +156,22 @@ def _check_flow(recipe: Recipe) -> None:
         return
     rules_of(recipe).check()
     section = flow_section(recipe)
-    remedy = f"set {TOKEN_VARIABLE} on every host (`openssl rand -hex 32`), or "
-    listening_address(section, None, None, None).check("the flow would serve", f"{remedy}flow.host=127.0.0.1")
-    _check_port("flow.port", section.host, section.port)
-    weights = section.weights
-    if weights.by == "tcp":
-        address = listening_address(section, weights.host, weights.port, None)
-        address.check("weights would be given to", f"{remedy}flow.weights.host=127.0.0.1")
-        _check_port("flow.weights.port", weights.host, weights.port)
+    address = listening_address(section, None, None, None)
+    address.check("the flow would serve", f"{_REMEDY}flow.host=127.0.0.1")
+    _check_port("for roles", section.host, section.port, "`flow.port`")
 
 
-def _check_port(key: str, host: str, port: int) -> None:
+def _check_weights(recipe: Recipe) -> None:
+    """The address of the trainer's weights. Ranks after the first have ports of their own."""
+    if recipe.flow is None or recipe.flow.weights.by != "tcp" or os.environ.get("RANK", "0") != "0":
+        return
+    section, weights = recipe.flow, recipe.flow.weights
+    address = listening_address(section, weights.host, weights.port, None)
+    address.check("weights would be given to", f"{_REMEDY}flow.weights.host=127.0.0.1")
+    _check_port("for replicas", weights.host, weights.port, "`flow.weights.port`, or --weights-port")
+
+
+def _check_port(whom: str, host: str, port: int, setting: str) -> None:
     """A port that is given can be had; a host that is not an address of this machine cannot."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -169,8 +179,7 @@ def _check_port(key: str, host: str, port: int) -> None:
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         raise UserError(
-            f"`{key}`: cannot listen on {host}:{port}: {why}; set it to 0 for any free port, or name another "
-            "port or host"
+            f"{host}:{port}: cannot listen {whom}: {why}; name another port ({setting}) or host"
         ) from None
 
 
@@ -182,6 +191,8 @@ _CHECKS: dict[Callable[[Recipe], None], tuple[set[str], bool]] = {
     _check_device: ({"train"}, True),
     _check_packages: ({"train", "trainer"}, True),
     _check_judge: ({"train", "rollout", "trainer"}, True),
+    _check_measured: ({"train", "trainer"}, False),
     _check_flow: ({"train"}, True),
+    _check_weights: ({"train", "trainer"}, True),
 }
 """Each check, the roles that it is for, and whether it is of the place where the roles run."""
