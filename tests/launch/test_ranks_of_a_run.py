@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.launch.ranks_compared import movement, replies
 from tests.launch.tiny_recipe import command, run, write_recipe
+from tests.trainer.rank_processes import free_port
+from tests.warm_command import WarmCommand
 
 pytestmark = pytest.mark.process
 
@@ -60,14 +63,23 @@ def test_stages_follow_each_other_on_two_ranks_as_on_one(recipe: Path, tmp_path:
     for stage, last in (("1-short", "step-2"), ("2-long", "step-3")):
         assert replies(two / stage) == replies(one / stage)
         ends = [out / stage / "checkpoints" / last for out in (one, two)]
-        assert movement(*ends, one / "1-short" / "checkpoints" / "step-0") < 1e-3
+        assert movement(ends[0], ends[1], one / "1-short" / "checkpoints" / "step-0") < 1e-3
     again = run_ranks(recipe, two, *SHORT, stages)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("is done") == 2
 
 
 def test_a_batch_that_the_ranks_cannot_share_is_refused_once(recipe: Path, tmp_path: Path) -> None:
-    refused = run_ranks(recipe, tmp_path / "run", "trainer.prompts_per_step=3")
-    assert refused.returncode != 0
-    assert refused.stderr.count("`trainer.prompts_per_step` is 3, which 2 ranks cannot share equally") == 1
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    arguments = ("train", str(recipe), f"out={tmp_path / 'run'}", "trainer.prompts_per_step=3")
+    with ExitStack() as open_until_end:
+        ranks = [
+            open_until_end.enter_context(
+                WarmCommand(*arguments, environment={**place, "RANK": rank, "LOCAL_RANK": rank})
+            )
+            for rank in "01"
+        ]
+        assert all(rank.wait() != 0 for rank in ranks)
+        said = "".join(rank.printed("err") for rank in ranks)
+    assert said.count("`trainer.prompts_per_step` is 3, which 2 ranks cannot share equally") == 1
     assert not (tmp_path / "run").exists()
