@@ -18,6 +18,7 @@ def check_structure(recipe: Recipe) -> None:
 
 def _check(recipe: Recipe) -> None:
     check_best(recipe)
+    _check_ranks(recipe)
     if recipe.data.build is not None:
         try:
             load_journey(recipe.data.build)
@@ -29,3 +30,15 @@ def _check(recipe: Recipe) -> None:
                 f"`evaluation.sets` ({planned.entry.title}): the rules of official graders are kept by the "
                 "judge of this machine only; leave out `harness`, or `judge.url`"
             )
+
+
+def _check_ranks(recipe: Recipe) -> None:
+    """Ranks that sample nothing would have to come together for an evaluation of their own."""
+    evaluation = recipe.evaluation
+    measures = recipe.data.heldout is not None or evaluation.train_problems or evaluation.sets
+    if recipe.flow is not None and recipe.flow.ranks > 1 and measures and evaluation.process != "separate":
+        raise UserError(
+            f"`evaluation.process`: the trainer of a flow has {recipe.flow.ranks} ranks, each with a part of "
+            "the model, and none evaluates; set it to `separate`, or measure nothing (data.heldout=null, "
+            "evaluation.train_problems=0, no `evaluation.sets`)"
+        )

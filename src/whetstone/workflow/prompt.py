@@ -117,10 +117,12 @@ def _shots(problem: Problem, settings: WorkflowSection) -> str:
 
 
 def _check_shown(problem: Problem, template: str) -> None:
-    """A prompt with the starter alone is for starters that hold the statement, as those of HumanEval do."""
+    """A prompt with the starter alone is for starters that tell the task: those of HumanEval hold the
+    statement, those of BigCodeBench a docstring in other words."""
     if placeholders(template) & {"problem", "statement"}:
         return
-    if _words(problem.statement) not in _words(problem.starter or ""):
+    starter = problem.starter or ""
+    if _words(problem.statement) not in _words(starter) and not any(q in starter for q in ('"""', "'''")):
         raise UserError(
             f"`workflow.prompt` shows {{starter}} alone, and the starter of problem {problem.id!r} does not "
             "hold its statement; write {problem}, or {statement}"
