@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -54,6 +54,8 @@ class StandIn:
     def __init__(self, kind: str, step: int = 1) -> None:
         self.kind = kind
         self.step = step
+        self.dtype: str | None = None
+        """What it says that it computes in; None: it does not say."""
         self.hold: int | None = None
         self.tempered = True
         self.dev_mode = True
@@ -74,7 +76,10 @@ class StandIn:
         if path == "/health":
             return 200, None
         if self.kind == "sglang" and path == "/get_server_info":
-            return 200, {"context_length": 200}
+            return 200, {"context_length": 200, "dtype": self.dtype or "auto"}
+        if self.kind == "vllm" and path == "/server_info" and self.dtype is not None:
+            config = f"model='x', dtype=torch.{self.dtype}, kv_cache_dtype=auto, max_seq_len=200"
+            return 200, {"vllm_config": config, "vllm_env": {}, "system_env": {}}
         if path == "/v1/models":
             return 200, {"data": [{"id": MODEL, "max_model_len": 200}]}
         if path == "/is_paused" and self.dev_mode:
@@ -202,7 +207,7 @@ class StandIn:
 
 
 @contextmanager
-def listening(stand_in: StandIn, port: int = 0) -> Iterator[StandIn]:
+def listening(stand_in: StandIn, port: int = 0) -> Generator[StandIn]:
     """The stand-in on loopback."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -245,6 +250,8 @@ def main(arguments: list[str]) -> None:
     said = dict(zip(rest[::2], rest[1::2], strict=True))
     server = StandIn("vllm", step_of(said["--model"]))
     server.sleeps = bool(switches)
+    # Without the argument vLLM computes in half precision, whatever the folder's config.json says.
+    server.dtype = said.get("--dtype", "bfloat16")
     with listening(server, int(said["--port"])):
         threading.Event().wait()
 

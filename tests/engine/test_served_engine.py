@@ -23,6 +23,7 @@ from tests import served_stand_in
 from tests.served_stand_in import VOCABULARY, StandIn, listening, text_of
 from whetstone.engine.engine import Completion, GenerationRequest, Sleeper
 from whetstone.engine.factory import build_engine, require
+from whetstone.engine.served import process
 from whetstone.engine.served.engine import ServedEngine
 from whetstone.engine.served.handover import Handover
 from whetstone.engine.settings import EngineSection
@@ -326,6 +327,78 @@ def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
     assert not any(_alive(pid) for pid in children)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_server_of_ones_own_computes_in_the_dtype_of_the_run(
+    dtype: torch.dtype, package: dict[str, str], build_model: Build, tokenizer: Any
+) -> None:
+    """Its own choice is another one: vLLM computes in half precision where a folder says float32."""
+    options = {"python": sys.executable, "environment": package}
+
+    async def story() -> None:
+        section = EngineSection(kind="vllm", options=options)
+        engine = build_engine(section, lambda: model_of(build_model, 4).to(dtype), tokenizer)
+        await engine.close()
+
+    run(story)
+    other = "bfloat16" if dtype == torch.float32 else "float32"
+    options["arguments"] = ["--dtype", other]
+    with pytest.raises(UserError, match=rf"computes in {other}, and the run in .*take `--dtype` out of"):
+        run(story)
+
+
+@pytest.mark.parametrize(("said", "refused"), [("bfloat16", True), ("float32", False), (None, False)])
+def test_a_server_at_an_address_that_computes_in_another_dtype_is_refused(
+    said: str | None, refused: bool, server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    server.dtype = said
+    if refused:
+        with pytest.raises(UserError, match=r"in bfloat16, and the run in float32 \(`model\.dtype`\)"):
+            attached(server, build_model, tokenizer)
+    else:
+        attached(server, build_model, tokenizer)
+
+
+WORKERS = """
+import os, signal, sys, time
+kept, done, stubborn = sys.argv[1:]
+leader = os.getpid()
+if os.fork() == 0:  # a worker, with memory that others see
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    open(kept, "w").close()
+    while os.getppid() == leader:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    if stubborn == "no":
+        os.remove(kept)
+        open(done, "w").close()
+    else:
+        time.sleep(600)
+    os._exit(0)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+open(done + ".ready", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("stubborn", ["no", "yes"])
+def test_the_workers_of_a_server_remove_their_memory_before_they_are_killed(
+    stubborn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's workers end after the server, and remove what they shared in ``/dev/shm`` only then."""
+    if stubborn == "yes":
+        monkeypatch.setattr(process, "_WORKERS_END_S", 0.2)
+    kept, done = tmp_path / "shared", tmp_path / "done"
+    command = [sys.executable, "-c", WORKERS, str(kept), str(done), stubborn]
+    started = process.ServerProcess(command, {}, tmp_path / "log")
+    _until(lambda: kept.exists() and Path(f"{done}.ready").exists())
+    group = started._process.pid  # pyright: ignore[reportPrivateUsage]
+    started.close()
+    assert done.exists() == (stubborn == "no")
+    assert kept.exists() == (stubborn == "yes")
+    assert not process._lives(group)  # pyright: ignore[reportPrivateUsage]
+
+
 @pytest.mark.parametrize("on_a_cpu", [False, True])
 def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
     on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
@@ -359,10 +432,12 @@ def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
 def test_a_server_that_does_not_start_says_its_last_words(
     tmp_path: Path, build_model: Build, tokenizer: Any
 ) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
     options = {"python": sys.executable, "environment": {"PYTHONPATH": str(tmp_path)}}
     section = EngineSection(kind="vllm", options=options)
     with pytest.raises(
-        UserError, match=r"(?s)ended with code 1.*No module named 'vllm'.*started as: .*python"
+        UserError, match=r"(?s)ended with code 1.*No module named 'vllm.entrypoints'.*started as: .*python"
     ):
         build_engine(section, lambda: build_model("llama"), tokenizer)
 

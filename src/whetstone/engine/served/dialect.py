@@ -21,9 +21,13 @@ class Drawn(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What a server says of itself: the longest prompt and reply together, None where it does not say."""
+    """What a server says of itself, None where it does not say.
+
+    context: the longest prompt and reply together. dtype: what it computes in, as torch calls it.
+    """
 
     context: int | None
+    dtype: str | None = None
 
 
 class Dialect(Protocol):

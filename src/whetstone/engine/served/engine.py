@@ -76,7 +76,9 @@ class ServedEngine:
         self._seeds = seeds
         self._manners = manners
         self._version = 0
-        self._context = _looked(dialect, self._server, manners).context
+        facts = _looked(dialect, self._server, manners)
+        _check_dtype(facts.dtype, handover.dtype, self._server.url)
+        self._context = facts.context
         self._loaded = loaded
         self._asleep = False
         self._link: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient, Connection] | None = None
@@ -335,6 +337,16 @@ def _client(manners: Manners) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=manners.concurrency)
     timeout = httpx2.Timeout(None, connect=_CONNECT_S)  # for the rest, see Hearing
     return httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout)
+
+
+def _check_dtype(served: str | None, trained: str, url: str) -> None:
+    """Raise UserError for a server that computes in another dtype than the trainer."""
+    if served not in (None, trained):
+        raise UserError(
+            f"the server at {url} computes in {served}, and the run in {trained} (`model.dtype`), so their "
+            f"log-probs would differ; start it with `--dtype {trained}`, take `--dtype` out of "
+            f"`engine.options.arguments`, or set `model.dtype: {served}`"
+        )
 
 
 def _looked(dialect: Dialect, server: Server, manners: Manners) -> Facts:

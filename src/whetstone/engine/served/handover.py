@@ -49,6 +49,11 @@ class Handover:
         # A server may be another user's.
         self.folder.chmod(0o755)
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the weights, as torch and the servers call it: that of the run's model."""
+        return str(self._model.dtype).removeprefix("torch.")
+
     @contextmanager
     def now(self) -> Generator[Path]:
         """A folder with the weights that were taken last, or the first ones, while the block lasts.

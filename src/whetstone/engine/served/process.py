@@ -21,6 +21,9 @@ from whetstone.errors import UserError
 
 _LOOK_EVERY_S = 0.2
 _END_S = 30.0
+_WORKERS_END_S = 10.0
+"""How long the workers of a server may take to end after it, and after they were told to."""
+_GROUP_EVERY_S = 0.05
 _SAID = 15  # lines of its log, in an error
 
 
@@ -84,17 +87,40 @@ class ServerProcess:
         self.close()
 
     def close(self) -> None:
-        """End it and what it started."""
+        """End it and what it started, which has time to remove its shared memory.
+
+        The server is told first, and ends its workers itself. What lives on after it is told, then killed.
+        """
+        group = self._process.pid
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
         for ending in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + _WORKERS_END_S
+            while (alive := _lives(group)) and time.monotonic() < deadline:
+                time.sleep(_GROUP_EVERY_S)
+            if not alive:
+                break
             with suppress(ProcessLookupError):
                 # The group keeps its number while any of it lives.
-                os.killpg(self._process.pid, ending)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_S)
+                os.killpg(group, ending)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
 
     def _last_words(self) -> str:
         text = self._log.read_text(errors="replace")
         return "\n".join(line[:300] for line in text.splitlines()[-_SAID:])
+
+
+def _lives(group: int) -> bool:
+    """Whether any process of a group runs. Zombies do not: nobody may be there to wait for them."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name, in parentheses, may hold anything.
+            state, _, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return True
+    return False
 
 
 def free_port() -> int:

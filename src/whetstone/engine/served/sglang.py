@@ -11,6 +11,14 @@ from whetstone.sample import FinishReason
 from whetstone.settings import Sampling
 
 _ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+_DTYPES = {
+    "bfloat16": "bfloat16",
+    "half": "float16",
+    "float16": "float16",
+    "float": "float32",
+    "float32": "float32",
+}
+"""Its words for what it computes in. ``auto`` says nothing."""
 
 
 class SGLang:
@@ -24,7 +32,8 @@ class SGLang:
         """See Dialect."""
         said = await server.get("get_server_info", dict[str, Any])
         context = said.get("context_length") or said.get("max_req_input_len")
-        return Facts(context if isinstance(context, int) else None)
+        dtype = _DTYPES.get(str(said.get("dtype")))
+        return Facts(context if isinstance(context, int) else None, dtype)
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None

@@ -113,6 +113,8 @@ def _started(
     with handover.now() as first:
         command = [interpreter, *launch.arguments, launch.model, str(first)]
         command += ["--host", str(at.hostname), "--port", str(at.port)]
+        # Of its own accord a server computes in what the folder's config.json says, or in half precision.
+        command += ["--dtype", handover.dtype]
         command += [] if asked.max_context is None else [launch.context, str(asked.max_context)]
         process = ServerProcess([*command, *asked.arguments], environment, handover.folder / "log")
         try:

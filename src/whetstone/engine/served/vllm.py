@@ -6,6 +6,7 @@ in a network of its own.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -56,7 +57,7 @@ class Vllm:
         if await self._best(server, 0.5) == await self._best(server, 1.0):
             raise UserError(f"the server's log-probs do not follow the temperature; start it as {_SERVER}")
         context = entry.get("max_model_len")
-        return Facts(context if isinstance(context, int) else None)
+        return Facts(context if isinstance(context, int) else None, await self._dtype(server))
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
@@ -108,6 +109,15 @@ class Vllm:
     async def resume(self, server: Connection) -> None:
         """See Dialect."""
         await server.post("resume", {}, lambda body: body)
+
+    async def _dtype(self, server: Connection) -> str | None:
+        """What it computes in, from the text of its configuration; None where that cannot be read."""
+        try:
+            text = await server.get("server_info?config_format=text", lambda body: str(body["vllm_config"]))
+        except (RequestFailed, UserError):
+            return None
+        found = re.search(r"\bdtype=torch\.([a-z0-9]+)", text)
+        return found.group(1) if found else None
 
     async def _best(self, server: Connection, temperature: float) -> float:
         """The log-prob of the likeliest token after an arbitrary one."""

@@ -16,7 +16,6 @@ from whetstone.engine.engine import Engine
 from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.on_paper import OnPaper
-from whetstone.engine.settings import SERVERS
 from whetstone.errors import UserError, did_you_mean
 from whetstone.flow.service.client import FlowClient
 from whetstone.launch.ahead import Ahead, look_at_all
@@ -65,7 +64,7 @@ def train_for(
             trainer = trainer_of(ahead.recipe, policy, ranks)
             serving = (
                 partial(_on_paper, ahead.recipe, policy.model)
-                if ranks.size > 1 or _needs_no_engine(ahead)
+                if ranks.size > 1 or needs_no_engine(ahead)
                 else partial(_serving, ahead.recipe, trainer.plain_copy, policy.tokenizer)
             )
             with PublishedWeights(
@@ -139,12 +138,10 @@ def _one_of(models: Sequence[str], model: str | None) -> str:
     raise UserError(f"--model: unknown model `{model}`{did_you_mean(model, models)} ({', '.join(models)})")
 
 
-def _needs_no_engine(ahead: Ahead) -> bool:
-    """Whether nothing would be asked of an engine here but the lengths of prompts: of a second model, which
-    has nobody else's prompts and is not evaluated; where servers elsewhere sample and evaluate."""
-    recipe = ahead.recipe
-    elsewhere = recipe.evaluation.process == "separate" and recipe.engine.kind in SERVERS
-    return elsewhere or not (ahead.measured or ahead.sets.train)
+def needs_no_engine(ahead: Ahead) -> bool:
+    """Whether nothing would be asked of an engine here but the lengths of prompts: where nothing is evaluated
+    by this process."""
+    return ahead.recipe.evaluation.process == "separate" or not ahead.measured
 
 
 @asynccontextmanager
