@@ -135,8 +135,9 @@ def test_tmp_is_fresh_writable_and_private(run):
     leave = (
         "import os\nprint(sorted(os.listdir('.')))\n"
         "os.mkdir('d'); open('d/f', 'w').write('secret'); os.symlink('/etc', 'link'); os.mkfifo('pipe')\n"
-        "os.mkdir('locked'); open('locked/f', 'w'); os.fchmod(os.open('locked', 0), 0)\n"
-        "import tempfile; print(os.path.samefile(tempfile.gettempdir(), '.'))"
+        "import contextlib, tempfile\nos.mkdir('locked'); open('locked/f', 'w')\n"
+        "with contextlib.suppress(PermissionError): os.fchmod(os.open('locked', 0), 0)\n"  # restricted
+        "print(os.path.samefile(tempfile.gettempdir(), '.'))"
     )
     for _ in range(3):
         result = run(leave)
