@@ -51,10 +51,12 @@ class Hearing:
             self._weights.heard.release()
         return News([], [1] if ask.room == 0 else [], {"policy": NEW})
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery]) -> list[str]:
+    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
         return ["taken"] * len(deliveries)
 
-    async def give_back(self, replica: str, serials: Sequence[int], why: str, *, leaves: bool) -> None: ...
+    async def give_back(
+        self, replica: str, serials: Sequence[int], why: str, *, leaves: bool, incarnation: str = ""
+    ) -> None: ...
 
 
 def test_a_replica_that_fetches_for_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+import whetstone
 from tests.launch.roles_by_hand import write_async_recipe
-from tests.warm_command import whetstone
+from tests.warm_command import whetstone as command
 from whetstone.cli.main import main
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.errors import UserError
+from whetstone.flow import identity
 from whetstone.flow.service import client
 from whetstone.launch.ahead import Ahead
+from whetstone.launch.evaluation import own_sets
 from whetstone.launch.problem_sets import ProblemSets
 from whetstone.launch.recipe import load_recipe
+from whetstone.launch.roles.trainer import needs_no_engine
 from whetstone.launch.roles.whose import run_identity
-from whetstone.problem import Problem, StdinCase, StdinTests
+from whetstone.problem import Compare, Limits, Problem, StdinCase, StdinTests
 from whetstone.weights.shelf import Shelf
 from whetstone.weights.tcp_server import TcpServer
 
@@ -60,7 +65,7 @@ def test_a_trainer_that_cannot_give_its_weights_away_says_so_before_it_makes_a_m
 ) -> None:
     recipe, out = write_async_recipe(tmp_path), tmp_path / "run"
     where = ("--flow", "http://127.0.0.1:1", "--weights-port", str(taken))
-    done = whetstone("role", "trainer", str(recipe), f"out={out}", *where)
+    done = command("role", "trainer", str(recipe), f"out={out}", *where)
     assert done.returncode == 2
     assert f"trainer: 127.0.0.1:{taken}: cannot listen for replicas" in done.stderr
     assert "warm-up" not in done.stdout
@@ -85,15 +90,67 @@ def test_a_flow_that_was_never_there_is_waited_for_but_not_for_long(monkeypatch:
 
 def test_of_another_tokenizer_or_model_or_sampling_is_of_another_run(tmp_path: Path) -> None:
     recipe = load_recipe(write_async_recipe(tmp_path), [])
-    sets = ProblemSets([Problem("p", "s", StdinTests([StdinCase("", "1")]))], [])
+    usual = Problem("p", "s", StdinTests([StdinCase("", "1")]))
 
-    def identity(corpus: str, *overrides: str) -> client.Identity:
+    def of(corpus: str, *overrides: str, problem: Problem = usual) -> client.Identity:
         said = load_recipe(write_async_recipe(tmp_path), list(overrides)) if overrides else recipe
+        sets = ProblemSets([problem], [])
         return run_identity({"policy": Ahead(said, sets, (), build_tokenizer([corpus], 300))})
 
-    mine = identity("abcabc")
-    assert mine.difference(identity("abcabc")) == ""
-    assert mine.difference(identity("abcabc", "judge.workers=2", "model.threads=2", "flow.room=9")) == ""
-    assert "differs from the flow's in `tokenizer`" in mine.difference(identity("xyzzyx"))
-    assert "in `model`" in mine.difference(identity("abcabc", "model.dtype=bfloat16"))
-    assert "in `sampling`: start all roles" in mine.difference(identity("abcabc", "sampling.temperature=0.5"))
+    mine = of("abcabc")
+    assert mine.difference(of("abcabc")) == ""
+    assert mine.difference(of("abcabc", "judge.workers=2", "model.threads=2", "flow.room=9")) == ""
+    assert "differs from the flow's in `tokenizer`" in mine.difference(of("xyzzyx"))
+    assert "in `model.dtype`:" in mine.difference(of("abcabc", "model.dtype=bfloat16"))
+    hotter = of("abcabc", "sampling.temperature=0.5")
+    assert "in `sampling.temperature`: start all roles" in mine.difference(hotter)
+    changes: dict[str, object] = {
+        "tests": StdinTests([StdinCase("", "2")]),
+        "statement": "t",
+        "limits": Limits(cpu_s=3.0),
+        "compare": Compare(mode="exact"),
+    }
+    for name, value in changes.items():
+        other = of("abcabc", problem=replace(usual, **{name: value}))
+        assert f"in `problems.{name}`:" in mine.difference(other)
+        assert mine.digest != other.digest
+        assert mine.log_digest != other.log_digest
+
+
+@pytest.mark.parametrize(
+    ("overrides", "measured", "none"),
+    [
+        ((), True, False),
+        ((), False, True),
+        (("evaluation.process=separate", "evaluation.every=2"), True, True),
+        (("evaluation.process=separate", "evaluation.every=2"), False, True),
+    ],
+)
+def test_a_trainer_that_evaluates_nothing_starts_no_server(
+    overrides: tuple[str, ...], measured: bool, none: bool, tmp_path: Path
+) -> None:
+    recipe = load_recipe(
+        write_async_recipe(tmp_path), ["engine.kind=vllm", "deterministic=false", *overrides]
+    )
+    problem = Problem("p", "s", StdinTests([StdinCase("", "1")]))
+    sets = ProblemSets([problem], [problem])
+    ahead = Ahead(recipe, sets, own_sets(recipe, sets) if measured else (), None)
+    assert needs_no_engine(ahead) == none
+
+
+def test_another_build_of_the_same_version_is_refused_and_may_go_on_with_the_log() -> None:
+    mine, other = client.Identity({"a": "1"}), client.Identity({"a": "1"}, build="0123")
+    assert "their source files differ; install the same package" in mine.difference(other)
+    assert mine.digest != other.digest
+    assert mine.log_digest == other.log_digest
+
+
+def test_the_build_follows_every_source_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds: list[str] = []
+    for text in ("x = 1\n", "x = 2\n"):
+        (tmp_path / "part").mkdir(exist_ok=True)
+        (tmp_path / "__init__.py").write_text("", encoding="utf-8")
+        (tmp_path / "part" / "a.py").write_text(text, encoding="utf-8")
+        monkeypatch.setattr(whetstone, "__file__", str(tmp_path / "__init__.py"))
+        builds.append(identity.own_build.__wrapped__())
+    assert builds[0] != builds[1]

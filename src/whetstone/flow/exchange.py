@@ -19,7 +19,7 @@ class Ask(Struct, frozen=True):
     """A replica asks for prompts. ``holding``: its leases; ``room``: for how many in all, 0 when it drains.
 
     serving: the weights of each model that it serves. load: numbers for whoever looks. wait_s: how long it
-    waits for news.
+    waits for news. incarnation: which process it is; no two have the same, whatever their names.
     """
 
     replica: str
@@ -28,6 +28,7 @@ class Ask(Struct, frozen=True):
     serving: dict[str, Offer]
     load: dict[str, float] = {}
     wait_s: float = 0.0
+    incarnation: str = ""
 
 
 class News(Struct, frozen=True):
@@ -81,14 +82,19 @@ class ForReplicas(Protocol):
     """What a flow is to those who sample. Every call can be repeated."""
 
     async def take(self, ask: Ask) -> News:
-        """What is new, as soon as there is something, or nothing after ``ask.wait_s``."""
+        """What is new, as soon as there is something, or nothing after ``ask.wait_s``.
+
+        Raises FlowRefusal when another process acts under the same name.
+        """
         ...
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery]) -> list[str]:
+    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
         """Hand in finished prompts: for each ``taken``, ``duplicate``, ``revoked``, or why it is refused."""
         ...
 
-    async def give_back(self, replica: str, serials: Sequence[int], why: str, *, leaves: bool) -> None:
+    async def give_back(
+        self, replica: str, serials: Sequence[int], why: str, *, leaves: bool, incarnation: str = ""
+    ) -> None:
         """Leases end without a group; ``leaves``: all of them, and the replica is gone."""
         ...
 

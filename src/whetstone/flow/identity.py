@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
+import whetstone
 from whetstone import __version__
+from whetstone.problem import Problem
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Roles of another number do not understand each other."""
 
 
+@cache
+def own_build() -> str:
+    """A digest of the source files of the package that runs here: two builds may have one version."""
+    folder = Path(whetstone.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()[:16]
+
+
 class Identity(Struct, frozen=True):
-    """``recipe``: a digest of each part of the recipe that all roles must agree on; the data are one."""
+    """``recipe``: a digest of each key of the recipe that all roles must agree on, and of the problems.
+
+    ``build``: see ``own_build``.
+    """
 
     recipe: dict[str, str]
     version: str = __version__
     protocol: int = PROTOCOL
+    build: str = field(default_factory=own_build)
 
     @property
     def digest(self) -> str:
-        """The same for the same run, and for no other."""
+        """The same for all roles that work together, and for no other."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+    @property
+    def log_digest(self) -> str:
+        """The same for the same run, also when another build of the same version goes on with it."""
+        run = (self.recipe, self.version, self.protocol)
+        return hashlib.sha256(msgspec.json.encode(run, order="deterministic")).hexdigest()
 
     def difference(self, other: Identity) -> str:
         """How ``other`` is not this, in words and with the way out; empty where it is."""
@@ -32,6 +59,11 @@ class Identity(Struct, frozen=True):
             return (
                 f"the flow runs Whetstone {self.version} (protocol {self.protocol}), this role "
                 f"{other.version} (protocol {other.protocol}): install the same version on all hosts"
+            )
+        if self.build != other.build:
+            return (
+                f"the flow runs build {self.build} of Whetstone {self.version}, this role build "
+                f"{other.build}: their source files differ; install the same package on all hosts"
             )
         parts = sorted(
             name
@@ -41,15 +73,34 @@ class Identity(Struct, frozen=True):
         if not parts:
             return ""
         differ = ", ".join(f"`{part}`" for part in parts)
-        return f"this role's recipe differs from the flow's in {differ}: start all roles from the same recipe"
+        return (
+            f"this role's recipe or data differs from the flow's in {differ}: start all roles from the same "
+            "recipe and the same files of problems"
+        )
 
 
-def identity_of(sections: Mapping[str, object], problems: Iterable[str]) -> Identity:
-    """The identity of a run: of each section (plain data) and of the ids of its problems, in their order."""
+def identity_of(sections: Mapping[str, object], problems: Iterable[Problem]) -> Identity:
+    """The identity of a run: of each key of the sections (plain data), and of each field of its problems.
+
+    The digest of a field is over all problems, in their order.
+    """
     digests = {
-        name: _digest(msgspec.json.encode(value, order="deterministic")) for name, value in sections.items()
+        key: _digest(msgspec.json.encode(value, order="deterministic")) for key, value in _keys("", sections)
     }
-    return Identity({**digests, "problems": _digest("\n".join(problems).encode(errors="replace"))})
+    fields = {name: hashlib.sha256() for name in Problem.__struct_fields__}
+    for problem in problems:
+        for name, digest in fields.items():
+            digest.update(msgspec.json.encode(getattr(problem, name), order="deterministic") + b"\n")
+    return Identity(digests | {f"problems.{name}": d.hexdigest()[:16] for name, d in fields.items()})
+
+
+def _keys(prefix: str, values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Every key below, with dots, and its value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _keys(f"{prefix}{name}.", cast("Mapping[str, object]", value))
+        else:
+            yield prefix + name, value
 
 
 def _digest(data: bytes) -> str:

@@ -63,7 +63,12 @@ class LiveFlow:
 
     async def take(self, ask: Ask) -> News:
         """See ForReplicas."""
+        member = self.desk.members.get(ask.replica)
+        if member is not None and not member.admit(ask.replica, ask.incarnation, self._now()):
+            await asyncio.sleep(min(ask.wait_s, _TICK_S))
+            return News([], [], {})
         news = self._taken(ask)
+        self.desk.members[ask.replica].incarnation = ask.incarnation
         if _tells(news) or ask.room <= 0 or not ask.wait_s > 0:
             return news
         future: asyncio.Future[News] = asyncio.get_running_loop().create_future()
@@ -75,13 +80,19 @@ class LiveFlow:
                 return await future
         except TimeoutError:
             return news
+        except asyncio.CancelledError:  # it hung up, as a process does that is killed
+            if (member := self.desk.members.get(ask.replica)) is not None:
+                member.cut = member.incarnation == ask.incarnation
+            raise
         finally:
             if self._asking.get(ask.replica) is mine:
                 del self._asking[ask.replica]
                 self._turns.discard(ask.replica)
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery]) -> list[str]:
+    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
         """See ForReplicas. Raises UserError for a full disk: nothing, or a part, was taken in then."""
+        if not self._acts(replica, incarnation):
+            return ["revoked"] * len(deliveries)
         receipts: list[str] = []
         try:
             for delivery in deliveries:
@@ -95,8 +106,12 @@ class LiveFlow:
             self._news()
         return receipts
 
-    async def give_back(self, replica: str, serials: Sequence[int], why: str, *, leaves: bool) -> None:
+    async def give_back(
+        self, replica: str, serials: Sequence[int], why: str, *, leaves: bool, incarnation: str = ""
+    ) -> None:
         """See ForReplicas."""
+        if not self._acts(replica, incarnation):
+            return
         if leaves:
             self.desk.leave(replica)
             self._say("left", replica=replica)
@@ -104,6 +119,11 @@ class LiveFlow:
             self.desk.give_back(replica, serials, "failed", blamed=True)
             self._say("gave_back", replica=replica, leases=len(serials), why=why)
         self._news()
+
+    def _acts(self, replica: str, incarnation: str) -> bool:
+        """Whether no other process acts under the name."""
+        member = self.desk.members.get(replica)
+        return member is None or member.is_played_by(incarnation)
 
     def _taken(self, ask: Ask, heard: float | None = None) -> News:
         new = ask.replica not in self.desk.members
@@ -141,6 +161,8 @@ class LiveFlow:
         """Answer the question of a replica that waits, if there is something to say."""
         ask, future = self._asking.get(replica, (None, None))
         if ask is None or future is None or future.done() or replica not in self.desk.members:
+            return False
+        if not self._acts(replica, ask.incarnation):
             return False
         try:
             # It says nothing now: whether it is alive is shown by what it says itself.

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
+from uuid import uuid4
 
 from whetstone.errors import UserError
 from whetstone.flow.books import Offer
@@ -55,6 +56,7 @@ class Replica:
     ) -> None:
         """``room``: how many prompts it works on at once."""
         self.name, self._flow, self._episode, self._weights = name, flow, episode, weights
+        self._incarnation = uuid4().hex
         self._room, self._say = room, say
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._finished: asyncio.Queue[tuple[Delivery, asyncio.Future[str]]] = asyncio.Queue()
@@ -119,7 +121,9 @@ class Replica:
 
     def _asks(self, room: int, wait_s: float) -> Ask:
         load = {"under_way": float(len(self._tasks)), "to_deliver": float(self._finished.qsize())}
-        return Ask(self.name, sorted(self._tasks), room, dict(self._weights.serving), load, wait_s)
+        return Ask(
+            self.name, sorted(self._tasks), room, dict(self._weights.serving), load, wait_s, self._incarnation
+        )
 
     def _let_go(self, news: News) -> None:
         for serial in news.let_go:
@@ -132,7 +136,7 @@ class Replica:
             groups = await self._episode(grant)
         except UserError as error:
             self._say(f"draw {grant.draw} ({grant.problem}): {error}")
-            await self._flow.give_back(self.name, [grant.serial], str(error), leaves=False)
+            await self._give_back([grant.serial], str(error), leaves=False)
         else:
             arrived: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             await self._finished.put((Delivery(grant.serial, grant.draw, groups), arrived))
@@ -147,15 +151,20 @@ class Replica:
             ready = [await self._finished.get()]
             while not self._finished.empty():
                 ready.append(self._finished.get_nowait())
-            receipts = await self._flow.deliver(self.name, [delivery for delivery, _ in ready])
+            receipts = await self._flow.deliver(
+                self.name, [delivery for delivery, _ in ready], self._incarnation
+            )
             for (_, arrived), receipt in zip(ready, receipts, strict=True):
                 self.receipts[receipt.partition(":")[0]] += 1
                 if not arrived.done():  # its lease may have been let go of
                     arrived.set_result(receipt)
 
+    async def _give_back(self, serials: list[int], why: str, *, leaves: bool) -> None:
+        await self._flow.give_back(self.name, serials, why, leaves=leaves, incarnation=self._incarnation)
+
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(_LEAVE_S):
-                await self._flow.give_back(self.name, [], "it ends", leaves=True)
+                await self._give_back([], "it ends", leaves=True)
         except (UserError, TimeoutError) as error:
             self._say(f"the flow was not told that this replica ends ({error}); it finds out by itself")

@@ -62,7 +62,8 @@ class FlowSection(Section):
     replicas: rollout replicas that `whetstone train` starts, on this machine or over a cluster.
     resources: what the trainer and each replica are given of a Ray cluster, with `--ray`.
     room: prompts that a replica works on at once; 0: as many as may be under way.
-    shares: staleness 0 only: in how many shares a batch is dealt, each sampled by one replica.
+    shares: staleness 0 only: in how many shares a batch is dealt, each sampled by one replica. With more than
+        one the engine's log-probs are those of one process up to rounding.
     lease_s: a prompt that is not finished by then is given to another replica, too.
     silence_s: a replica that says nothing for so long has lost its prompts.
     most_failures: a prompt that was taken back so often is dropped, and counted.

@@ -34,16 +34,18 @@ async def take(host: FlowHost, body: bytes) -> Response:
 async def deliver(host: FlowHost, body: bytes) -> Response:
     """POST /v1/deliver: a frame; Receipts."""
     try:
-        replica, deliveries = wire.read_delivery(body)
+        replica, deliveries, incarnation = wire.read_delivery(body)
     except wire.Garbled as error:
         raise bad_request(f"the body: {error}") from None
-    return _packed(wire.Receipts(await host.flow.deliver(replica, deliveries)))
+    return _packed(wire.Receipts(await host.flow.deliver(replica, deliveries, incarnation)))
 
 
 async def give_back(host: FlowHost, body: bytes) -> Response:
     """POST /v1/give_back."""
     back = _read(body, wire.GivenBack)
-    await host.flow.give_back(back.replica, back.serials, back.why, leaves=back.leaves)
+    await host.flow.give_back(
+        back.replica, back.serials, back.why, leaves=back.leaves, incarnation=back.incarnation
+    )
     return _packed(wire.Done())
 
 

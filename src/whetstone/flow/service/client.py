@@ -81,18 +81,21 @@ class FlowClient:
         """See ForReplicas."""
         return await self._ask("/v1/take", ask, News, ask.wait_s)
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery]) -> list[str]:
+    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
         """See ForReplicas."""
         receipts: list[str] = []
         for some in _portions(deliveries):
-            body = wire.delivery_frame(replica, some)
+            body = wire.delivery_frame(replica, some, incarnation)
             answer = await self._ask_bytes("/v1/deliver", body, wire.FRAME, 0.0)
             receipts += self._read(answer, wire.Receipts).receipts
         return receipts
 
-    async def give_back(self, replica: str, serials: Sequence[int], why: str, *, leaves: bool) -> None:
+    async def give_back(
+        self, replica: str, serials: Sequence[int], why: str, *, leaves: bool, incarnation: str = ""
+    ) -> None:
         """See ForReplicas."""
-        await self._ask("/v1/give_back", wire.GivenBack(replica, list(serials), why, leaves), wire.Done)
+        message = wire.GivenBack(replica, list(serials), why, leaves, incarnation)
+        await self._ask("/v1/give_back", message, wire.Done)
 
     async def batch(self, wish: Wish) -> Made | Waiting:
         """See ForTrainers."""

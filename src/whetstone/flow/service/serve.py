@@ -48,7 +48,7 @@ def serve_flow(
     telemetry = FlowTelemetry()
     listening = listen(address)
     try:
-        log = FileLog(folder, identity.digest, file_bytes=file_bytes)
+        log = FileLog(folder, identity.log_digest, file_bytes=file_bytes)
         if log.books is None:
             log.begin(new_books(rules.models))
         elif log.cut:

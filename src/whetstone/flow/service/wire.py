@@ -49,6 +49,7 @@ class Delivered(Struct, frozen=True):
 
     replica: str
     items: list[DeliveredItem]
+    incarnation: str = ""
 
 
 class Receipts(Struct, frozen=True):
@@ -64,6 +65,7 @@ class GivenBack(Struct, frozen=True):
     serials: list[int]
     why: str
     leaves: bool
+    incarnation: str = ""
 
 
 class Publishes(Struct, frozen=True):
@@ -126,7 +128,7 @@ def framed(head: Struct, groups: Sequence[bytes]) -> bytes:
     return b"".join((head_bytes(head), *groups))
 
 
-def delivery_frame(replica: str, deliveries: Sequence[Delivery]) -> bytes:
+def delivery_frame(replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> bytes:
     """Finished prompts as they travel."""
     items = [
         DeliveredItem(
@@ -137,12 +139,13 @@ def delivery_frame(replica: str, deliveries: Sequence[Delivery]) -> bytes:
         for each in deliveries
     ]
     return framed(
-        Delivered(replica, items), [data for each in deliveries for _, data in each.groups.values()]
+        Delivered(replica, items, incarnation),
+        [data for each in deliveries for _, data in each.groups.values()],
     )
 
 
-def read_delivery(data: bytes) -> tuple[str, list[Delivery]]:
-    """Who delivers, and what. Raises Garbled."""
+def read_delivery(data: bytes) -> tuple[str, list[Delivery], str]:
+    """Which replica delivers, what, and its incarnation. Raises Garbled."""
     head, groups = _opened(data, Delivered)
     deliveries = [
         Delivery(
@@ -154,7 +157,7 @@ def read_delivery(data: bytes) -> tuple[str, list[Delivery]]:
     ]
     if groups.left:
         raise Garbled("there is more than its head says")
-    return head.replica, deliveries
+    return head.replica, deliveries, head.incarnation
 
 
 def read_batch(data: bytes) -> Made | str:

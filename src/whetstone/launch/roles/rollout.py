@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,8 +35,8 @@ Say = Callable[[str], None]
 
 
 def own_name() -> str:
-    """A name that no other replica has."""
-    return f"{socket.gethostname()}-{os.getpid()}"
+    """A name that no other replica has: pods that share a host's network repeat its name and process ids."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def sample_for(recipe: Recipe, url: str, name: str, say: Say, *, threads: int = 0) -> None:
