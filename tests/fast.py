@@ -1,7 +1,8 @@
 """``pytest -p tests.fast``: run only the tests that need no process, no connection and no model.
 
 The plug-in deselects every test that has the mark ``process`` or uses a fixture that starts a process. It
-skips every module that imports transformers, and modules that import torch where torch is not installed.
+skips every module that imports transformers, and modules that import torch or another package of the extra
+`train` where it is not installed.
 A selected test that starts a process, or binds or connects a socket, fails.
 """
 
@@ -32,7 +33,7 @@ _FORBIDDEN_EVENTS = {
     "socket.connect",
 }
 _MODEL_PACKAGES = {"transformers"}
-_OPTIONAL_PACKAGES = {"torch"}
+_OPTIONAL_PACKAGES = {"torch", "safetensors", "gguf", "peft"}
 
 
 class _State:

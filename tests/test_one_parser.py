@@ -52,7 +52,7 @@ def threads_take_turns() -> Iterator[None]:
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
 
     def pause(*_: object) -> None:
-        for _ in range(10):
+        for _round in range(10):
             pass
 
     gc.callbacks.append(pause)

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ PAGE = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The module of the page's example, and the folder of a package that brings it by an entry point."""
     (source,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "my_losses.py").write_text(source, encoding="utf-8")
@@ -48,7 +49,7 @@ def test_the_example_is_a_preset_by_its_dotted_path(example: Path) -> None:
     log_probs = torch.tensor([-1.0, -0.1, -0.1], requires_grad=True)
     engine = torch.tensor([-1.5, -2.0, -2.0])  # drifts of 0.14, 0.77, 0.77
     advantages = torch.tensor([1.0, 1.0, -2.0])
-    columns = [engine, engine, None, engine, advantages, advantages, torch.tensor([0, 0, 1])]
+    columns = engine, engine, None, engine, advantages, advantages, torch.tensor([0, 0, 1])
     inputs = LossInputs(log_probs, *columns, lengths=torch.tensor([2, 1]), whole=True)
     found = algorithm_named("my_losses.Masked").loss(inputs)
     found.tokens.sum().backward()

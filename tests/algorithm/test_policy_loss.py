@@ -1,6 +1,7 @@
 """Losses against formulas written out token by token."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def test_clipped_surrogate_equals_the_written_out_formula(tokens, low, high, dua
     log_p, log_old, advantage = (torch.tensor(c, dtype=torch.float64) for c in zip(*tokens, strict=True))
     ratio = probability_ratio(log_p, log_old)
     loss, _ = clipped_surrogate(ratio, advantage, clip_low=low, clip_high=high, dual_clip=dual)
-    expected = [naive_loss(*t, low, high, dual) for t in tokens]
+    expected = [naive_loss(new, old, gain, low, high, dual) for new, old, gain in tokens]
     assert loss.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -60,7 +61,7 @@ def test_tokens_reported_as_clipped_are_those_without_gradient(tokens, low, high
 @pytest.mark.parametrize("dual", [None, 3.0])
 @pytest.mark.parametrize("bounds", [None, (0.0, 0.0)])
 def test_on_policy_every_clipped_loss_has_the_policy_gradient(preset, dual, bounds):
-    spec = algorithm_named(preset)
+    spec: Any = algorithm_named(preset)
     low, high = bounds or (spec.clip_low, spec.clip_high)
     log_p = torch.tensor([-0.1, -2.0, -5.0, -0.7], dtype=torch.float64, requires_grad=True)
     advantage = torch.tensor([1.5, -0.5, -2.0, 0.0], dtype=torch.float64)

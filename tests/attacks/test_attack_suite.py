@@ -104,9 +104,10 @@ def test_every_text_is_a_program_of_its_own() -> None:
     )
     assert attack.programs() == ["""print("'")""", "print('\\\\\\n')"]
     assert attack.twins() == ["print('\\xe9', '\\xe9')"]
+    wrong: dict[str, Any]
     for wrong in ({"texts": ["x"]}, {"program": "TEXT"}, {"twin_texts": ["x"]}):
         with pytest.raises(ValueError, match="TEXT"):
-            Attack(**{"name": "n", "problem": "p", "aim": "a", "program": "p", **wrong})
+            Attack("n", "p", "a", wrong.pop("program", "p"), **wrong)
 
 
 def test_an_honest_program_that_is_not_accepted_is_a_failure(corpus: Corpus) -> None:

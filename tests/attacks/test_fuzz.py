@@ -92,7 +92,10 @@ class HostileProgram(RuleBasedStateMachine):
 
 TestHostileProgram = HostileProgram.TestCase
 TestHostileProgram.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[*HealthCheck.__members__.values()],
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.problem import (
     AssertTests,
@@ -20,7 +22,12 @@ from whetstone.problem import (
 )
 
 ADD = "Read two integers and print their sum."
-SMALL_BOUNDS = {"largest_input_mb": 0.7, "largest_output_mb": 0.5, "largest_tests_mb": 1.5, "most_cpu_s": 0.6}
+SMALL_BOUNDS: dict[str, Any] = {
+    "largest_input_mb": 0.7,
+    "largest_output_mb": 0.5,
+    "largest_tests_mb": 1.5,
+    "most_cpu_s": 0.6,
+}
 """A policy under which the large ones here are too large, and the slow one is slow soon."""
 WRONG_CASE = ("4 4\n", "9\n")
 # Through a proxy a function has no code object.

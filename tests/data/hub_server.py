@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -42,7 +42,7 @@ class HubServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(files: dict[str, bytes], repo: str = "me/set") -> Iterator[HubServer]:
+def serving(files: dict[str, bytes], repo: str = "me/set") -> Generator[HubServer]:
     server = HubServer(files, repo)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -57,7 +57,7 @@ def serving(files: dict[str, bytes], repo: str = "me/set") -> Iterator[HubServer
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: HubServer
+    server: HubServer  # pyright: ignore[reportIncompatibleVariableOverride]
     COMMITS = ("0" * 40, COMMIT)
 
     def log_message(self, format: str, *args: Any) -> None:

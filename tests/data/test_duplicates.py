@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,10 +140,11 @@ def test_short_statements_and_small_tests_are_shared_by_chance() -> None:
     ],
     ids=["more tests", "a checker", "references"],
 )
-def test_the_better_problem_is_kept_wherever_it_stands(better: dict, worse: dict) -> None:
+def test_the_better_problem_is_kept_wherever_it_stands(better: dict[str, Any], worse: dict[str, Any]) -> None:
     statement = STORY.format(what="sum", bound=9)
-    first = stdin_problem("x/1", statement, **{"cases": [("1", "1")], **worse})
-    second = stdin_problem("y/1", statement, **{"cases": [("1", "1")], **better})
+    one_case: dict[str, Any] = {"cases": [("1", "1")]}
+    first = stdin_problem("x/1", statement, **(one_case | worse))
+    second = stdin_problem("y/1", statement, **(one_case | better))
     assert [(m.id, m.kept) for m in found(first, second)] == [("x/1", "y/1")]
     assert [(m.id, m.kept) for m in found(second, first)] == [("x/1", "y/1")]
 

@@ -55,7 +55,7 @@ call_tests = st.builds(
 )
 
 
-def _design_case(calls: list[tuple[str, list[object], object]]) -> CallCase:
+def _design_case(calls: list[tuple[Any, ...]]) -> CallCase:
     others = calls[1:]
     operations = ["Thing", *[name for name, _, _ in others]]
     return CallCase(

@@ -26,7 +26,7 @@ from whetstone.data.validate.validator import Outcome
 from whetstone.data.validate.whole_set import count_tests, validate_set
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge
-from whetstone.problem import AssertTests, CallTests, Problem, StdinTests, case_count
+from whetstone.problem import AssertTests, CallCase, CallTests, Problem, StdinTests, case_count
 
 MINIMUM = 240
 GRAM = 10
@@ -95,14 +95,15 @@ def test_no_test_is_given_twice(shipped: list[Problem]) -> None:
         elif isinstance(tests, StdinTests):
             given = [c.input for c in tests.cases]
         else:
+            assert isinstance(tests, AssertTests)
             given = tests.asserts or []
         assert repeated(given) == [], problem.id
 
 
 def test_a_constant_answer_never_passes(shipped: list[Problem]) -> None:
     for problem in shipped:
-        if not isinstance(problem.tests, AssertTests):
-            expected = [c.expected if hasattr(c, "expected") else c.output for c in problem.tests.cases]
+        if isinstance(problem.tests, CallTests | StdinTests):
+            expected = [c.expected if isinstance(c, CallCase) else c.output for c in problem.tests.cases]
             assert len({json.dumps(value) for value in expected}) > 1, problem.id
 
 
@@ -115,6 +116,7 @@ def test_each_says_what_is_called_and_the_starter_agrees(shipped: list[Problem])
             assert said & {"read", "reads", "input"}, problem.id
             assert said & {"print", "prints"}, problem.id
             continue
+        assert isinstance(tests, CallTests | AssertTests)
         name = tests.function if isinstance(tests, CallTests) else tests.entry_point
         assert f"{name}" in problem.statement, problem.id
         assert re.match(rf"(def|class) {name}\b", problem.starter or ""), problem.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,7 @@ def test_a_reader_that_stops_early_stops_the_download(server: HubServer, tmp_pat
     hub = hub_of(server, tmp_path)
     downloads = hub.download(hub.find("me/set", None, ("*",)))
     next(downloads)
+    assert isinstance(downloads, Generator)
     downloads.close()
     assert not [t for t in threading.enumerate() if t.name == "hub-download"]
 

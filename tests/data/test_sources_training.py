@@ -42,7 +42,7 @@ CONTENT: dict[str, tuple[dict[str, int], int, dict[str, int]]] = {
     "taco-verified": ({"stdin": 1, "call": 2}, 4, {"no_tests": 1, "malformed_tests": 1}),
     "verl": ({"stdin": 1, "call": 1, "assert": 2}, 4, {"not_code": 1, "broken_tests": 1}),
 }
-KINDS = {StdinTests: "stdin", CallTests: "call", AssertTests: "assert"}
+KINDS: dict[type, str] = {StdinTests: "stdin", CallTests: "call", AssertTests: "assert"}
 TEST_COLUMN = {
     **dict.fromkeys(("archer", "code-r1", "verl"), "reward_model"),
     **dict.fromkeys(("areal", "taco", "taco-verified"), "input_output"),

@@ -53,9 +53,9 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory, build_model: Build, toke
         if "q_proj" in name or "k_proj" in name:  # llama.cpp keeps rotary pairs side by side
             heads = 4 if "q_proj" in name else 2
             values = values.reshape(heads, 2, -1, 64).swapaxes(1, 2).reshape(values.shape)
-        writer.add_tensor(
-            names.get_name(name, try_suffixes=(".weight",)), np.ascontiguousarray(values, np.float32)
-        )
+        gguf_name = names.get_name(name, try_suffixes=(".weight",))
+        assert gguf_name is not None
+        writer.add_tensor(gguf_name, np.ascontiguousarray(values, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -89,7 +89,8 @@ def test_a_model_is_saved_whole_or_not_at_all(tmp_path: Path, tokenizer: Any) ->
 
 def test_dtype_is_what_was_asked_for(tmp_path: Path, build_model: Build, tokenizer: Any) -> None:
     save_model(build_model("llama"), tokenizer, tmp_path)
-    assert {p.dtype for p in load_model(str(tmp_path), device="cpu").model.parameters()} == {torch.bfloat16}
+    loaded = load_model(str(tmp_path), dtype="bfloat16", device="cpu")
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}
 
 
 def test_gguf_becomes_a_plain_folder_with_the_same_weights(

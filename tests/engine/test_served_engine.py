@@ -332,7 +332,7 @@ def test_a_server_of_ones_own_computes_in_the_dtype_of_the_run(
     dtype: torch.dtype, package: dict[str, str], build_model: Build, tokenizer: Any
 ) -> None:
     """Its own choice is another one: vLLM computes in half precision where a folder says float32."""
-    options = {"python": sys.executable, "environment": package}
+    options: dict[str, Any] = {"python": sys.executable, "environment": package}
 
     async def story() -> None:
         section = EngineSection(kind="vllm", options=options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +26,7 @@ class Scripted:
 
 
 @contextmanager
-def serving(scripted: Scripted) -> Iterator[Scripted]:
+def serving(scripted: Scripted) -> Generator[Scripted]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

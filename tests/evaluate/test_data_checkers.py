@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.data.checker_sources import REFUSED, RIGHT, pair_problem
@@ -46,9 +47,7 @@ def written(by: dict[str, list[str | None]]) -> Callable[[str, dict[str, Any], i
 
 def named(name: str, **fields: object) -> Problem:
     one = pair_problem(name, **fields)
-    return type(one)(
-        **{**{f: getattr(one, f) for f in one.__struct_fields__}, "statement": f"[{name}] {one.statement}"}
-    )
+    return msgspec.structs.replace(one, statement=f"[{name}] {one.statement}")
 
 
 def checkers(source: Path, out: Path, url: str, *more: str) -> int:

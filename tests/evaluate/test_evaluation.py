@@ -75,7 +75,7 @@ class ScriptedEngine:
             await asyncio.sleep(0)
             yield Completion(index, cut, [-1.0] * len(cut), [7] * len(cut), reason)
 
-    async def update_weights(self, tensors: Iterable[tuple[str, object]], version: int) -> None:
+    async def update_weights(self, weights: object, version: int) -> None:
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -129,7 +129,8 @@ def run(
 
     async def go() -> Evaluation:
         most = settings.max_prompt_tokens
-        replies = EngineReplies(engine, tokenizer or CharacterTokenizer(), plan, max_prompt_tokens=most)
+        scripted: Any = engine
+        replies = EngineReplies(scripted, tokenizer or CharacterTokenizer(), plan, max_prompt_tokens=most)
         writer = EngineWriter(replies, wave_replies=wave_replies)
         more.setdefault("record", recorded.append)
         if judge is not None:

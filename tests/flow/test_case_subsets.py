@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class OneTokenEngine:
 
     def check(self, request: GenerationRequest) -> None: ...
 
-    async def update_weights(self, tensors: object, version: int) -> None: ...
+    async def update_weights(self, weights: object, version: int) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -51,12 +52,13 @@ def cases_run(seed: int, max_cases: int | None) -> list[list[tuple[int, ...]]]:
     """For three groups of three replies: the numbers of the cases each reply was judged on."""
 
     async def main() -> list[list[tuple[int, ...]]]:
-        tokenizer = build_tokenizer(["s"], 300)
+        tokenizer: Any = build_tokenizer(["s"], 300)
+        engine: Any = OneTokenEngine()
         async with AsyncJudge(workers=1) as judge:
             flow = LocalFlow(
                 PromptSource([PROBLEM], seed),
                 SameProgram(WorkflowSection(chat=False), judge),
-                EngineReplies(OneTokenEngine(), tokenizer, Sampling(max_tokens=4), max_prompt_tokens=512),
+                EngineReplies(engine, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=512),
                 algorithm_named("grpo", {"drop_zero_variance": False}),
                 prompts_per_step=3,
                 samples_per_prompt=3,

@@ -90,9 +90,8 @@ class VersionsOnly:
 
 
 def sampler(engine: Any) -> tuple[GroupSampler, EngineReplies]:
-    replies = EngineReplies(
-        engine, build_tokenizer(["p0123456789"], 300), Sampling(max_tokens=4), max_prompt_tokens=64
-    )
+    tokenizer: Any = build_tokenizer(["p0123456789"], 300)
+    replies = EngineReplies(engine, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64)
     return GroupSampler(SeededWorkflow(), replies, 3, 5, None), replies
 
 

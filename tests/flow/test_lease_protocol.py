@@ -265,7 +265,7 @@ class Protocol(RuleBasedStateMachine):
             return
         books = self.desk.books
         for name, model in books.models.items():
-            told = [draw for (m, v), (items, _) in self.given.items() if m == name for draw, _ in items]
+            told = [draw for (m, _), (items, _) in self.given.items() if m == name for draw, _ in items]
             assert len(told) == len(set(told))
             lost = sum(sum(losses.values()) for (m, _), (_, losses) in self.given.items() if m == name)
             pending = [version for version in model.batches if (name, version) not in self.given]

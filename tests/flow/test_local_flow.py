@@ -61,15 +61,13 @@ class ScriptedEngine:
 
     def check(self, request: GenerationRequest) -> None: ...
 
-    async def update_weights(self, tensors: object, version: int) -> None: ...
+    async def update_weights(self, weights: object, version: int) -> None: ...
 
     async def close(self) -> None: ...
 
 
-def flow(
-    source: PromptSource, spec: Algorithm, prompts: int = 4, engine: ScriptedEngine | None = None
-) -> LocalFlow:
-    tokenizer = build_tokenizer(["p0123456789"], 300)
+def flow(source: PromptSource[Problem], spec: Algorithm, prompts: int = 4, engine: Any = None) -> LocalFlow:
+    tokenizer: Any = build_tokenizer(["p0123456789"], 300)
     return LocalFlow(
         source,
         ScriptedWorkflow(),

@@ -25,7 +25,7 @@ def groups(problem: str, draw: int, version: int) -> dict[str, tuple[Facts, byte
 
 def sample(desk: Desk, version: int) -> None:
     """A replica takes what it is given, and finishes it."""
-    versions = dict.fromkeys(MODELS, version)
+    versions: dict[str, int] = dict.fromkeys(MODELS, version)
     leases = desk.take("one", holding=[], room=3, versions=versions, now=0.0).leases
     assert leases, "nothing is left to do, and a batch is missing"
     for grant in leases:

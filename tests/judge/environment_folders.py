@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @contextmanager
-def environment_folder(packages: Mapping[str, str], *, python: str = PYTHON) -> Iterator[Path]:
+def environment_folder(packages: Mapping[str, str], *, python: str = PYTHON) -> Generator[Path]:
     """The folder of one whose packages are these: the source of a package by its name."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)  # a tier that sheds root has to reach it

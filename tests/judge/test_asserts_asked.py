@@ -85,7 +85,7 @@ def test_a_value_is_compared_as_python_compares_it(
     ],
 )
 def test_a_constant_is_what_python_makes_of_it(text: str, value: object) -> None:
-    [plain] = asserts(f"assert f() == {text}") or ()
+    [plain] = asserts(f"assert f() == {text}") or []
     assert plain.rule.expected == value
     assert type(plain.rule.expected) is type(value)
 
@@ -108,7 +108,7 @@ def relatives(value: Any) -> Any:
 
 @given(value=VALUES | st.builds(deque, st.lists(KEYS, max_size=1)) | st.builds(Counter, st.text(max_size=1)))
 def test_a_value_is_as_true_as_it_was(value: object) -> None:
-    [true, false] = asserts("assert f()", "assert not f()") or ()
+    [true, false] = asserts("assert f()", "assert not f()") or []
     answer = read_one(encode(["value", value]), True)[1]
     assert true.rule.right(answer) is bool(value)
     assert false.rule.right(answer) is not bool(value)

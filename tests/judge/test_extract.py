@@ -149,4 +149,4 @@ def test_names_that_tests_call_are_read_off_the_problem() -> None:
 
 def test_a_reply_of_blanks_is_read_in_linear_time() -> None:
     """Half an hour, were each of them tried as the beginning of a closing bracket."""
-    assert extract_program(" " * 1_000_000, "python") is None
+    assert extract_program(" " * 1_000_000, language="python") is None

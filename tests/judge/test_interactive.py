@@ -72,8 +72,7 @@ def test_a_right_program_is_accepted_in_every_case(judge: Judge) -> None:
     ],
 )
 def test_what_else_programs_do(judge: Judge, source: str, verdict: Verdict, reason: str) -> None:
-    limits = {"cpu_s": 0.3}
-    judgement = judge.judge(interactive_problem(GUESS, "50", **limits), python(source))
+    judgement = judge.judge(interactive_problem(GUESS, "50", cpu_s=0.3), python(source))
     assert (judgement.verdict, reason in judgement.reason) == (verdict, True), judgement
 
 

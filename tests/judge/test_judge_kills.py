@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -86,7 +86,7 @@ def kill_one(judge: Judge, draw: random.Random, generations: int) -> str:
 
 
 @contextlib.contextmanager
-def killing(judge: Judge, victims: Callable[[int], list[int]]) -> Iterator[None]:
+def killing(judge: Judge, victims: Callable[[int], list[int]]) -> Generator[None]:
     """Meanwhile, ``victims`` of each worker below which a program makes itself known are killed."""
     stop = threading.Event()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -98,21 +98,21 @@ def test_a_cancelled_task_stops_its_program() -> None:
 def test_leaving_off_listening_stops_what_was_read_ahead(one: Judge) -> None:
     judgements = one.judge_many([(ECHO, ONE), *[(ENDLESS, SLEEPER)] * 10])
     assert next(judgements).accepted
+    assert isinstance(judgements, Generator)
     judgements.close()
     assert one.judge(ECHO, ONE).accepted
 
 
 @pytest.mark.process
-def test_a_deadline_that_passes_is_no_verdict_and_frees_the_worker(one: Judge) -> None:
+def test_a_deadline_that_passes_frees_the_worker_and_is_no_verdict_on_what_waited(one: Judge) -> None:
     before = processes(one)
     running = one.submit(ENDLESS, SLEEPER, deadline_s=1.0, priority=1)
     waiting = one.submit(ECHO, ONE, deadline_s=0.5)
     patient = one.submit(ECHO, ONE, deadline_s=ENOUGH_S)
+    judgement = waiting.result(ENOUGH_S)
+    assert (judgement.verdict, judgement.score) == (Verdict.JUDGE_ERROR, None)
     for late in (running, waiting):
-        judgement = late.result(ENOUGH_S)
-        assert judgement.verdict is Verdict.JUDGE_ERROR
-        assert judgement.score is None
-        assert "deadline" in judgement.reason
+        assert "deadline" in late.result(ENOUGH_S).reason
     assert patient.result(ENOUGH_S).accepted
     assert processes(one) == before
 
@@ -124,6 +124,7 @@ def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
     for _ in range(1000):
         one.submit(ECHO, ONE, deadline_s=5000).cancel()
     pool = one._pool
+    assert pool is not None
     assert len(pool._pending) == 1
     assert all(len(heap._entries) < 200 for heap in (pool.admission._waiting, pool.admission._deadlines))
     blocker.cancel()
@@ -155,11 +156,12 @@ def test_a_value_that_is_none_is_refused_with_what_is_expected(
 @pytest.mark.process
 @pytest.mark.parametrize(("name", "meant"), [("prio", "priority"), ("deadline", "deadline_s")])
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(one: Judge, name: str, meant: str) -> None:
+    option: dict[str, Any] = {name: 3}
     refusals = [
-        lambda: one.submit(ECHO, ONE, **{name: 3}),
-        lambda: next(one.judge_many([(ECHO, ONE)], **{name: 3})),
-        lambda: Judge(workers=1, **{name: 3}),
-        lambda: AsyncJudge(1, **{name: 3}),
+        lambda: one.submit(ECHO, ONE, **option),
+        lambda: next(one.judge_many([(ECHO, ONE)], **option)),
+        lambda: Judge(workers=1, **option),
+        lambda: AsyncJudge(1, **option),
     ]
     for refused in refusals:
         with pytest.raises(TypeError, match=f"unknown option `{name}`; did you mean `{meant}`"):
@@ -172,6 +174,7 @@ def test_what_is_no_problem_or_program_is_refused_by_its_type(one: Judge) -> Non
         one.submit(ECHO, "print(1)")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="the problem is a list; give a Problem"):
         one.submit([ECHO], ONE)  # type: ignore[arg-type]
+    machine: dict[str, Any]
     for machine in ({"workers": "2"}, {"workers": -1}, {"minimum_tier": 3}, {"tier": "rot"}):
         with pytest.raises(UserError, match=str(next(iter(machine.values())))):
             Judge(**machine)
@@ -232,7 +235,7 @@ def test_a_judge_may_be_closed_by_what_waits_for_its_judgement() -> None:
         closed.set_result(future.result().verdict.value)
 
     judge.submit(ECHO, SLEEPER, deadline_s=0.3).add_done_callback(close)
-    assert closed.result(ENOUGH_S) == "judge_error"
+    assert closed.result(ENOUGH_S) in ("time_limit", "judge_error")
     with pytest.raises(RuntimeError, match="closed"):
         judge.judge(ECHO, ONE)
     other = Judge(workers=1)

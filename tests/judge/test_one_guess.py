@@ -204,7 +204,8 @@ def _in_sequence(together: tuple[str, ...], alone: Callable[..., bool]) -> bool:
 @pytest.fixture(scope="module", params=list(Tier), ids=[tier.label for tier in Tier])
 def boxes(request: pytest.FixtureRequest) -> Iterator[KnowingBoxes]:
     try:
-        with KnowingBoxes(request.param) as boxes:
+        boxes = KnowingBoxes(request.param)
+        with boxes:
             yield boxes
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
@@ -212,7 +213,8 @@ def boxes(request: pytest.FixtureRequest) -> Iterator[KnowingBoxes]:
 
 @pytest.fixture(scope="module")
 def strongest() -> Iterator[KnowingBoxes]:
-    with KnowingBoxes(detect_tier()) as boxes:
+    boxes = KnowingBoxes(detect_tier())
+    with boxes:
         yield boxes
 
 

@@ -152,7 +152,7 @@ class LyingInt(int):
 
 
 class LyingStr(str):
-    def encode(self, *args: Any) -> bytes:
+    def encode(self, *args: Any) -> bytes:  # pyright: ignore[reportIncompatibleMethodOverride]
         return b"lie"
 
     def __str__(self) -> str:
@@ -172,7 +172,7 @@ class Color(enum.IntEnum):
         (LyingStr("truth"), "truth"),
         (Color.RED, 3),
         (collections.defaultdict(list, {1: [2]}), {1: [2]}),
-        (collections.namedtuple("Point", "x y")(1, 2), (1, 2)),
+        (collections.namedtuple("Point", "x y")(1, 2), (1, 2)),  # pyright: ignore[reportUntypedNamedTuple]
     ],
 )
 def test_a_subclass_crosses_as_the_base_value_it_holds(value: Any, plain: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 BLANKS = b" \t\r\n"
 
@@ -188,11 +189,11 @@ def equal(left: object, right: object) -> bool:
     return left == right
 
 
-def absolute(bound: float) -> Callable[[float, float], bool]:
+def absolute(bound: float) -> Callable[[Any, Any], bool]:
     return lambda wanted, found: not abs(wanted - found) > bound + 1e-15
 
 
-def relative(bound: float) -> Callable[[float, float], bool]:
+def relative(bound: float) -> Callable[[Any, Any], bool]:
     return lambda wanted, found: near(wanted, found, bound)
 
 

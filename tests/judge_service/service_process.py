@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class ServiceProcess:
 
 
 @contextmanager
-def service(folder: Path, *options: str, workers: int = 1) -> Iterator[ServiceProcess]:
+def service(folder: Path, *options: str, workers: int = 1) -> Generator[ServiceProcess]:
     running = ServiceProcess(folder, *options, workers=workers)
     try:
         yield running

@@ -52,10 +52,10 @@ def test_roles_started_by_hand_do_the_synchronous_runs_work(
         assert "step 2 of 2 is made; the run is complete" in said()
         assert "prompts of policy: 8 trained, dropped: none; " in said()
     assert main(["status", str(roles.out)]) == 0
-    said = capsys.readouterr().out
-    assert "its roles have ended" in said
-    assert "prompts of policy, up to step 2: " in said
-    assert "audit of policy: groups trained: 8 of 8 sampled" in said
+    at_last = capsys.readouterr().out
+    assert "its roles have ended" in at_last
+    assert "prompts of policy, up to step 2: " in at_last
+    assert "audit of policy: groups trained: 8 of 8 sampled" in at_last
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_every_refusal_comes_before_the_first_file(tmp_path: Path) -> None:
         "tests": {"kind": "call", "function": "f", "cases": [{"args": [[1]], "expected": 1}]},
         "source": "test",
     }
-    wrong = {**problem, "id": "wrong", "language": "python"}
+    wrong: dict[str, Any] = {**problem, "id": "wrong", "language": "python"}
     wrong["references"] = [{"language": "python", "source": "def f(x):\n    return 2"}]
     for name, content in {"PROBLEMS": problem, "WRONG": wrong}.items():
         (tmp_path / name).with_suffix(".jsonl").write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def write(folder: Path, right: dict[str, list[bool]], text: str = "reply", model
     manifest = {"model": {"source": model}, "sampling": {"n": n}}
     with EvaluationFolder(folder, manifest) as kept:
         for name, verdicts in right.items():
-            problem = Problem(name, f"about {name}", CallTests([CallCase([1], 1)], "f"))
+            problem = Problem(name, f"about {name}", CallTests([CallCase(1, [1])], "f"))
             tally.expect(problem)
             for index, good in enumerate(verdicts):
                 verdict = Verdict.ACCEPTED if good else Verdict.WRONG_ANSWER
@@ -42,7 +43,7 @@ def write(folder: Path, right: dict[str, list[bool]], text: str = "reply", model
     return folder
 
 
-def data_of(file: Path) -> dict[str, list[dict[str, object]]]:
+def data_of(file: Path) -> dict[str, list[dict[str, Any]]]:
     outline = Outline(file.read_text(encoding="utf-8"))
     return json.loads(outline.scripts[0])
 

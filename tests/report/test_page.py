@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
 from whetstone.report.metrics import encode_record
 from whetstone.report.page import render, script_json, write_page
 from whetstone.report.run_data import read_run
-from whetstone.report.scales import nice_ticks, thin
+from whetstone.report.scales import Points, nice_ticks, thin
 
 HOSTILE = (
     "</script><script>alert(1)</script><!--<script>\u2028'\"&lt;img src=x onerror=alert(1)> </pre></body>"
@@ -45,7 +46,7 @@ class Outline(HTMLParser):
             self.scripts[-1] += data
 
 
-def page_of(folder: Path, **options: int) -> str:
+def page_of(folder: Path, **options: Any) -> str:
     return write_page(folder, **options).read_text(encoding="utf-8")
 
 
@@ -166,7 +167,7 @@ def test_ticks_lie_inside_and_are_few(low: float, width: float, whole: bool) -> 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=200), st.integers(1, 50))
 def test_thinning_keeps_the_bound_and_the_range(values: list[float], limit: int) -> None:
-    points = [(float(i), v) for i, v in enumerate(values)]
+    points: Points = [(float(i), v) for i, v in enumerate(values)]
     thinned, width = thin(points, limit)
     assert len(thinned) <= limit
     assert width * len(thinned) >= len(points)

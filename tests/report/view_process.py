@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -49,7 +49,7 @@ class ViewProcess:
 
 
 @contextmanager
-def viewed(*words: str) -> Iterator[ViewProcess]:
+def viewed(*words: str) -> Generator[ViewProcess]:
     view = ViewProcess(*words)
     try:
         yield view

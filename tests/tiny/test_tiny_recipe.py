@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_the_workflow_makes_the_reference_of_the_right_reply(recipe: Recipe) -> 
 def test_prompts_and_right_replies_fit_the_limits(recipe: Recipe) -> None:
     assert recipe.model.scratch is not None
     examples = micro_examples(2000, 0, 0.7)
-    tokenizer = build_tokenizer((p + r for p, r in examples), recipe.model.scratch.vocab_size)
+    tokenizer: Any = build_tokenizer((p + r for p, r in examples), recipe.model.scratch.vocab_size)
     for problem in micro_problems("train") + micro_problems("heldout"):
         reply = problem.references[0].source.removeprefix(MICRO_PREFIX).rstrip("\n")
         assert len(tokenizer.encode(reply)) < recipe.sampling.max_tokens

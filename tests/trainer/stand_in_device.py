@@ -30,12 +30,12 @@ class Elsewhere(Tensor):
     """A tensor on the stand-in device; ``here`` is the one that it is made of."""
 
     here: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
 
     @staticmethod
     def __new__(cls, here: Tensor) -> Elsewhere:
         made: Any = Tensor._make_wrapper_subclass(
-            cls, here.size(), strides=here.stride(), dtype=here.dtype, device=f"{NAME}:0"
+            cls, here.size(), strides=here.stride(), dtype=here.dtype, device=torch.device(f"{NAME}:0")
         )
         made.here = here
         return made

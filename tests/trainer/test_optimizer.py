@@ -1,5 +1,7 @@
 """The optimizer: masters that remember what bf16 forgets, skipped updates, clipping, one owner at a time."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -41,7 +43,7 @@ def test_micro_batch_gradients_are_summed_in_fp32_and_update_as_plain_adamw(dtyp
         totals = [torch.zeros_like(p) for p in plain.parameters()]
         for x in torch.randn(5, 2, 8).to(dtype):
             loss = layer(x).pow(2).sum()
-            for total, g in zip(totals, torch.autograd.grad(loss, layer.parameters()), strict=True):
+            for total, g in zip(totals, torch.autograd.grad(loss, [*layer.parameters()]), strict=True):
                 total += g
             layer(x).pow(2).sum().backward()
         for p, total in zip(plain.parameters(), totals, strict=True):
@@ -84,7 +86,8 @@ def test_gradient_buffers_are_allocated_once():
         layer(torch.ones(1, 8, dtype=torch.bfloat16)).sum().backward()
         assert layer.weight.grad is None
         optimizer.update(0.1)
-    assert [m.grad.data_ptr() for m in optimizer._masters.values()] == places
+    masters: Any = optimizer._masters
+    assert [m.grad.data_ptr() for m in masters.values()] == places
 
 
 def test_a_closed_optimizer_leaves_the_model_to_the_next_one():

@@ -58,7 +58,8 @@ def test_values_and_gradients_are_those_of_a_mask(
     ]
     inputs += [torch.randn(4, dtype=dtype)] if sinks else []
     inputs = [tensor.requires_grad_() for tensor in inputs]
-    query, key, value, sink = [*inputs, None][:4]
+    query, key, value = inputs[:3]
+    sink = inputs[3] if sinks else None
     expected = written_out(query, key, value, window, cap, sink)
     found, _ = packed_attention(
         None, query, key, value, run_table(RUNS), scaling=0.3, sliding_window=window, softcap=cap, s_aux=sink

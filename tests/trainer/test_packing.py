@@ -161,6 +161,7 @@ def test_long_rope_gradients_are_those_of_every_token_alone():
         for scores in forward.scores(micro_batch):
             scores.log_probs.sum().backward()
     for one, other in zip(alone.parameters(), packed.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None  # noqa: PT018
         assert torch.allclose(one.grad, other.grad, atol=1e-4, rtol=1e-3)
 
 

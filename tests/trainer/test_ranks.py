@@ -41,10 +41,12 @@ MODELS = {
 
 def make(ranks: Ranks, kind: str = "tied", preset: str = "grpo", **settings: Any) -> Trainer:
     reference = {"kl_coef": 0.1} if preset == "grpo" else {}
+    settings.setdefault("lr", 1e-2)
+    settings.setdefault("grad_clip", 1e9)
     return Trainer(
         MODELS[kind](),
         algorithm_named(preset, {"overlong_buffer": 0, **reference}),
-        TrainerSection(**{"lr": 1e-2, "grad_clip": 1e9, **settings}),
+        TrainerSection(**settings),
         temperature=0.8,
         max_tokens=12,
         ranks=ranks,
@@ -64,9 +66,8 @@ def gradients(trainer: Trainer, batch: Any) -> dict[str, Tensor]:
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {
-        name: w.make(torch.float32) if isinstance(w, Deferred) else w.clone() for name, w in trainer.weights()
-    }
+    given: Any = trainer.weights()
+    return {name: w.make(torch.float32) if isinstance(w, Deferred) else w.clone() for name, w in given}
 
 
 def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
@@ -108,11 +109,12 @@ def test_a_bf16_gradient_over_many_chunks_of_logits_is_summed_in_fp32(tied: bool
         trainer.forward._chunk = max(1, tokens // ranks.size // chunks)
         return {name: value.double() for name, value in gradients(trainer, batch).items()}
 
-    one = found(Ranks(), 1)
+    # Nobody says the tokens below 3, so these rows have the gradients of the chunks alone, also where the
+    # head is tied to the input. They are 0.0025 apart here, and 0.02 where the sum is made in bf16.
     head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+    one = {head: found(Ranks(), 1)[head][:3]}
     for many in on_ranks(2, lambda ranks: found(ranks, CHUNKS)):
-        error = distance({head: many[head]}, one) / size({head: one[head]})
-        assert error < 0.004
+        assert distance(one, {head: many[head][:3]}) / size(one) < 0.007
 
 
 def test_a_batch_with_fewer_groups_than_ranks_is_shared_by_replies() -> None:

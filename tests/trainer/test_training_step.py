@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,10 @@ from whetstone.trainer.trainer import Trainer
 MAX_TOKENS = 12
 
 
-def make(spec: Algorithm | None = None, layout=None, temperature=0.8, dtype=torch.float32, **settings):
-    settings = {"lr": 1e-2, "grad_clip": 1e9, **settings}
+def make(
+    spec: Algorithm | None = None, layout=None, temperature=0.8, dtype=torch.float32, **settings: Any
+) -> Trainer:
+    settings = {"lr": 1e-2, "grad_clip": 1e9} | settings
     spec = spec or algorithm_named("dapo", {"overlong_buffer": 0})
     trainer = Trainer(
         tiny_llama(dtype), spec, TrainerSection(**settings), temperature=temperature, max_tokens=MAX_TOKENS
@@ -50,7 +53,7 @@ def gradients(trainer: Trainer, batch: Batch) -> dict[str, torch.Tensor]:
 def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[str, torch.Tensor]:
     """Policy gradient with plain per-sequence forwards and a loop over the formulas, in float64."""
     model = tiny_llama().double()
-    rows = []
+    rows: list[torch.Tensor] = []
     for group in batch.groups:
         rewards = torch.tensor([s.reward for s in group.samples if s.reward is not None]).double()
         if len(rewards) < 2:
@@ -69,11 +72,11 @@ def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[s
             rows.append(-advantage * log_p)
     loss = {
         "token_mean": lambda: torch.cat(rows).sum() / sum(len(r) for r in rows),
-        "sequence_mean": lambda: sum(r.mean() for r in rows) / len(rows),
+        "sequence_mean": lambda: torch.stack([r.mean() for r in rows]).mean(),
         "fixed_length": lambda: torch.cat(rows).sum() / (len(rows) * MAX_TOKENS),
     }[spec.aggregation]()
     loss.backward()
-    return {name: p.grad for name, p in model.named_parameters()}
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 def conversations() -> Batch:
@@ -161,7 +164,7 @@ def test_the_gradient_of_a_token_that_occurs_often_is_summed_in_fp32():
     batch = Batch([Group("0", prompt, samples)])
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
-        model = tiny_llama(torch.bfloat16, tie_word_embeddings=False).to(dtype)
+        model = tiny_llama(torch.bfloat16, tie_word_embeddings=False).to(dtype)  # pyright: ignore[reportArgumentType]
         spec = algorithm_named("dapo", {"overlong_buffer": 0})
         settings = TrainerSection(lr=1e-2, grad_clip=1e9)
         trainer = Trainer(model, spec, settings, temperature=0.8, max_tokens=MAX_TOKENS)
@@ -360,7 +363,7 @@ def test_resuming_from_the_state_gives_the_same_next_step_bit_for_bit(dtype):
     assert resumed.version == 1
     assert going.step(random_batch(1)) == resumed.step(random_batch(1))
     assert equal_weights(going, resumed)
-    pairs = zip(going.weights(), resumed.weights(), strict=True)
+    pairs: Any = zip(going.weights(), resumed.weights(), strict=True)
     assert all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in pairs)
 
 

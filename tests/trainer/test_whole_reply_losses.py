@@ -5,6 +5,7 @@ import itertools
 import msgspec
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from tests.trainer.written_out import rows_of, written_out
@@ -35,7 +36,7 @@ def off_policy(preset: str, **settings: object) -> Algorithm:
     return algorithm_named(preset, {**known, **settings})
 
 
-def nearby_policy(seed: int) -> torch.nn.Module:
+def nearby_policy(seed: int) -> PreTrainedModel:
     """The weights that a ratio or a penalty refers to: close by, so that some tokens are clipped."""
     model = tiny_llama(torch.float64)
     draw = torch.Generator().manual_seed(seed)
@@ -74,6 +75,7 @@ def trained(batch: Batch, algorithm: Algorithm, chunk: int | None, limit: int):
 
     def catch(lr):
         for name, parameter in policy.named_parameters():
+            assert parameter.grad is not None
             caught.setdefault(name, parameter.grad.clone())
         return 0.0
 
@@ -88,7 +90,7 @@ def expect_the_formula(algorithm: Algorithm, chunk: int | None, limit: int) -> d
     value.backward()
     found, metrics = trained(batch, algorithm, chunk, limit)
     assert metrics["loss"] == pytest.approx(float(value.detach()), rel=1e-5, abs=1e-7)
-    expected = {name: p.grad for name, p in policy.named_parameters()}
+    expected = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
     largest = max(float(g.abs().max()) for g in expected.values())
     assert largest > 1e-3
     for name, gradient in expected.items():
@@ -167,6 +169,6 @@ def test_a_loss_sees_whole_replies_and_all_log_probs_whatever_the_chunks():
         present = counts > 0
         assert torch.equal(counts[present], inputs.lengths[present])
         columns = [inputs.old, inputs.engine, inputs.reference, inputs.entropies, inputs.weights]
-        assert all(column.shape == inputs.log_probs.shape for column in columns)
+        assert all(column is not None and column.shape == inputs.log_probs.shape for column in columns)
         assert inputs.entropies.min() > 0
         assert not inputs.entropies.requires_grad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -12,9 +13,9 @@ from whetstone.sample import Batch, FinishReason, Group, Sample
 VOCABULARY = 61
 
 
-def tiny_llama(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
+def tiny_llama(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """A two-layer Llama with weights large enough that attention matters."""
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -28,7 +29,7 @@ def tiny_llama(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: obj
         "eos_token_id": 2,
     }
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(**(settings | changes))).to(dtype)
+    return LlamaForCausalLM(LlamaConfig(**(settings | changes))).to(dtype)  # pyright: ignore[reportArgumentType]
 
 
 def tiny_moe(dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
@@ -41,7 +42,7 @@ def tiny_moe(dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedMod
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=8,
+        head_dim=8,  # pyright: ignore[reportCallIssue]
         num_experts=4,
         num_experts_per_tok=2,
         norm_topk_prob=True,
@@ -50,7 +51,7 @@ def tiny_moe(dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedMod
         bos_token_id=1,
         eos_token_id=2,
     )
-    return Qwen3MoeForCausalLM(config).to(dtype)
+    return Qwen3MoeForCausalLM(config).to(dtype)  # pyright: ignore[reportArgumentType]
 
 
 def sample(ids: list[int], reward: float | None, finish: FinishReason = "stop") -> Sample:

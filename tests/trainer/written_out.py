@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -37,6 +38,7 @@ def rows_of(batch: Batch, policy, earlier, start, temperature: float) -> list[Ro
             new, entropy = said_by(policy, group, s.response_ids, temperature)
             others = [said_by(m, group, s.response_ids, temperature)[0].detach() for m in (earlier, start)]
             engine = torch.tensor(s.logprobs).double()
+            assert s.reward is not None
             rows.append(Row(number, s.reward, new, entropy, others[0], engine, others[1]))
     return rows
 
@@ -110,7 +112,7 @@ def _clip(ratio, advantage, low, high, dual=None):
     return -objective
 
 
-def _reply(row: Row, advantage: torch.Tensor, algorithm: Algorithm) -> torch.Tensor:
+def _reply(row: Row, advantage: torch.Tensor, algorithm: Any) -> torch.Tensor:
     logs = row.new - row.old
     if algorithm.preset == "cispo":
         return -logs.exp().clamp(max=algorithm.ratio_cap).detach() * advantage * row.new

@@ -35,7 +35,7 @@ def model(seed: int, dtype: torch.dtype = torch.bfloat16) -> Any:
         eos_token_id=None,
         max_position_embeddings=2048,
     )
-    return LlamaForCausalLM(config).to(dtype)
+    return LlamaForCausalLM(config).to(dtype)  # pyright: ignore[reportArgumentType]
 
 
 class Run:

@@ -122,7 +122,8 @@ def test_a_snapshot_is_published_while_training_goes_on(tmp_path: Path) -> None:
             published.publish(0, weights.items())
         held: Any = torch.nn.Module()
         held.w, held.device = torch.nn.Parameter(torch.zeros(3_000_000).bfloat16()), torch.device("cpu")
-        replica = FollowedWeights({"policy": (Taking(), held)}, settings, token=TOKEN)
+        taking: Any = Taking()
+        replica = FollowedWeights({"policy": (taking, held)}, settings, token=TOKEN)
         asyncio.run(replica.apply("policy", first.result()))
         replica.close()
         assert torch.equal(held.w.detach(), was.bfloat16())
@@ -153,7 +154,8 @@ def test_an_engine_elsewhere_goes_over_several_versions_in_one_update(tmp_path: 
     settings = section()
     with trainer(settings, tmp_path) as published:
         trained, engine = Trained(published), Taking()
-        weights = FollowedWeights({"policy": (engine, model(1))}, settings, token=TOKEN)
+        served: Any = engine
+        weights = FollowedWeights({"policy": (served, model(1))}, settings, token=TOKEN)
         asyncio.run(weights.apply("policy", trained.step(0)))
         trained.step(1)
         asyncio.run(weights.apply("policy", trained.step(2)))

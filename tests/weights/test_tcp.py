@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import msgspec
@@ -102,7 +102,7 @@ def test_a_silent_publisher_is_left_and_named() -> None:
 
 
 @contextlib.contextmanager
-def answering(listening: socket.socket, *answers: bytes) -> Iterator[None]:
+def answering(listening: socket.socket, *answers: bytes) -> Generator[None]:
     """Whoever connects gets the next of the answers, and is left."""
 
     def answer() -> None:
@@ -353,7 +353,7 @@ def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_cla
 
 
 @contextlib.contextmanager
-def greeting(answer: bytes) -> Iterator[int]:
+def greeting(answer: bytes) -> Generator[int]:
     """A publisher that greets well, and gives one answer to all that it is asked."""
     listening = socket.create_server(("127.0.0.1", 0))
 

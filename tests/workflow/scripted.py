@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.errors import UserError
 
-TOKENIZER = build_tokenizer(["def f(x):\n    return x"], 300)
+TOKENIZER: Any = build_tokenizer(["def f(x):\n    return x"], 300)
 TOKENIZER.chat_template = (
     "{% for message in messages %}[{{ message['role'] }}]{{ message['content'] }}"
     "{% if message['role'] == 'assistant' %}" + TOKENIZER.eos_token + "{% endif %}{% endfor %}"

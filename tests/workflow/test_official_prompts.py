@@ -14,7 +14,7 @@ from whetstone.workflow.settings import WorkflowSection
 
 STDIN = Problem("p/1", "Add {two} numbers.", StdinTests([StdinCase("1 2", "3")]))
 STARTER = "class Solution:\n    def add(self, a: int) -> int:\n        "
-CALL = Problem("p/2", "Add one.", CallTests([CallCase([1], 2)], "add"), starter=STARTER)
+CALL = Problem("p/2", "Add one.", CallTests([CallCase(2, [1])], "add"), starter=STARTER)
 MBPP = Problem(
     "mbpp/11",
     "Write a function.\nYour code should pass these tests:\n\nassert f(1) == 1",

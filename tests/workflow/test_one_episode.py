@@ -86,7 +86,7 @@ class ScriptedEngine:
 
     def check(self, request: GenerationRequest) -> None: ...
 
-    async def update_weights(self, tensors: object, version: int) -> None: ...
+    async def update_weights(self, weights: object, version: int) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -115,7 +115,7 @@ def trained(
     problem: Problem, replies: list[str], settings: WorkflowSection, judge: SharedJudge, thinks: bool
 ) -> tuple[list[int], list[Outcome], Group]:
     """The prompt's tokens and what comes of the replies in training."""
-    engine = ScriptedEngine(replies)
+    engine: Any = ScriptedEngine(replies)
     params = Sampling(max_tokens=LONGEST)
     tokenizer = CharacterTokenizer(thinks)
     flow = LocalFlow(
@@ -137,7 +137,7 @@ def evaluated(
     problem: Problem, replies: list[str], settings: WorkflowSection, judge: SharedJudge, thinks: bool
 ) -> tuple[list[int], list[Outcome], list[SampleResult]]:
     """The prompt's tokens and what comes of the replies in an evaluation."""
-    engine = ScriptedEngine(replies)
+    engine: Any = ScriptedEngine(replies)
     plan = Plan(n=len(replies), max_tokens=LONGEST)
     tokenizer = CharacterTokenizer(thinks)
     asked = EngineReplies(engine, tokenizer, plan, max_prompt_tokens=settings.max_prompt_tokens)

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,8 @@ def test_a_run_asks_judges_and_pays_by_parts_of_ones_own(names: tuple[str, str])
 def test_a_reward_of_ones_own_sees_every_case_and_none_without_a_verdict() -> None:
     assert [s.reward for s in samples("workflow.reward=my_parts.share", replies=[RIGHT, HALF])] == [1.0, 0.5]
     section = load_recipe(TINY, ["workflow.reward=my_parts.share"]).workflow
-    failed = asyncio.run(build_workflow(section, None).sample(PROBLEM, Reply(0, "", "failed")))
+    no_judge: Any = None
+    failed = asyncio.run(build_workflow(section, no_judge).sample(PROBLEM, Reply(0, "", "failed")))
     assert failed.reward is None
 
 

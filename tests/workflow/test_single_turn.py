@@ -40,7 +40,8 @@ class ScriptedEngine:
     version = 3
 
     def __init__(self, replies: list[str], reason: FinishReason = "stop") -> None:
-        self.replies, self.reason = replies, reason
+        self.replies = replies
+        self.reason: FinishReason = reason
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         for index in reversed(range(request.n)):
@@ -50,13 +51,13 @@ class ScriptedEngine:
 
     def check(self, request: GenerationRequest) -> None: ...
 
-    async def update_weights(self, tensors: object, version: int) -> None: ...
+    async def update_weights(self, weights: object, version: int) -> None: ...
 
     async def close(self) -> None: ...
 
 
 def episode(
-    engine: ScriptedEngine, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: Any
+    engine: Any, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: Any
 ) -> Group:
     async def run() -> Group:
         async with AsyncJudge(workers=1, score_shared_interpreter=pay_forgeable) as judge:
