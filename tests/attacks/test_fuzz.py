@@ -95,7 +95,7 @@ TestHostileProgram.settings = settings(
     max_examples=25,
     stateful_step_count=20,
     deadline=None,
-    suppress_health_check=[*HealthCheck.__members__.values()],
+    suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
 )
 
 

@@ -68,10 +68,11 @@ class ScriptedEngine:
 
 def flow(source: PromptSource[Problem], spec: Algorithm, prompts: int = 4, engine: Any = None) -> LocalFlow:
     tokenizer: Any = build_tokenizer(["p0123456789"], 300)
+    answering: Any = engine or ScriptedEngine()
     return LocalFlow(
         source,
         ScriptedWorkflow(),
-        EngineReplies(engine or ScriptedEngine(), tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64),
+        EngineReplies(answering, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64),
         spec,
         prompts_per_step=prompts,
         samples_per_prompt=3,
