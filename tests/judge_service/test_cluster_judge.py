@@ -152,8 +152,12 @@ def test_a_node_that_differs_is_left_out_and_named() -> None:
         assert "0.0.1" in left_out.reason
         with pytest.raises(UserError, match="in `cobol`; the judge runs python"):
             judge.submit(PROBLEM, Program("cobol", "x"))
-        late = judge.submit(PROBLEM, Program("python", "while True: pass"), deadline_s=0.3).result()
-        assert (late.verdict, late.reason) == (Verdict.JUDGE_ERROR, "not judged: its deadline passed")
+        endless = Program("python", "while True: pass")
+        late = judge.submit(PROBLEM, endless, deadline_s=0.3, queued_s=60.0).result()
+        assert (late.verdict, late.score) == (Verdict.JUDGE_ERROR, None)
+        assert "deadline" in late.reason
+        spins = [judge.submit(PROBLEM, endless, deadline_s=2.0).result() for _ in range(5)]
+        assert Verdict.TIME_LIMIT in {each.verdict for each in spins}
         stopped = judge.submit(PROBLEM, Program("python", "while True: pass"))
         wait_until(lambda: sum(node.under_way for node in judge.nodes()) == 1)
         assert stopped.cancel()

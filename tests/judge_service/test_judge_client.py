@@ -74,9 +74,11 @@ def test_a_cancelled_future_stops_its_program(client: JudgeClient, server: Servi
     assert client.judge(SLOW, RIGHT).verdict is Verdict.ACCEPTED
 
 
-def test_a_deadline_that_passes_is_no_verdict(client: JudgeClient) -> None:
-    judged = client.judge(SLOW, FOREVER, deadline_s=0.3)
-    assert (judged.verdict, judged.score) == (Verdict.JUDGE_ERROR, None)
+def test_who_computes_until_its_deadline_has_failed_and_who_waited_has_not(client: JudgeClient) -> None:
+    judged = [client.judge(SLOW, FOREVER, deadline_s=2.0) for _ in range(5)]
+    assert (Verdict.TIME_LIMIT, 0.0) in {(each.verdict, each.score) for each in judged}
+    late = client.judge(SLOW, FOREVER, deadline_s=0.5, queued_s=60.0)
+    assert (late.verdict, late.score) == (Verdict.JUDGE_ERROR, None)
 
 
 def test_what_is_wrong_is_an_error_as_locally(client: JudgeClient, server: ServiceProcess) -> None:

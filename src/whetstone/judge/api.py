@@ -133,7 +133,8 @@ class Judge:
         # The wall clock limit of a run and of its checker, and what starting anew takes, on a busy machine.
         silence_s = (1 + MOST_STARVED) * 2 * (15 + 10 * problem.limits.cpu_s) + _SILENCE_SLACK_S
         deadline = math.inf if wanted.deadline_s is None else time.monotonic() + wanted.deadline_s
-        return self._running().submit(Order(data, silence_s, wanted.priority, deadline))
+        order = Order(data, silence_s, wanted.priority, deadline, queued_s=wanted.queued_s)
+        return self._running().submit(order)
 
     def judge(self, problem: Problem | dict[str, Any], program: Program | None, **options: Any) -> Judgement:
         """Judge one program and wait for the judgement. See ``submit``."""

@@ -8,7 +8,10 @@ they have a fork-server apart from both.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +23,7 @@ from whetstone.judge.environments.preload import loaded_ahead, python_profile
 from whetstone.judge.languages.artifacts import ArtifactStore
 from whetstone.judge.languages.toolchains import toolchain_paths
 from whetstone.judge.options import HASH_SEED
-from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, SandboxFault, Tier
+from whetstone.sandbox import Job, LostTime, Profile, RunLimits, Sandbox, SandboxFault, Tier
 
 _ENTRY = Path(__file__).parent / "harness" / "entry.py"
 _COMPILER_BYTES = 256 << 20
@@ -110,6 +113,8 @@ class Boxes:
         ``stop_fd`` becomes readable, whatever runs is ended and Stopped raised.
         """
         self._stop_fd = stop_fd
+        self.lost = LostTime()
+        """What the machine took from the program that is judged; to be set to zero for each."""
         self.hash_seed = HASH_SEED
         """Of the Python programs that run from now on; who judges them has hashes that nobody knows."""
         self.environment = environment or default_environment()
@@ -120,6 +125,7 @@ class Boxes:
             tier=tier,
             minimum_tier=minimum_tier,
             stop_fd=stop_fd,
+            lost=self.lost,
         )
         self.artifacts = ArtifactStore.of_user()
         self.proved: set[str] = set()
@@ -156,10 +162,24 @@ class Boxes:
         """The sandbox in which compilers run, and nothing else."""
         return self._other(Side.TESTS, self._compiler_profile("compiler", _COMPILER_BYTES))
 
-    def kit_builder(self) -> Sandbox:
-        """A new sandbox, the caller's to close, in which a compiler may write what it prepares once."""
+    @contextmanager
+    def kit_builder(self) -> Generator[Sandbox]:
+        """A sandbox in which a compiler may write what it prepares once. No program is charged for that."""
         profile = self._compiler_profile("kit builder", _KIT_BYTES)
-        return Sandbox({}, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
+        with (
+            self._not_the_programs(),
+            Sandbox({}, profile=profile, tier=self.tier, stop_fd=self._stop_fd) as box,
+        ):
+            yield box
+
+    @contextmanager
+    def _not_the_programs(self) -> Generator[None]:
+        """The time that this takes is lost for the program that is judged."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.lost.seconds += time.monotonic() - began
 
     def _compiler_profile(self, name: str, tmp_bytes: int) -> Profile:
         return Profile(
@@ -179,7 +199,10 @@ class Boxes:
         if found is None:
             harnesses = {} if profile.execute else {side.value: _ENTRY}
             try:
-                found = Sandbox(harnesses, profile=profile, tier=self.tier, stop_fd=self._stop_fd)
+                with self._not_the_programs():
+                    found = Sandbox(
+                        harnesses, profile=profile, tier=self.tier, stop_fd=self._stop_fd, lost=self.lost
+                    )
             except SandboxUnavailable as error:  # the tier did start: this machine is in trouble
                 raise SandboxFault(f"no fork-server for {profile.name}: {error}") from None
             self._others[side, profile.name, profile.hash_seed] = found

@@ -14,6 +14,7 @@ The rules:
   ``stop_at_first_failure``, or all cases count as one), a case that definitely failed settles the matter.
 - A program that waited twice until the wall clock limit is not run further: its remaining cases have
   no entry, and count as not accepted.
+- Where its deadline passes meanwhile, cases that failed count, and ``late`` says whose doing the rest is.
 - A program during whose runs the sandbox dies is judged again; what brings down sandbox after sandbox,
   where a harmless program does not, is RUNTIME_ERROR (see ``blame``).
 - The asserts of a list are run as plain Python runs them, in turn against the program imported once; see
@@ -25,7 +26,7 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from whetstone.judge.kinds.call import judge_call
 from whetstone.judge.kinds.shared_process import SharedProcess, judge_in_sequence
 from whetstone.judge.kinds.stdin import judge_stdin
 from whetstone.judge.languages.table import language_named
+from whetstone.judge.late import DeadlinePassed
 from whetstone.judge.options import JudgeOptions
 from whetstone.judge.outcome import is_stopped, judge_failure
 from whetstone.judge.scoring import chosen_cases, score
@@ -51,11 +53,12 @@ from whetstone.problem import (
     StdinTests,
     case_count,
 )
+from whetstone.sandbox import Stopped
 from whetstone.sandbox.execute import NotExecuted
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 if TYPE_CHECKING:
-    from whetstone.judge.kinds.pair import Stopped
+    from whetstone.judge.kinds.pair import Stopped as Said
 
 MAX_SOURCE_CHARACTERS = 8 << 20
 """A longer program counts as one that does not compile: what carries it has limits of its own."""
@@ -74,24 +77,16 @@ def judge_program(
     boxes.hash_seed = options.hash_seed
     if not program.source.strip():
         return Judgement(Verdict.NO_CODE, [], 0.0, isolation, "there is no program")
-    chosen = chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
+    boxes.lost.seconds = 0.0
     watcher = watcher or Watcher()
     runs = _Runs(boxes, problem, program, options, watcher, {case.index: case for case in refused})
-    left = [number for number in chosen if number not in runs.settled]
-    shared = SharedProcess()
-    if _is_python(program) and not _too_long(program):
-        if isinstance(problem.tests, AssertTests):
-            runs.start_asserts(problem.tests, left)
-        elif not options.fork_per_case:
-            shared = judge_in_sequence(boxes, problem, left, program, watcher.made)
-            runs.settle(shared.wrong)
-    early = shared.accepted
-    cases = runs.in_order(chosen, early)
-    if any(c.verdict is Verdict.ACCEPTED and c.index in shared.failed for c in cases):
-        early = {}
-        cases = runs.in_order(chosen, early)
-    judgement = conclude(cases, chosen, problem.scoring, isolation, options)
-    judgement = msgspec.structs.replace(judgement, shared_process=any(c.index in early for c in cases))
+    try:
+        judgement = runs.to_the_end()
+    except Stopped:
+        late = watcher.deadline_passed()
+        if late is None:
+            raise
+        judgement = runs.overdue(late)
     return named_missing(judgement, boxes.environment)
 
 
@@ -103,6 +98,10 @@ class Watcher:
 
     def refused(self, cases: list[CaseJudgement]) -> None:
         """These cases are refused, whatever happens from here on."""
+
+    def deadline_passed(self) -> DeadlinePassed | None:
+        """Asked when a run was stopped: whether the judgement is due. None: nobody wants it any more."""
+        return None
 
 
 def _is_python(program: Program) -> bool:
@@ -119,8 +118,13 @@ def conclude(
     scoring: Scoring,
     isolation: str,
     options: JudgeOptions,
+    unjudged_cases: Sequence[int] = (),
+    why: str = "",
 ) -> Judgement:
-    """The judgement on a program from those on its cases, of which the ``chosen`` were to be run."""
+    """The judgement on a program from those on its cases, of which the ``chosen`` were to be run.
+
+    ``unjudged_cases`` have no judgement for no fault of the program; ``why`` says for which.
+    """
     shared = any(c.shared_interpreter for c in cases)
     first = next((c for c in cases if c.verdict is not Verdict.ACCEPTED), None)
     paid = options.score_shared_interpreter or not shared
@@ -131,15 +135,31 @@ def conclude(
     settled = next((c for c in cases if c.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)), None)
     accepted = [c.index for c in cases if c.verdict is Verdict.ACCEPTED]
     earned = score(scoring, chosen, accepted)
-    if unjudged is not None and settled is not None:
-        at_best = [*accepted, *(c.index for c in cases if c.verdict is Verdict.JUDGE_ERROR)]
+    in_doubt = unjudged is not None or bool(unjudged_cases)
+    if in_doubt and settled is not None:
+        doubtful = [c.index for c in cases if c.verdict is Verdict.JUDGE_ERROR]
+        at_best = [*accepted, *doubtful, *unjudged_cases]
         if options.stop_at_first_failure or score(scoring, chosen, at_best) == earned:
-            first = settled
-            unjudged = None
-    if first is None or unjudged is not None:
-        reason = unjudged.reason if unjudged else f"{len(cases)} of {len(chosen)} cases were judged"
+            first, in_doubt = settled, False
+    if first is None or in_doubt:
+        missing = why or f"{len(cases)} of {len(chosen)} cases were judged"
+        reason = unjudged.reason if unjudged else missing
         return Judgement(Verdict.JUDGE_ERROR, cases, None, isolation, reason, shared)
     return Judgement(first.verdict, cases, earned if paid else None, isolation, first.reason, shared)
+
+
+def conclude_unfinished(
+    problem: Problem, options: JudgeOptions, cases: Sequence[CaseJudgement], isolation: str, why: str
+) -> Judgement:
+    """The judgement where only these cases have one, for no fault of the program; ``why`` says for which."""
+    chosen = _chosen(problem, options)
+    known = {case.index for case in cases}
+    missing = [number for number in chosen if number not in known]
+    return conclude(list(cases), chosen, problem.scoring, isolation, options, missing, why)
+
+
+def _chosen(problem: Problem, options: JudgeOptions) -> list[int]:
+    return chosen_cases(problem.id, case_count(problem), options.max_cases, options.subset_seed)
 
 
 class _Runs:
@@ -157,8 +177,10 @@ class _Runs:
         self.settled = settled
         self._boxes, self._problem, self._program = boxes, problem, program
         self._options, self._watcher = options, watcher
+        self._chosen = _chosen(problem, options)
+        self._shared = SharedProcess()
         self._stopped: dict[int, CaseJudgement] = {}
-        self._answered: Stopped = {}
+        self._answered: Said = {}
         self._stalled: set[int] = set()
 
     def settle(self, judged: Mapping[int, CaseJudgement]) -> None:
@@ -168,7 +190,54 @@ class _Runs:
         if refusals:
             self._watcher.refused(refusals)
 
-    def start_asserts(self, tests: AssertTests, numbers: Sequence[int]) -> None:
+    def to_the_end(self) -> Judgement:
+        """The judgement on the program. Raises Stopped."""
+        left = [number for number in self._chosen if number not in self.settled]
+        if _is_python(self._program) and not _too_long(self._program):
+            if isinstance(self._problem.tests, AssertTests):
+                self._start_asserts(self._problem.tests, left)
+            elif not self._options.fork_per_case:
+                boxes, problem, made = self._boxes, self._problem, self._watcher.made
+                self._shared = judge_in_sequence(boxes, problem, left, self._program, made)
+                self.settle(self._shared.wrong)
+        early = self._shared.accepted
+        cases = self._in_order(early)
+        if self._bears_no_sharing(cases):
+            early = {}
+            cases = self._in_order(early)
+        return self._concluded(cases, early)
+
+    def overdue(self, late: DeadlinePassed) -> Judgement:
+        """The judgement on the program now, when a run of it was stopped."""
+        early = self._shared.accepted
+        if self._bears_no_sharing(self.settled.values()):
+            early = {}
+        known = {**self.settled, **early}
+        cases = [known[number] for number in self._chosen if number in known]
+        missing = [number for number in self._chosen if number not in known]
+        waited_s = self._boxes.lost.seconds
+        if not missing or not late.is_of_program(waited_s):
+            return self._concluded(cases, early, missing, late.why_unjudged(waited_s))
+        number = missing[0]
+        cases.append(self._stopped.get(number) or late.unfinished_case(number))
+        return self._concluded(sorted(cases, key=lambda case: case.index), early)
+
+    def _bears_no_sharing(self, cases: Iterable[CaseJudgement]) -> bool:
+        """Whether a case failed in a shared process and was accepted in its own."""
+        return any(c.verdict is Verdict.ACCEPTED and c.index in self._shared.failed for c in cases)
+
+    def _concluded(
+        self,
+        cases: list[CaseJudgement],
+        early: Mapping[int, CaseJudgement],
+        missing: Sequence[int] = (),
+        why: str = "",
+    ) -> Judgement:
+        problem, isolation = self._problem, self._boxes.tier.label
+        judgement = conclude(cases, self._chosen, problem.scoring, isolation, self._options, missing, why)
+        return msgspec.structs.replace(judgement, shared_process=any(c.index in early for c in cases))
+
+    def _start_asserts(self, tests: AssertTests, numbers: Sequence[int]) -> None:
         """Run a list of asserts together, as far as that goes."""
         from whetstone.judge.kinds.asserts import judge_assert_list
 
@@ -178,10 +247,10 @@ class _Runs:
         self.settle(together.settled)
         self._stopped = together.stopped
 
-    def in_order(self, chosen: Sequence[int], early: Mapping[int, CaseJudgement]) -> list[CaseJudgement]:
+    def _in_order(self, early: Mapping[int, CaseJudgement]) -> list[CaseJudgement]:
         """The judgements on the cases, as far as they are needed: ``early`` ones, settled ones, new runs."""
         cases: list[CaseJudgement] = []
-        for number in chosen:
+        for number in self._chosen:
             if number not in early and number not in self.settled:
                 self.settle({number: msgspec.structs.replace(self._judge_case(number), index=number)})
             judged = early[number] if number in early else self.settled[number]
@@ -208,6 +277,7 @@ class _Runs:
         unknown = self._answered.get(number, []) is None
         if unknown or not is_stopped(judged) or not self._options.confirm_time_limit:
             return judged
+        self._stopped[number] = msgspec.structs.replace(judged, index=number)
         # Time may have been short for what else ran on the machine; the second run decides.
         again = judged_despite_faults(attempt, self._program)
         cpu_s = self._problem.limits.cpu_s
@@ -224,7 +294,7 @@ class _Runs:
         boxes, problem, tests = self._boxes, self._problem, self._problem.tests
         boxes.last_code.restore(before)
         # The harmless program has said nothing yet.
-        answered: Stopped = self._answered if program is self._program else {}
+        answered: Said = self._answered if program is self._program else {}
         try:
             if isinstance(tests, StdinTests):
                 return judge_stdin(boxes, problem, tests.cases[number], program)

@@ -33,8 +33,10 @@ class JudgeOptions(Struct, frozen=True, kw_only=True):
     hash_seed: what a Python program makes its hashes of text with; 0 is the same everywhere, so that a set
         of strings always has the same order. Each other one takes a fork-server more.
     priority: higher goes first among what waits; what has equal priority goes by deadline, then arrival.
-    deadline_s: seconds from submission within which it must be judged; afterwards it is JUDGE_ERROR, for a
-        judge that is late is no verdict, and what runs of it is stopped.
+    deadline_s: seconds from submission within which it must be judged; then what runs of it is stopped. Cases
+        that failed count. The rest is TIME_LIMIT where the program took most of the time, and JUDGE_ERROR
+        where the queue or other programs on the machine did.
+    queued_s: seconds that it waited elsewhere before; they count as time in the queue.
     """
 
     stop_at_first_failure: bool = False
@@ -46,10 +48,19 @@ class JudgeOptions(Struct, frozen=True, kw_only=True):
     hash_seed: Annotated[int, Meta(ge=0, le=_MOST_HASH_SEED)] = HASH_SEED
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
     deadline_s: Annotated[float, Meta(gt=0, le=_MOST_DEADLINE_S)] | None = None
+    queued_s: Annotated[float, Meta(ge=0, le=_MOST_DEADLINE_S)] = 0.0
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None and math.isnan(self.deadline_s):
             raise ValueError("`deadline_s` is not a number")
+        if math.isnan(self.queued_s):
+            raise ValueError("`queued_s` is not a number")
+
+
+def queued_before(options: dict[str, Any]) -> float:
+    """``queued_s`` of options that are not checked yet. Raises UserError for a value that does not fit."""
+    given = {name: value for name, value in options.items() if name == "queued_s"}
+    return options_with(JudgeOptions(), given).queued_s
 
 
 def options_with(options: JudgeOptions, given: dict[str, Any]) -> JudgeOptions:

@@ -17,7 +17,7 @@ from typing import Any
 
 from whetstone.errors import UserError
 from whetstone.judge.in_order import Pair, awaited_in_order
-from whetstone.judge.options import JudgeOptions, options_with
+from whetstone.judge.options import JudgeOptions, options_with, queued_before
 from whetstone.judge_service.look_up import Needs, looked_up, server_urls
 from whetstone.judge_service.sending import Packed, Sent
 from whetstone.judge_service.server_link import AskedInVain, ServerLink
@@ -115,7 +115,8 @@ class AsyncJudgeClient:
         if program is None or not program.source.strip():
             return self._unjudged(Verdict.NO_CODE, "there is no program")
         asked_s = options.get("deadline_s")
-        deadline = math.inf if asked_s is None else time.monotonic() + asked_s
+        began = time.monotonic()
+        deadline = math.inf if asked_s is None else began + asked_s
         while True:
             left_s = min(deadline - time.monotonic(), _NO_DEADLINE_S)
             if left_s <= 0:
@@ -127,7 +128,8 @@ class AsyncJudgeClient:
                 continue
             try:
                 await self._known(link)
-                judgement = await link.judge(sent, program, options, left_s)
+                queued_s = queued_before(options) + time.monotonic() - began
+                judgement = await link.judge(sent, program, {**options, "queued_s": queued_s}, left_s)
             except AskedInVain as failure:
                 if self._gives_up():
                     return self._unjudged(Verdict.JUDGE_ERROR, f"no server judged it: {failure}")

@@ -13,6 +13,7 @@ from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
+from whetstone.judge.options import queued_before
 from whetstone.judge_service.cluster.judge import ClusterJudge
 from whetstone.judge_service.cluster.serving import ClusterRunners, watch_nodes
 from whetstone.judge_service.datasets import Datasets
@@ -116,8 +117,14 @@ class Service:
         self, client: str, deadline: float, problem: Problem, program: Program | None, options: dict[str, Any]
     ) -> Judgement:
         """The judgement, once there is a place. Raises Refused; cancelled, it stops the program."""
+        arrived = asyncio.get_running_loop().time()
+        try:
+            queued_s = queued_before(options)
+        except UserError as error:
+            raise bad_request(str(error)) from None
         async with self.gate.place(client, deadline):
-            left = deadline - asyncio.get_running_loop().time()
+            now = asyncio.get_running_loop().time()
+            left = deadline - now
             if left <= 0:
                 raise too_late(self.gate.expected_s(client))
             # Over nodes a problem travels once: its parts would be other problems each time.
@@ -125,7 +132,8 @@ class Service:
             idle = self.gate.take_more(most - 1, self.workers)
             try:
                 parts = parts_of(problem, 1 + idle)
-                judgement = await self._judged(problem, parts, program, {**options, "deadline_s": left})
+                timed = {**options, "deadline_s": left, "queued_s": queued_s + now - arrived}
+                judgement = await self._judged(problem, parts, program, timed)
             finally:
                 self.gate.give_back(idle)
         late = asyncio.get_running_loop().time() >= deadline

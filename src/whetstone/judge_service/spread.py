@@ -74,14 +74,19 @@ def joined(
     """The judgement on all cases, from those on as many parts as were needed, in their order."""
     wanted = options_with(JudgeOptions(), options)
     cases: list[CaseJudgement] = []
-    start = 0
+    missing: list[int] = []
+    start, why = 0, ""
     for part, each in zip(parts, judged, strict=False):
-        if not each.cases:  # nothing was judged at all, and the verdict says why
-            return msgspec.structs.replace(each, cases=[*cases, *each.cases])
+        if each.verdict is Verdict.JUDGE_ERROR and not each.cases:  # failures in the other parts count
+            missing += range(start, start + case_count(part))
+            why = each.reason
+        elif not each.cases:  # nothing was judged at all, and the verdict says why
+            return msgspec.structs.replace(each, cases=cases)
         cases += [msgspec.structs.replace(case, index=case.index + start) for case in each.cases]
         start += case_count(part)
     first = judged[0]
-    whole = conclude(cases, range(case_count(problem)), problem.scoring, first.isolation, wanted)
+    every = range(case_count(problem))
+    whole = conclude(cases, every, problem.scoring, first.isolation, wanted, missing, why)
     return msgspec.structs.replace(
         whole,
         shared_process=any(each.shared_process for each in judged),

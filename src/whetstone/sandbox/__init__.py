@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from whetstone.sandbox.client import Sandbox
     from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Stopped, Tier
     from whetstone.sandbox.run import Run
+    from whetstone.sandbox.starvation import LostTime
     from whetstone.sandbox.supervision import supervise
     from whetstone.sandbox.tiers import detect_tier
     from whetstone.sandbox.zygote.lockdown import MAX_OPEN_FILES, MAX_TASKS
@@ -22,6 +23,7 @@ __all__ = [
     "TMP_BYTES",
     "Ended",
     "Job",
+    "LostTime",
     "Profile",
     "Run",
     "RunLimits",
@@ -48,6 +50,7 @@ __getattr__ = lazy_names(
             "Tier",
         ],
         "whetstone.sandbox.run": ["Run"],
+        "whetstone.sandbox.starvation": ["LostTime"],
         "whetstone.sandbox.supervision": ["supervise"],
         "whetstone.sandbox.tiers": ["detect_tier"],
         "whetstone.sandbox.zygote.lockdown": ["MAX_OPEN_FILES", "MAX_TASKS"],

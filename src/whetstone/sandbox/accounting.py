@@ -212,6 +212,10 @@ class TreeMeter:
             return self._first.held()
         return table.held(self._tree or table.usage())
 
+    def delay_s(self) -> float:
+        """Seconds that the first thread has waited for a core."""
+        return self._first.delay_s()
+
     def waited(self, pid: int) -> Waited:
         """How long the process that waited longest for a core did so; ``pid`` is the first one."""
         first = waited_for_core(pid) if pid > 0 else Waited(0.0, False)

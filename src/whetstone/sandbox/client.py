@@ -9,6 +9,7 @@ from pathlib import Path
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import Job, RunResult, SandboxFault, Tier
 from whetstone.sandbox.run import Run
+from whetstone.sandbox.starvation import LostTime
 from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.tiers import BUILTIN_HARNESSES, start_at, start_strongest, unavailable
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
@@ -25,20 +26,21 @@ class Sandbox:
         tier: Tier | None = None,
         minimum_tier: Tier = Tier.RESTRICTED,
         stop_fd: int | None = None,
+        lost: LostTime | None = None,
     ) -> None:
         """Start the fork-server and prove it by a run.
 
         ``harnesses`` maps names to Python files that import nothing but the standard library; the
         builtin ``script`` and ``execute`` are always there. ``profile`` says what programs may read,
-        execute and import. ``tier`` asks for exactly that tier, None for the strongest
-        that works. When ``stop_fd`` (the caller's) becomes readable, what runs is ended and Stopped raised.
-        Raises SandboxUnavailable if the machine does not offer it, ValueError for a
-        harness that is called like a builtin one.
+        execute and import. ``tier`` asks for exactly that tier, None for the strongest that works. The
+        seconds that runs wait for a core are added to ``lost``. When ``stop_fd`` (the caller's) becomes
+        readable, what runs is ended and Stopped raised. Raises SandboxUnavailable if the machine does not
+        offer it, ValueError for a harness that is called like a builtin one.
         """
         if taken := BUILTIN_HARNESSES.keys() & harnesses.keys():
             raise ValueError(f"harness names {sorted(taken)} are builtin; choose others")
         self._harnesses = {**BUILTIN_HARNESSES, **harnesses}
-        self._stop_fd = stop_fd
+        self._stop_fd, self._lost = stop_fd, lost
         self._profile = profile
         self._number = 0
         self._run: Run | None = None
@@ -69,12 +71,12 @@ class Sandbox:
         self._number = int.from_bytes(os.urandom(4), "little")
         if self._server.alive:
             try:
-                self._run = Run(self._server, job, self._number, self._stop_fd)
+                self._run = Run(self._server, job, self._number, self._stop_fd, self._lost)
                 return self._run
             except SandboxFault:
                 self._server.kill()  # it died while idle: nothing was lost, begin a fresh one
         self._server = self._fresh_server()
-        self._run = Run(self._server, job, self._number, self._stop_fd)
+        self._run = Run(self._server, job, self._number, self._stop_fd, self._lost)
         return self._run
 
     def _fresh_server(self) -> ForkServer:

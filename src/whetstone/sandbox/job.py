@@ -87,7 +87,8 @@ class RunResult:
     """What happened. ``stdout`` is kept up to the output limit, ``stderr`` to its last 64 KiB.
 
     ``result`` is what the harness wrote to its result descriptor: bytes from inside the child,
-    which the program could have written as well. It is never evidence by itself.
+    which the program could have written as well. It is never evidence by itself. ``waited_s`` are the
+    seconds of ``wall_s`` in which the run was ready and had no core; 0.0 for a run that was over at once.
     """
 
     ended: Ended
@@ -99,6 +100,7 @@ class RunResult:
     stdout: bytes
     stderr: bytes
     result: bytes
+    waited_s: float = 0.0
 
 
 class SandboxFault(Exception):

@@ -35,7 +35,7 @@ class Meter:
         # The kernel's encoding of "CPU clock of all threads of a process" (clock_getcpuclockid(3)). That of
         # a process which is gone would be another clock.
         self._clock = (~pid << 3) | 2 if pid > 0 else None
-        for name in ("status", "stat") if pid > 0 else ():
+        for name in ("status", "stat", "schedstat") if pid > 0 else ():
             # It may have ended by now, or be hidden from us: the final rusage still counts.
             with contextlib.suppress(OSError):
                 self._files[name] = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -59,6 +59,11 @@ class Meter:
         fields = self._read("stat").rpartition(b")")[2].split()
         suspended = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         return int(fields[19]) / _TICKS_PER_S - suspended if fields else 0.0
+
+    def delay_s(self) -> float:
+        """Seconds that its first thread has waited for a core; 0.0 where the kernel does not tell."""
+        figures = self._read("schedstat").split()
+        return int(figures[1]) / 1e9 if len(figures) > 1 else 0.0
 
     def held(self) -> Held:
         """What holds it up."""

@@ -14,7 +14,7 @@ from whetstone.sandbox.accounting import TreeMeter, parallelism
 from whetstone.sandbox.fork_server import ForkServer
 from whetstone.sandbox.job import MOST_STARVED, Ended, Job, RunResult, SandboxFault
 from whetstone.sandbox.meter import Meter, pid_of
-from whetstone.sandbox.starvation import Patience, Waited
+from whetstone.sandbox.starvation import LostTime, Patience, Waited
 from whetstone.sandbox.streams import Stream, sealed_file
 from whetstone.sandbox.zygote import lockdown, wire
 
@@ -48,12 +48,23 @@ class Talk(Protocol):
 class Run:
     """A started run. ``supervise`` drives it to its end; until then nobody reads its output."""
 
-    def __init__(self, server: ForkServer, job: Job, number: int, stop_fd: int | None = None) -> None:
-        """Send the job. Raises SandboxFault if the fork-server is gone, KeyError for an unknown harness."""
+    def __init__(
+        self,
+        server: ForkServer,
+        job: Job,
+        number: int,
+        stop_fd: int | None = None,
+        lost: LostTime | None = None,
+    ) -> None:
+        """Send the job. ``supervise`` adds the time that the run waited for a core to ``lost``.
+
+        Raises SandboxFault if the fork-server is gone, KeyError for an unknown harness.
+        """
         self.server = server
         self.stop_fd = stop_fd
         self.talk: Talk | None = None
         """To be set before it is supervised."""
+        self.lost = lost
         self.ended = False
         job = _raised(job, server.loaded_bytes)
         self._limits = job.limits
@@ -162,6 +173,7 @@ class Run:
             first = Meter(descriptors[0])
             self.server.accounting.run_is(self._pid)
             self._meter = TreeMeter(first, self.server.accounting, self._limits.memory_bytes)
+            self._patience.begun(self._meter.begun())
             if self._why is None:
                 self._answer_deadline = None  # it answered: how long the run takes is not its doing
             else:
@@ -196,6 +208,7 @@ class Run:
 
     def tick(self, now: float) -> None:
         """Look at the limits, and set when to look next."""
+        cpu_before = time.thread_time()
         if self._answer_deadline is not None and now > self._answer_deadline:
             raise SandboxFault("the fork-server did not answer in time")
         patience = self._patience
@@ -211,6 +224,8 @@ class Run:
         elif self._why is None:
             wait = self._measure(self._meter)
         self.next_tick = now + wait if self._why else min(now + wait, max(patience.deadline, now))
+        # A run with many maps makes a look expensive. That is no lateness of ours, which would excuse it.
+        self.next_tick = max(self.next_tick, now + time.thread_time() - cpu_before)
 
     def _waited(self) -> Waited:
         """How long it was without a core, as far as its processes that live tell."""
@@ -229,6 +244,7 @@ class Run:
         used = meter.read()
         self._crowd |= used.tasks > 1
         self._patience.looked(began, used.cpu_s, meter.held())
+        self._patience.delayed(meter.delay_s(), used.cpu_s, several=self._crowd)
         left = self._limits.cpu_s - used.cpu_s
         if used.tasks >= lockdown.MAX_TASKS:
             self.kill(Ended.PROCESS_LIMIT)
@@ -296,6 +312,11 @@ class Run:
             self._ask_for_meter()
 
     @property
+    def lost_s(self) -> float:
+        """Seconds that it was ready and had no core, as far as it was looked at."""
+        return self._patience.lost_s
+
+    @property
     def killed(self) -> bool:
         """Whether it was ended, or is about to be."""
         return self._why is not None
@@ -335,6 +356,7 @@ class Run:
             signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
             cpu_s=cpu_s,
             wall_s=self._wall_s,
+            waited_s=self.lost_s,
             peak_bytes=max(peak - self.server.loaded_bytes, 0),
             stdout=self._stdout.bytes(),
             stderr=self._stderr.bytes(),

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _LATE_S = 0.1
 """A look that comes so much too late says that the supervisor waited as well."""
+
+
+@dataclass
+class LostTime:
+    """Seconds in which runs were ready and had no core, or in which a sandbox was started for them.
+
+    The runs of several sandboxes add to one object. Its owner sets it to zero.
+    """
+
+    seconds: float = 0.0
 
 
 class Waited(NamedTuple):
@@ -64,6 +75,7 @@ class Patience:
         self._started = self._looked = started
         self._limit_s, self._most_s = limit_s, limit_s * most
         self._ready_s = self._computes_s = self._stalled_s = self._ours_s = self._cpu_s = 0.0
+        self._delayed_s = self._begun_late_s = 0.0
         self.deadline = started + limit_s
         self.starved = False
         """It computed, or would have, and the machine gave it so little that nothing can be said of it."""
@@ -85,6 +97,22 @@ class Patience:
             self._computes_s += waited_s if held.computes else 0.0
         elif held.stalled:
             self._stalled_s += waited_s
+
+    def begun(self, begun: float) -> None:
+        """The first process came to be at this time; 0.0 says that it has ended already."""
+        self._begun_late_s = max(begun - self._started, 0.0)
+
+    def delayed(self, delay_s: float, cpu_s: float, *, several: bool) -> None:
+        """The first thread has waited so long in the kernel's run queue, and the run used so much CPU time.
+
+        ``several`` threads or processes also wait for each other. That is at most the CPU time they used.
+        """
+        self._delayed_s = max(self._delayed_s, delay_s - cpu_s if several else delay_s)
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds that the machine kept the run waiting for a core. Nothing a run does alone adds to them."""
+        return self._begun_late_s + max(self._computes_s, self._delayed_s)
 
     def over(self, now: float, waited: Waited, begun: float) -> bool:
         """Whether its time is up when what it waited, by now at least so much, is taken off.

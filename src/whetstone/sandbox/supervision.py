@@ -38,6 +38,10 @@ def supervise(runs: Sequence[Run], grace: Grace = partner_grace) -> list[RunResu
         for run in runs:
             run.give_up()
         raise
+    finally:
+        # The runs wait at the same time, so their waits are not added up.
+        if runs[0].lost is not None:
+            runs[0].lost.seconds += max(run.lost_s for run in runs)
     if stopped:
         raise Stopped
     return [run.result() for run in runs]

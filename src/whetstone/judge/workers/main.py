@@ -22,6 +22,7 @@ from whetstone.errors import UserError
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.judging import Watcher, judge_program
+from whetstone.judge.late import DeadlinePassed
 from whetstone.judge.workers.wire import (
     Abandoned,
     Done,
@@ -71,14 +72,14 @@ def main(arguments: list[str]) -> int:
 def _serve(channel: socket.socket, boxes: Boxes) -> None:
     progress = _Progress(channel)
     while True:
-        task = unpack(receive(channel), Task, Stop)
-        if isinstance(task, Stop):
+        task = unpack(receive(channel), Task, Stop, DeadlinePassed)
+        if not isinstance(task, Task):
             continue  # it crossed the answer to what it was to stop
         try:
             answer = Done(
                 judge_program(boxes, task.problem, task.program, task.options, progress, task.refused)
             )
-        except Stopped:  # the channel became readable: a Stop, or nobody is there any more
+        except Stopped:  # nobody wants it any more
             answer = Abandoned()
         send(channel, pack(answer))
 
@@ -102,6 +103,11 @@ class _Progress(Watcher):
     def refused(self, cases: list[CaseJudgement]) -> None:
         """These cases are refused, and stay so if this worker dies."""
         send(self._channel, pack(Refusals(cases)))
+
+    def deadline_passed(self) -> DeadlinePassed | None:
+        """What the other side says now that it has interrupted the run."""
+        message = unpack(receive(self._channel), Stop, DeadlinePassed)
+        return message if isinstance(message, DeadlinePassed) else None
 
 
 def _leave_with_parent(fd: int) -> None:

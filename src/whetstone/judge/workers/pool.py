@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from concurrent.futures import Future
 
 import msgspec
@@ -21,12 +22,19 @@ from whetstone.judge.blame import NotJudged, despite_faults, harmless_program
 from whetstone.judge.environments.environment import Environment, default_environment
 from whetstone.judge.values import WireError
 from whetstone.judge.workers.admission import Admission, Order
-from whetstone.judge.workers.process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, WorkerProcess
+from whetstone.judge.workers.process import (
+    CLOSE_TIMEOUT_S,
+    START_TIMEOUT_S,
+    STOP,
+    STOP_TIMEOUT_S,
+    WorkerProcess,
+)
 from whetstone.judge.workers.wire import LinkClosed, Setup, Task, pack, unpack
 from whetstone.sandbox import Tier
 from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 _LOG = logging.getLogger(__name__)
+_PLACE_SLACK_S = 2.0
 # What a worker's death looks like, and a fresh one that does not start.
 _FAULTS = (LinkClosed, WireError, SandboxUnavailable, OSError)
 
@@ -77,8 +85,23 @@ class Pool:
         with self._lock:
             self._pending.discard(order)
 
-    def _expire(self, order: Order) -> None:
-        order.settle(self.unjudged("not judged: its deadline passed"))
+    def _expire(self, order: Order) -> float | None:
+        """Have the worker that has it say what it knows; where none has, or it does not answer, settle it."""
+        if order.passes_deadline(time.monotonic()):
+            return STOP_TIMEOUT_S + _PLACE_SLACK_S
+        order.settle(self.overdue(order))
+        return None
+
+    def overdue(self, order: Order) -> Judgement:
+        """The judgement on a program whose deadline passed, where no worker says more of it."""
+        why, data, refused = "not judged: its deadline passed", order.data, list(order.refused.values())
+        if not refused or not data:
+            return self.unjudged(why)
+        from whetstone.judge.judging import conclude_unfinished
+
+        task = unpack(data, Task)
+        judgement = conclude_unfinished(task.problem, task.options, refused, self.isolation, why)
+        return msgspec.structs.replace(judgement, environment=self.environment.label)
 
     def unjudged(self, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR) -> Judgement:
         """The judgement on a program of which no case was judged."""
@@ -201,8 +224,7 @@ class _Place:
 
     def _judge(self, order: Order) -> Judgement | None:
         """Have the worker judge; None when nobody wants the judgement any more."""
-        data = order.data
-        refused: dict[int, CaseJudgement] = {}
+        data, refused = order.data, order.refused
         began = False
 
         def attempt() -> Judgement | None:
@@ -210,12 +232,15 @@ class _Place:
             began = False
             if self._unwanted(order):
                 return None
+            if order.overdue is not None:
+                return self._pool.overdue(order)
             worker = self._ready_worker()
             began = True
+            order.began = order.began or time.monotonic()
             return self._ask(worker, order, _with(data, refused) if refused else data, refused)
 
         def harmless(lived_s: float) -> bool:
-            if not began or self._unwanted(order):
+            if not began or order.overdue is not None or self._unwanted(order):
                 return False
             probe = msgspec.structs.replace(unpack(data, Task), program=harmless_program(lived_s))
             return self._ask(self._ready_worker(), order, pack(probe), {}) is not None
@@ -233,7 +258,7 @@ class _Place:
         """One task for the worker, which is dropped when it dies of it."""
         try:
             return worker.judge(
-                data, order.run_timeout_s, self._wake_fd, lambda: self._unwanted(order), refused
+                data, order.run_timeout_s, self._wake_fd, lambda: self._interruption(order), refused
             )
         except (LinkClosed, WireError, OSError):
             self._drop_worker()
@@ -242,6 +267,12 @@ class _Place:
     def _unwanted(self, order: Order) -> bool:
         """Whether nobody waits for this judgement any more: a worker's end is then no failure."""
         return self._pool.closed or order.future.done()
+
+    def _interruption(self, order: Order) -> bytes | None:
+        """What the worker is to be told before it has judged, if anything."""
+        if self._unwanted(order):
+            return STOP
+        return None if order.overdue is None else pack(order.overdue)
 
     def _ready_worker(self) -> WorkerProcess:
         if self.worker is None:

@@ -33,9 +33,10 @@ from whetstone.verdict import CaseJudgement, Judgement
 
 START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 10.0
-_STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 10.0
+"""How long a worker may take to answer an interruption."""
 _SOURCE_ROOT = Path(__file__).resolve().parents[3]
-_STOP = pack(Stop())
+STOP = pack(Stop())
 
 
 class WorkerProcess:
@@ -75,15 +76,15 @@ class WorkerProcess:
         task: bytes,
         run_timeout_s: float,
         wake_fd: int,
-        unwanted: Callable[[], bool],
+        interruption: Callable[[], bytes | None],
         refused: dict[int, CaseJudgement],
     ) -> Judgement | None:
-        """Have a packed task judged; None when it was stopped because it became ``unwanted``.
+        """Have a packed task judged; None when it was stopped because nobody wants it any more.
 
         Cases go into ``refused``, by number, as soon as they are, so that this outlasts the worker.
         ``run_timeout_s`` bounds the silence between two runs of a case. When the eventfd ``wake_fd`` is
-        set, ``unwanted`` is asked. Raises LinkClosed when the worker died or fell silent, WireError when
-        it talks nonsense; it must then be closed.
+        set, ``interruption`` is asked for a packed Stop or DeadlinePassed to send. Raises LinkClosed when the
+        worker died or fell silent, WireError when it talks nonsense; it must then be closed.
         """
         send(self._channel, task, run_timeout_s)
         poller = select.poll()
@@ -97,10 +98,10 @@ class WorkerProcess:
                 raise LinkClosed("no answer before the deadline")
             if wake_fd in ready:
                 os.eventfd_read(wake_fd)
-                if unwanted() and not stopping:
+                if not stopping and (message := interruption()) is not None:
                     stopping = True
-                    send(self._channel, _STOP, _STOP_TIMEOUT_S)
-                    deadline = time.monotonic() + _STOP_TIMEOUT_S
+                    send(self._channel, message, STOP_TIMEOUT_S)
+                    deadline = time.monotonic() + STOP_TIMEOUT_S
             if self._channel.fileno() in ready:
                 answer = unpack(receive(self._channel, run_timeout_s), Progress, Refusals, Done, Abandoned)
                 if isinstance(answer, Refusals):

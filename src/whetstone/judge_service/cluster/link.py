@@ -38,6 +38,8 @@ class Job:
     """What its caller gets when it could not be done."""
     problem: bytes = b""
     problem_sha256: str = ""
+    arrived: float = 0.0
+    """On the loop's clock."""
     resent: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -98,7 +100,7 @@ class NodeLink:
                 problems.append(job.problem)
                 size += len(job.problem)
             left_s = None if job.deadline == float("inf") else max(job.deadline - now, 0.001)
-            given.append(Given(job.number, left_s, job.data))
+            given.append(Given(job.number, left_s, max(now - job.arrived, 0.0), job.data))
             size += len(job.data)
         stop, self._stop = self._stop, []
         if not self._jobs:

@@ -53,10 +53,14 @@ class RunJob(Struct, tag="run", frozen=True):
 
 
 class Given(Struct, frozen=True):
-    """A packed job, under a number of the router; ``left_s``: until nobody wants an answer any more."""
+    """A packed job, under a number of the router.
+
+    ``left_s``: seconds until its deadline; ``queued_s``: seconds that it has waited for a node.
+    """
 
     number: int
     left_s: float | None
+    queued_s: float
     job: bytes
 
 

@@ -16,6 +16,7 @@ from whetstone.errors import UserError
 from whetstone.judge import Judge, Judgement, Problem
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
+from whetstone.judge.options import queued_before
 from whetstone.judge.values import NotInert, WireError
 from whetstone.judge.workers.wire import pack, unpack
 from whetstone.judge_service.cluster.messages import (
@@ -114,7 +115,9 @@ class NodeJudge:
         if isinstance(job, RunJob):
             future, outcome = self._runners.submit(job.task), HasRun
         else:
-            options = job.options if given.left_s is None else {**job.options, "deadline_s": given.left_s}
+            options = {**job.options, "queued_s": queued_before(job.options) + given.queued_s}
+            if given.left_s is not None:
+                options["deadline_s"] = given.left_s
             problem = self._known.named(job.problem_sha256)
             future, outcome = self._judge.submit(problem, job.program, **options), Judged
         self._under_way[given.number] = future

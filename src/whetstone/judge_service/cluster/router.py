@@ -15,6 +15,9 @@ from whetstone.judge_service.cluster.messages import Failed, HasRun, Judged, Unk
 from whetstone.judge_service.cluster.routing import MOST_LOSSES, Routing
 
 _MOST_RESENT = 3
+_ANSWER_S = 15.0
+"""How much later than the deadline a node's answer may come."""
+_LATE = "its deadline passed"
 
 
 class Router:
@@ -55,8 +58,10 @@ class Router:
         if job.future.done():
             return
         self._jobs[job.number] = job
+        loop = asyncio.get_running_loop()
+        job.arrived = loop.time()
         if job.deadline < math.inf:
-            job.timer = asyncio.get_running_loop().call_at(job.deadline, self._expire, job)
+            job.timer = loop.call_at(job.deadline, self._expire, job)
         self.routing.add(job.number, job.priority, job.deadline)
         self._place()
 
@@ -102,7 +107,11 @@ class Router:
             self._links[name].send(self._jobs[number])
 
     def _expire(self, job: Job) -> None:
-        self._fail(job, "its deadline passed")
+        """The deadline has passed: the node that has the job says what it knows, or there is none."""
+        if self.routing.is_on_node(job.number):
+            job.timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._fail, job, _LATE)
+        else:
+            self._fail(job, _LATE)
 
     def _fail(self, job: Job, reason: str) -> None:
         self.drop(job.number)

@@ -129,6 +129,11 @@ class Routing:
         self._take_from_node(number, work)
         return work.node
 
+    def is_on_node(self, number: int) -> bool:
+        """Whether a node has the program."""
+        work = self._works.get(number)
+        return work is not None and work.node is not None
+
     def _line(self, number: int, work: _Work) -> None:
         line = self._suspects if work.losses >= SUSPECT_AFTER else self._waiting
         heapq.heappush(line, (work.order, number))

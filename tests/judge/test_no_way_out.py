@@ -1,0 +1,171 @@
+"""No behaviour of a program alone turns a failure into no reward, with or without a deadline.
+
+Every program here fails every case, on tests of every kind. So each must have the score 0.0, never None. A
+machine that is really too busy may be the reason for None: then the program is judged again, by itself, when
+a core is free.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.judge.judge_problems import python
+from whetstone.errors import SandboxUnavailable
+from whetstone.judge import Judge, Judgement, Verdict
+from whetstone.sandbox import Tier
+
+pytestmark = pytest.mark.process
+
+CASES, AT_ONCE, ATTEMPTS = 12, 2, 4
+DEADLINE_S = 1.0
+
+# What a program does instead of an answer. Each ends by itself, at a limit, or never.
+BEHAVIOURS = {
+    "spins": "while True: pass",
+    "sleeps": "import time\ntime.sleep(1000)",
+    "sleeps again and again": "import time\nwhile True: time.sleep(1e-4)",
+    "floods": "import os\nwhile True: os.write(1, b'9 ' * 30000)",
+    "floods its errors": "import os\nwhile True: os.write(2, b'9 ' * 30000)",
+    "forks": "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)",
+    "leaves children": (
+        "import os, time\ntry:\n    if os.fork(): os._exit(0)\nexcept OSError: pass\ntime.sleep(1000)"
+    ),
+    "dies": "import os\nos._exit(7)",
+    "kills itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "stops itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    "kills all": "import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(0, signal.SIGKILL)",
+    "closes everything": "import os, time\nos.closerange(0, 1024)\ntime.sleep(1000)",
+    "talks nonsense to every descriptor": (
+        "import os, time\nfor fd in range(64):\n    try: os.write(fd, b'\\xff' * 4000)\n"
+        "    except OSError: pass\ntime.sleep(1000)"
+    ),
+    "takes memory": "x = []\nwhile True: x.append(bytearray(1 << 20))",
+    "has many maps": (
+        "import mmap, time\nx = []\ntry:\n"
+        "    while True: x.append(mmap.mmap(-1, 4096, prot=1 + 2 * (len(x) % 2)))\n"
+        "except (OSError, MemoryError): pass\ntime.sleep(1000)"
+    ),
+    "has many threads": (
+        "import threading, time\ntry:\n"
+        "    while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "except RuntimeError: pass\ntime.sleep(1000)"
+    ),
+    "recurses": "def f(n): return f(n + 1) + 1\nimport sys\nsys.setrecursionlimit(1 << 30)\nf(0)",
+}
+# Those that a wall clock limit ends if nothing else does.
+WAITING = {"sleeps", "sleeps again and again", "leaves children", "stops itself", "closes everything"} | {
+    "talks nonsense to every descriptor",
+    "has many maps",
+    "has many threads",
+}
+
+_LIMITS = {"cpu_s": 0.25, "memory_mb": 256.0, "output_mb": 1.0}
+_INPUTS = [{"input": f"{n}\n", "output": f"{n * n + 7}\n"} for n in range(CASES)]
+_CHECKER = {
+    "type": "python",
+    "source": "def check(input, output, expected):\n    return int(output) == int(expected)",
+}
+_INTERACTOR = (
+    "def interact(input, answer, read, write):\n    write(input)\n    return int(read()) == int(answer)"
+)
+_CALLS = [{"args": [n], "kwargs": {}, "expected": n * n + 7} for n in range(CASES)]
+_CHECK = (
+    "def check(f):\n    seen = []\n    for n in range(12):\n        seen.append(f(n))\n"
+    "        assert seen[-1] == n * n + 7"
+)
+_IN_PLACE, _CALLED = "{0}", "def f(n):\n{1}"
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "stdin": ({"tests": {"kind": "stdin", "cases": _INPUTS}}, _IN_PLACE),
+    "checker": ({"tests": {"kind": "stdin", "cases": _INPUTS}, "checker": _CHECKER}, _IN_PLACE),
+    "call": ({"tests": {"kind": "call", "function": "f", "cases": _CALLS}}, _CALLED),
+    "asked": (
+        {"tests": {"kind": "assert", "asserts": [f"assert f({n}) == {n * n + 7}" for n in range(CASES)]}},
+        _CALLED,
+    ),
+    "check": ({"tests": {"kind": "assert", "check": _CHECK, "entry_point": "f"}}, _CALLED),
+    "interactive": (
+        {
+            "tests": {
+                "kind": "interactive",
+                "cases": [{"input": f"{n}\n", "answer": f"{n * n + 7}\n"} for n in range(CASES)],
+                "interactor": {"type": "python", "source": _INTERACTOR},
+            }
+        },
+        _IN_PLACE,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=[tier.label for tier in Tier])
+def judge_of_tier(request: pytest.FixtureRequest) -> Iterator[Judge]:
+    try:
+        judge = Judge(AT_ONCE, tier=request.param, confirm_time_limit=False)
+    except SandboxUnavailable as refused:
+        pytest.skip(str(refused))
+    with judge:
+        yield judge
+
+
+def submission(kind: str, behaviour: str) -> tuple[dict[str, Any], str]:
+    fields, form = KINDS[kind]
+    source = BEHAVIOURS[behaviour]
+    indented = "\n".join("    " + line for line in source.splitlines())
+    references = [{"language": "python", "source": "def f(n): return n * n + 7"}] if "{1}" in form else []
+    problem = {"id": f"t/{kind}", "statement": "", "limits": _LIMITS, "references": references, **fields}
+    return problem, form.format(source, indented)
+
+
+def wait_for_a_core() -> None:
+    """Until this process gets most of one, for a minute at most."""
+    for _ in range(60):
+        began, used = time.monotonic(), time.process_time()
+        while time.monotonic() < began + 0.05:
+            pass
+        if time.process_time() - used > 0.03:
+            return
+        time.sleep(1.0)
+
+
+def unpaid(judge: Judge, named: list[tuple[str, str]], **options: Any) -> dict[str, str]:
+    """Of programs by kind and behaviour: those without a score, also when each is judged by itself."""
+
+    def judged(name: tuple[str, str]) -> Judgement:
+        problem, source = submission(*name)
+        return judge.judge(problem, python(source), **options)
+
+    def said(judgement: Judgement) -> str:
+        assert judgement.verdict is not Verdict.ACCEPTED
+        return "" if judgement.score == 0.0 else f"{judgement.verdict}: {judgement.reason}"
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        found = dict(zip(named, threads.map(judged, named), strict=True))
+    wrong = {name: said(judgement) for name, judgement in found.items() if said(judgement)}
+    for name in list(wrong):
+        for _ in range(ATTEMPTS):
+            if wrong[name]:
+                wait_for_a_core()
+                wrong[name] = said(judged(name))
+    return {" ".join(name): why for name, why in wrong.items() if why}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_deadline(judge_of_tier: Judge, kind: str) -> None:
+    named = list(product([kind], BEHAVIOURS))
+    # What a sandbox of this kind takes to start is no program's doing.
+    problem, source = submission(kind, "dies")
+    judge_of_tier.judge(problem, python(source))
+    assert unpaid(judge_of_tier, named, deadline_s=DEADLINE_S) == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_deadline(judge_of_tier: Judge, kind: str) -> None:
+    """What waits is ended by a wall clock limit of 12.5 s; one case of it is enough."""
+    named = list(product([kind], sorted(BEHAVIOURS.keys() - WAITING)))
+    assert unpaid(judge_of_tier, named) == {}
+    assert unpaid(judge_of_tier, list(product([kind], sorted(WAITING))), stop_at_first_failure=True) == {}
