@@ -122,14 +122,15 @@ def _rollout(args: argparse.Namespace, recipe: Recipe) -> int:
 def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
     from whetstone.launch.roles.meeting import meet_flow
     from whetstone.launch.roles.where import flow_url
-    from whetstone.launch.roles.whose import flow_section
+    from whetstone.launch.roles.whose import flow_section, model_named
 
     given = {name: getattr(args, f"weights_{name}") for name in ("host", "port", "address")}
     given = {name: value for name, value in given.items() if value is not None}
     recipe = _with_flow(recipe, {"weights": given} if given else {})
     url = flow_url(flow_section(recipe), "trainer", args.flow)
     # A second model is not evaluated, and needs no benchmarks on its host.
-    first = args.model in (None, recipe.workflow.models[0])
+    models = recipe.workflow.models
+    first = model_named(models, args.model) == models[0]
     measured = recipe if first else recipe.model_copy(update={"evaluation": EvaluationSection()})
     check_machine(measured, "trainer")
     meet_flow(url, _say)

@@ -7,7 +7,7 @@ weights are published, and an engine exists only while this process evaluates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from whetstone.engine.engine import Engine
 from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.on_paper import OnPaper
-from whetstone.errors import UserError, did_you_mean
+from whetstone.errors import UserError
 from whetstone.flow.service.client import FlowClient
 from whetstone.launch.ahead import Ahead, look_at_all
 from whetstone.launch.display import Display
@@ -28,7 +28,7 @@ from whetstone.launch.roles.ends import on_signals
 from whetstone.launch.roles.siblings import own_rank, ranks_of, siblings
 from whetstone.launch.roles.weights import PublishingServer
 from whetstone.launch.roles.where import own_token, reachable
-from whetstone.launch.roles.whose import flow_section, run_identity
+from whetstone.launch.roles.whose import flow_section, model_named, run_identity
 from whetstone.trainer.ranks import Ranks
 from whetstone.weights.published import PublishedWeights
 from whetstone.weights.settings import WeightsSection
@@ -48,7 +48,7 @@ def train_for(
     UserError as ``train`` does, for a flow that is not there or another run's, where no batch comes, and for
     a model that the run has not.
     """
-    name = _one_of(recipe.workflow.models, model)
+    name = model_named(recipe.workflow.models, model)
     first, size = own_rank() == 0, ranks_of(recipe)
     # Who is not evaluated, or leaves that to the first rank, needs no benchmarks.
     aheads = look_at_all(recipe, display.say, evaluates=first and name == recipe.workflow.models[0])
@@ -130,12 +130,6 @@ async def _agreed(
         await client.hello()
     finally:
         await client.close()
-
-
-def _one_of(models: Sequence[str], model: str | None) -> str:
-    if model is None or model in models:
-        return model or models[0]
-    raise UserError(f"--model: unknown model `{model}`{did_you_mean(model, models)} ({', '.join(models)})")
 
 
 def needs_no_engine(ahead: Ahead) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from whetstone.errors import UserError
+from whetstone.errors import UserError, did_you_mean
 from whetstone.flow.identity import Identity, identity_of
 from whetstone.flow.rules import Rules
 from whetstone.flow.settings import FlowSection
@@ -76,3 +76,10 @@ def _tokenizer_digest(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     tables = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     return hashlib.sha256(f"{tables}\n{tokenizer.chat_template}".encode()).hexdigest()
+
+
+def model_named(models: Sequence[str], model: str | None) -> str:
+    """The model of a run that ``--model`` names, or the first. Raises UserError for an unknown name."""
+    if model is None or model in models:
+        return model or models[0]
+    raise UserError(f"--model: unknown model `{model}`{did_you_mean(model, models)} ({', '.join(models)})")
