@@ -102,7 +102,14 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[tier.label for tier in Tier])
+def _tiers() -> Iterator[Any]:
+    """The strongest tier in every run. The others wait for the same limits, in ``make test-slow``."""
+    strongest = max(Tier)
+    for tier in Tier:
+        yield pytest.param(tier.label, marks=() if tier is strongest else pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=_tiers())
 def judge_of_tier(request: pytest.FixtureRequest) -> Iterator[Judge]:
     try:
         judge = Judge(AT_ONCE, tier=request.param, confirm_time_limit=False)
