@@ -4,8 +4,8 @@
     python3 benchmarks/first_minutes.py --out first.json
     python3 benchmarks/first_minutes.py --out first-avx2.json --only tour quickstart --mask-avx2
 
-Run it in a fresh clone on an idle machine. It needs nothing but the standard library. A part starts when the
-load of the last minute is below 0.5. Results are kept in the JSON file after each part, and parts that are
+Run it in a fresh clone on an idle machine. It needs nothing but the standard library. A part starts
+when the cores were idle for five seconds. Results are kept in the JSON file after each part, and parts that are
 in it are not run again. ``--mask-avx2`` hides AVX-512 and bfloat16 instructions from torch, so that a newer
 processor computes like one with AVX2. The table goes to standard output.
 """
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-MOST_LOAD = 0.5
+MOST_BUSY, LOOK_S = 0.05, 5.0
 MASK = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "ATEN_CPU_CAPABILITY": "avx2",
@@ -79,10 +79,20 @@ def parts(folder: Path) -> Iterator[Part]:
 
 
 def wait_until_idle() -> None:
-    """Wait until the load of the last minute is below MOST_LOAD."""
-    while (load := os.getloadavg()[0]) >= MOST_LOAD:
-        print(f"load {load:.2f}: waiting until it is below {MOST_LOAD}", file=sys.stderr)
-        time.sleep(10)
+    """Wait until the cores are busy for at most MOST_BUSY of LOOK_S seconds."""
+    while (busy := _busy_share()) > MOST_BUSY:
+        print(f"the cores are {busy:.0%} busy: waiting for at most {MOST_BUSY:.0%}", file=sys.stderr)
+
+
+def _busy_share() -> float:
+    before = _ticks()
+    time.sleep(LOOK_S)
+    spent = [now - then for now, then in zip(_ticks(), before, strict=True)]
+    return 1 - (spent[3] + spent[4]) / max(sum(spent), 1)  # the fourth and fifth are idle time
+
+
+def _ticks() -> list[int]:
+    return [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
 
 
 def measure(part: Part, environment: dict[str, str]) -> Measured:
