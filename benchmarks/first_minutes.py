@@ -5,8 +5,8 @@
     python3 benchmarks/first_minutes.py --out first-avx2.json --only tour quickstart --mask-avx2
 
 Run it in a fresh clone on an idle machine. It needs nothing but the standard library. A part starts
-when the cores were idle for five seconds. Results are kept in the JSON file after each part, and parts that are
-in it are not run again. ``--mask-avx2`` hides AVX-512 and bfloat16 instructions from torch, so that a newer
+when the cores were idle for five seconds. Results are kept in the JSON file after each part, and a part with
+a result is not run again. ``--mask-avx2`` hides AVX-512 and bfloat16 instructions from torch, so that a newer
 processor computes like one with AVX2. The table goes to standard output.
 """
 
