@@ -112,7 +112,7 @@ def test_where_nobody_is_to_blame_a_failure_counts_if_it_decides_the_score(
 
 
 def test_a_part_that_was_not_judged_hides_no_failure_in_another_part() -> None:
-    problem = problem_from(stdin_problem(*THIRTY))
+    problem = problem_from(stdin_problem(*THIRTY, scoring={"mode": "all"}))
     parts = parts_of(problem, 2)
     lost = Judgement(Verdict.JUDGE_ERROR, [], None, "root", "its deadline passed")
     right = Judgement(Verdict.ACCEPTED, [CaseJudgement(Verdict.ACCEPTED)] * 15, 1.0, "root")

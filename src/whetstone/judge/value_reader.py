@@ -5,6 +5,7 @@ costs is bounded by counts of what was received, the same on every run:
 
 - every item takes at least one byte, every length is checked before anything is made of it, depth is bounded;
 - what is written once and named again later is text of at most ``MAX_SHARED_TEXT`` characters;
+- numbers are taken as they stand: no fraction is reduced, nothing is divided;
 - keys whose hashes are equal are compared with each other, all pairs of them: ``MAX_WORK`` times the bytes
   received is what such comparisons may read, and more is refused before any is made.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import partial
 from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, cast
@@ -32,10 +34,19 @@ MOST_ITEMS = 8_000_000
 """Of a message that is short for so many; one that is longer may hold an item in each byte."""
 _LARGE = 12
 """What a deque, Counter or ordered mapping counts for, which even empty takes that much more memory."""
+_MOST_PARTS = 7
 _SLOW = 500
 """What comparing two fractions, in Python itself, is worth in bytes."""
-# Reducing a fraction takes quadratic time in its digits: beyond this, it is refused on both sides.
+# What is done with a fraction or a decimal later takes quadratic time in its digits: beyond this, it is
+# refused on both sides.
 EXACT_BITS = 30_000
+MAX_PART_BITS = 1024
+"""Of the ends and the step of a range, and of what a date is made of: making them divides."""
+
+# Neither reduces what it is given. The first is of Python 3.12 and later.
+_unreduced: Callable[[int, int], Fraction] = getattr(Fraction, "_from_coprime_ints", None) or partial(
+    cast("Any", Fraction), _normalize=False
+)
 
 SIZE = Layout("<Q")
 FLOAT = Layout("<d")
@@ -118,8 +129,11 @@ class Reader:
         return self.take(self.size())
 
     def text(self, size: int) -> str:
-        """Text of so many bytes; short text has a number from here on."""
-        text = str(self.take(size), "utf-8", "surrogatepass")
+        """Text of so many bytes, without surrogates."""
+        return self.shared(str(self.take(size), "utf-8"))
+
+    def shared(self, text: str) -> str:
+        """The text, which has a number from here on if it is short."""
         if len(text) <= MAX_SHARED_TEXT and len(self.texts) < MAX_SHARED:
             self.texts.append(text)
         return text
@@ -236,10 +250,11 @@ def _read_fraction(r: Reader, depth: int) -> Any:
     numerator, denominator = r.read(depth + 1), r.read(depth + 1)
     if type(numerator) is not int or type(denominator) is not int:
         raise WireError("malformed fraction")
-    if max(numerator.bit_length(), denominator.bit_length()) > EXACT_BITS:
-        raise WireError("a fraction with very large parts")
+    if denominator <= 0 or max(numerator.bit_length(), denominator.bit_length()) > EXACT_BITS:
+        raise WireError("a fraction with very large parts, or none")
     r.work += _SLOW
-    return Fraction(numerator, denominator)
+    # A fraction that a program's process wrote is reduced. One that is not equals no other.
+    return _unreduced(numerator, denominator)
 
 
 def _read_decimal(r: Reader, _depth: int) -> Any:
@@ -255,11 +270,23 @@ def _read_decimal(r: Reader, _depth: int) -> Any:
 def _read_ints(make: Callable[..., Any]) -> ItemReader:
     def read(r: Reader, depth: int) -> Any:
         parts = r.read(depth + 1)
-        if type(parts) is not tuple or any(type(p) is not int for p in cast("tuple[object, ...]", parts)):
+        if type(parts) is not tuple or len(cast("tuple[object, ...]", parts)) > _MOST_PARTS:
             raise WireError("malformed parts")
+        for part in cast("tuple[object, ...]", parts):
+            if type(part) is not int or part.bit_length() > MAX_PART_BITS:
+                raise WireError("malformed parts")
         return make(*parts)
 
     return read
+
+
+def _of_code_points(data: bytes) -> str:
+    """Text that holds surrogates. As UTF-8, each of them would take the decoder twenty times as long."""
+    points = array("I")
+    points.frombytes(data)
+    if not LITTLE:
+        points.byteswap()
+    return "".join(map(chr, points))
 
 
 def _read_handle(r: Reader, depth: int) -> Any:
@@ -279,6 +306,7 @@ TAGS: dict[bytes, ItemReader] = {
     b"I": lambda r, d: int.from_bytes(r.sized(), "little", signed=True),
     b"f": lambda r, d: FLOAT.unpack(r.take(8))[0],
     b"c": lambda r, d: complex(*COMPLEX.unpack(r.take(16))),
+    b"x": lambda r, d: r.shared(_of_code_points(r.sized())),
     b"s": lambda r, d: r.text(r.size()),
     b"u": lambda r, d: r.text(r.byte()),
     b"v": lambda r, d: r.texts[r.byte()],

@@ -32,6 +32,7 @@ from whetstone.judge.value_reader import (
     INT,
     LITTLE,
     MAX_DEPTH,
+    MAX_PART_BITS,
     MAX_SHARED,
     MAX_SHARED_TEXT,
     SIZE,
@@ -251,11 +252,15 @@ def _write_int(w: _Writer, value: Any, _depth: int) -> None:
 def _write_text(w: _Writer, value: Any, _depth: int) -> None:
     number = w.texts.get(value)
     if number is None:
-        data = value.encode("utf-8", "surrogatepass")
-        if len(data) < 256:
-            w.short(b"u", data)
+        try:
+            data = value.encode()
+        except UnicodeEncodeError:  # it holds surrogates
+            w.sized(b"x", _code_points(value))
         else:
-            w.sized(b"s", data)
+            if len(data) < 256:
+                w.short(b"u", data)
+            else:
+                w.sized(b"s", data)
         if len(value) <= MAX_SHARED_TEXT and len(w.texts) < MAX_SHARED:
             w.texts[value] = len(w.texts)
     elif number < 256:
@@ -263,6 +268,13 @@ def _write_text(w: _Writer, value: Any, _depth: int) -> None:
         w.out.append(number)
     else:
         w.out += b"w" + number.to_bytes(2, "little")
+
+
+def _code_points(text: str) -> bytes:
+    points = array("I", map(ord, text))
+    if not LITTLE:
+        points.byteswap()
+    return points.tobytes()
 
 
 def _write_list(w: _Writer, value: Any, depth: int) -> None:
@@ -307,6 +319,13 @@ def _parts(tag: bytes, read: Callable[[Any], tuple[object, ...]]) -> Callable[[_
         w.write(read(value), depth + 1)
 
     return write
+
+
+def _range_parts(v: range) -> tuple[object, ...]:
+    parts = (v.start, v.stop, v.step)
+    if max(part.bit_length() for part in parts) > MAX_PART_BITS:
+        raise NotInert("a range of very large numbers, which has no plain form")
+    return parts
 
 
 def _constant(tag: bytes) -> Callable[[_Writer, Any, int], None]:
@@ -355,7 +374,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
     Counter: _write_dict(b"C"),
     Decimal: _write_decimal,
     Fraction: _write_fraction,
-    range: _parts(b"R", lambda v: (v.start, v.stop, v.step)),
+    range: _parts(b"R", _range_parts),
     date: _parts(b"1", lambda v: (v.year, v.month, v.day)),
     datetime: _parts(b"2", _datetime_parts),
     time: _parts(b"3", _time_parts),

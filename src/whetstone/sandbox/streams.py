@@ -21,7 +21,8 @@ class Stream:
         self.open = True
         self._cap = cap
         self._keep_last = keep_last
-        self._chunks: list[bytes] = []
+        # One array: a program can make the pieces that are read as small as it likes.
+        self._kept = bytearray()
         self._total = 0
 
     @property
@@ -42,18 +43,18 @@ class Stream:
         if self._keep_last is not None:
             self._keep_end(chunk, self._keep_last)
         elif self._total - len(chunk) < self._cap:
-            self._chunks.append(chunk)
+            self._kept += chunk
         return len(chunk) == _CHUNK
 
     def _keep_end(self, chunk: bytes, size: int) -> None:
-        self._chunks.append(chunk)
-        if self._total > size and sum(map(len, self._chunks)) > 2 * size:
-            self._chunks = [b"".join(self._chunks)[-size:]]
+        self._kept += chunk
+        if len(self._kept) > 2 * size:
+            del self._kept[:-size]
 
     def bytes(self) -> bytes:
         """What was kept."""
-        data = b"".join(self._chunks)
-        return data[: self._cap] if self._keep_last is None else data[-self._keep_last :]
+        with memoryview(self._kept) as kept:
+            return bytes(kept[: self._cap] if self._keep_last is None else kept[-self._keep_last :])
 
     def close(self) -> None:
         """Give the descriptor back."""

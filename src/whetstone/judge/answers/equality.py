@@ -40,6 +40,7 @@ _SETS = (set, frozenset)
 _INEXACT = (float, complex)
 # Two sets that differ only within float tolerance are matched in pairs, quadratically: so, few.
 _MAX_INEXACT_ELEMENTS = 300
+_DIGITS_OF_A_LOOK = 8
 _MAX_INEXACT_PAIRS = 1_000_000
 """Of an element with an item of another, over sets inside sets too."""
 
@@ -100,8 +101,9 @@ class _Comparison:
         """Every element of ``left`` paired with one of ``right`` of its own."""
         rest = [(item, size_of(item)) for item in right]
         for item in left:
+            weight = _weight(item)
             for place, (candidate, size) in enumerate(rest):
-                self._pairs -= size
+                self._pairs -= size + weight
                 if self._pairs < 0:
                     return False
                 if self.equal(item, candidate):
@@ -127,6 +129,22 @@ class _Comparison:
             if key not in found or not self.equal(found[key], value):
                 return False
         return True
+
+
+def _weight(value: object) -> int:
+    """What is read of the numbers of a value each time that it is compared, beside one look at each."""
+    total, stack = 0, [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (list, tuple, set, frozenset, deque)):
+            stack += cast("Iterable[object]", item)
+        elif isinstance(item, Inert):
+            stack += item.items
+        elif isinstance(item, Decimal):
+            total += len(str(item)) // _DIGITS_OF_A_LOOK
+        elif isinstance(item, Fraction):
+            total += (item.numerator.bit_length() + item.denominator.bit_length()) // (3 * _DIGITS_OF_A_LOOK)
+    return total
 
 
 def _numbers_equal(actual: Any, expected: Any) -> bool:

@@ -9,7 +9,7 @@ bytes instead, equal ones alike, whose hash is seeded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -23,6 +23,11 @@ SET, MAPPING, DEQUE = "set", "mapping", "deque"
 FREE_ITEMS = 250_000
 """Items of a value that are always read; beyond them, four times as many as the expected value has."""
 _FREE_BYTES = 1 << 20
+_HOLDERS = (dict, list, tuple, set, frozenset)
+_FLOAT_DIGITS = 800
+"""More significant digits than any float has, written in full."""
+_HEX_PER_DIGIT = 0.83
+"""At least so many hexadecimal digits stand for a decimal one."""
 _serial = count()
 
 
@@ -87,15 +92,17 @@ def read_one(data: bytes, expected: object) -> Any:
 
 def size_of(value: object) -> int:
     """How many items a value holds, at any depth, itself included."""
-    total, stack = 0, [value]
+    total, stack = 1, [value]
     while stack:
         item = stack.pop()
-        total += 1
         if isinstance(item, dict):
-            stack.extend(cast("dict[object, object]", item).keys())
-            stack.extend(cast("dict[object, object]", item).values())
+            pairs = cast("dict[object, object]", item)
+            total += 2 * len(pairs)
+            stack += [inner for inner in (*pairs.keys(), *pairs.values()) if isinstance(inner, _HOLDERS)]
         elif isinstance(item, list | tuple | set | frozenset):
-            stack.extend(cast("Iterable[object]", item))
+            items = cast("Collection[object]", item)
+            total += len(items)
+            stack += [inner for inner in items if isinstance(inner, _HOLDERS)]
     return total
 
 
@@ -148,11 +155,12 @@ def longest(named: dict[Any, Any] | None) -> int:
     return max(map(len, named or ()), default=0)
 
 
-def key_of(value: Any, most: int | None = None) -> str | bytes:
+def key_of(value: Any, most: float | None = None) -> str | bytes:
     """Text or bytes that are the same for equal keys, and for no others. Linear in what is read.
 
     A Decimal or Fraction that no int or float equals is its own kind. A nan equals nothing, itself included.
-    Raises Unkeyable for what has no hash, and for a key of containers that takes more than ``most`` bytes.
+    Raises Unkeyable for what has no hash, and for a key of containers or of a Decimal that takes more than
+    ``most`` bytes.
     """
     kind = type(value)
     if kind is str:
@@ -161,6 +169,8 @@ def key_of(value: Any, most: int | None = None) -> str | bytes:
         return b"#%x" % value
     if kind is tuple or kind is frozenset or kind is Inert:
         return _Joined(most).key(value)
+    if kind is Decimal:
+        return _decimal_key(value, most)
     name = _KEYS.get(kind)
     if name is None:
         raise Unkeyable(f"unhashable: {kind.__name__}")
@@ -170,7 +180,7 @@ def key_of(value: Any, most: int | None = None) -> str | bytes:
 class _Joined:
     """Writes tuples and frozen sets as one string of bytes."""
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, most: float | None) -> None:
         self._left = math.inf if most is None else most
 
     def key(self, value: Any) -> bytes:
@@ -185,7 +195,7 @@ class _Joined:
         parts: list[bytes] = []
         for item in items:
             nested = type(item) is tuple or type(item) is frozenset or type(item) is Inert
-            key = self.key(item) if nested else key_of(item)
+            key = self.key(item) if nested else key_of(item, self._left)
             part = b"s" + key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
             part = b"%x:" % len(part) + part
             # What is nested was counted; here, what surrounds it is.
@@ -212,18 +222,23 @@ def _complex_key(value: complex) -> bytes:
     return b"C" + _float_key(value.real) + b"," + _float_key(value.imag)
 
 
-def _decimal_key(value: Decimal) -> bytes:
+def _decimal_key(value: Decimal, most: float | None = None) -> bytes:
+    """Linear in the digits, but for an integer of at most ``most`` hexadecimal digits."""
     if not value.is_finite():
         return _float_key(float(str(value).replace("sNaN", "nan").rstrip("0123456789")))
-    near = float(value)
-    if math.isfinite(near) and value == near:
-        return _float_key(near)
-    sign, digits, exponent = value.as_tuple()
-    whole = "".join(map(str, digits)).rstrip("0")
-    power = cast("int", exponent) + len(digits) - len(whole)
+    mantissa, _, exponent = format(value, "e").partition("e")
+    digits = mantissa.lstrip("-").replace(".", "")
+    whole = digits.rstrip("0")
+    power = int(exponent) + 1 - len(whole)
+    if len(whole) <= _FLOAT_DIGITS:
+        near = float(value)
+        if math.isfinite(near) and value == near:
+            return _float_key(near)
     if 0 <= power <= len(digits):
+        if most is not None and (len(whole) + power - 1) * _HEX_PER_DIGIT > most:
+            raise Unkeyable("longer than any key that is looked for")
         return b"#%x" % int(value)
-    return f"D{sign}{whole}e{power}".encode()
+    return f"D{value.is_signed():d}{whole}e{power}".encode()
 
 
 def _fraction_key(value: Fraction) -> bytes:
@@ -251,7 +266,6 @@ _KEYS: dict[type, Callable[[Any], bytes]] = {
     float: _float_key,
     complex: _complex_key,
     bytes: lambda v: b"b" + v,
-    Decimal: _decimal_key,
     Fraction: _fraction_key,
     range: _range_key,
     date: lambda v: b"d" + v.isoformat().encode(),
