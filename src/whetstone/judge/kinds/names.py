@@ -24,7 +24,9 @@ _KNOWN_MODULES = frozenset({"numpy", "pandas", "scipy", "sympy"})
 # class `np` with an `allclose` of its own would decide the test.
 _CONVENTIONAL = {"np": "numpy", "pd": "pandas", **{name: name for name in _KNOWN_MODULES}}
 _IMPORT = re.compile(r"^[ \t]*(?:>>>[ \t]*)?((?:import|from)[ \t]+[\w.]+(?:[ \t,][^\n#;]*)?)$", re.M)
-_DEFINITION = re.compile(r"^[ \t]*(?:>>>[ \t]*)?(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.M)
+_DEFINITION = re.compile(r"^([ \t]*)(?:>>>[ \t]*)?(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.M)
+# A function that a text names without defining it: in quotes, or called in an example.
+_NAMED = re.compile(r"`(\w+)(?:\([^`\n]*\))?`|^[ \t]*(?:assert|>>>)[ \t]+(\w+)[ \t]*\(", re.M)
 _CLASS = re.compile(r"^[ \t]*(?:>>>[ \t]*)?class[ \t]+(\w+)", re.M)
 _CLASS_OF_TIMES = frozenset(dir(datetime.datetime)) - frozenset(dir(datetime))
 
@@ -61,12 +63,17 @@ def test_names(
     ``packages`` are the modules that the test's process can import beside Python's own.
 
     A name stands for the program when it is the entry point, or every reference defines it at top
-    level, or it is neither imported by a reference or by ``shown``, nor a builtin, nor used as a module.
-    Raises NotPython when the code does not compile.
+    level, or ``shown`` defines it so and no reference does without it, or it is neither imported by a
+    reference or by ``shown``, nor a builtin, nor used as a module. Where that leaves the program nothing, the
+    builtins that ``shown`` names stand for the program. Raises NotPython when the code does not compile.
     """
     free = free_names(code)
     known = [_read_reference(source, packages) for source in references]
     defined = frozenset.intersection(*[r.defined for r in known]) if known else frozenset[str]()
+    shown_here = _shown_definitions(shown)
+    if known:  # which may show that the test means a builtin of that name
+        shown_here &= frozenset[str]().union(*(r.defined | r.imported.keys() for r in known))
+    defined |= shown_here
     shows = _shown_imports(shown, packages)
     program: set[str] = {entry_point} if entry_point else set()
     imports: dict[str, tuple[str, str]] = {}
@@ -82,6 +89,8 @@ def test_names(
             imports[name] = module
         else:
             program.add(name)
+    if not program:
+        program = {name for name in free if hasattr(builtins, name)} & _shown_names(shown)
     if not program and shows:
         # Nothing would be tested: what the texts import is what the program is to write, or not to use.
         return test_names(code, entry_point, references, (), packages)
@@ -133,11 +142,16 @@ def _uses(code: str) -> dict[str, tuple[bool, frozenset[str]]]:
 
 
 def naming_lines(*texts: str) -> str:
-    """What these texts import, define, and put in quotes as a file's name: all that judging reads of them."""
+    """What these texts import, define, name, and put in quotes as a file's name.
+
+    That is all that judging reads of them. Of names, only those of builtins matter.
+    """
     found = [f"'{name}'" for name in shown_files("\n".join(texts))]
     for text in texts:
         found += [match.group().strip() for match in _IMPORT.finditer(text)]
-        found += [match.group().strip() for match in _DEFINITION.finditer(text)]
+        # With its indentation, which says whether it is inside another one.
+        found += [match.group() for match in _DEFINITION.finditer(text)]
+        found += [f"`{name}`" for name in sorted(_shown_names((text,))) if hasattr(builtins, name)]
     return "\n".join(found)
 
 
@@ -148,8 +162,28 @@ def _shown_imports(texts: tuple[str, ...], packages: frozenset[str]) -> dict[str
     found: dict[str, tuple[str, str]] = {}
     for line in lines:
         found.update(_read_reference(line, packages).imported)
-    defined = {name for text in texts for name in _DEFINITION.findall(text)}
+    defined = {name for text in texts for _, name in _DEFINITION.findall(text)}
     return {name: where for name, where in found.items() if name not in defined}
+
+
+def _shown_definitions(texts: tuple[str, ...]) -> frozenset[str]:
+    """Names that these texts define, but not inside another definition, as a class does its methods."""
+    found: set[str] = set()
+    for text in texts:
+        outer: list[int] = []
+        for indentation, name in _DEFINITION.findall(text):
+            column = len(indentation.expandtabs())
+            while outer and outer[-1] >= column:
+                outer.pop()
+            if not outer:
+                found.add(name)
+            outer.append(column)
+    return frozenset(found)
+
+
+def _shown_names(texts: tuple[str, ...]) -> set[str]:
+    """Names that these texts put in backquotes, or call in an example."""
+    return {quoted or called for text in texts for quoted, called in _NAMED.findall(text)}
 
 
 def free_names(code: str) -> set[str]:

@@ -1,0 +1,93 @@
+"""A name that starter, statement or entry point defines belongs to the program, builtin or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.judge.judge_problems import assert_problem, python
+from whetstone.judge import Judge, Verdict
+from whetstone.judge.kinds.names import naming_lines
+from whetstone.judge.kinds.names import test_names as names_of
+
+ASSERTS = ["assert sum(10, 15) == 6", "assert sum(100, 150) == 93", "assert sum(4, 6) == 3"]
+RIGHT = (
+    "import builtins\ndef sum(a, b):\n"
+    "    return builtins.sum(i for i in range(1, min(a, b)) if a % i == b % i == 0)"
+)
+_CHECK = "def check(f):\n    seen = f(10, 15)\n    assert sum(10, 15) == seen == 6"
+_CLASS = "class Solution:\n    def sum(self, a):\n        pass\n"
+TESTS = {
+    "asserts": {"asserts": ASSERTS},
+    "check": {"check": _CHECK, "entry_point": "sum"},
+    "unittest": {
+        "unittest": "import unittest\nclass T(unittest.TestCase):\n"
+        "    def test(self):\n        self.assertEqual(sum(10, 15), 6)"
+    },
+    "a testing process": {"setup": "apart = 1", "asserts": ["total = sum(10, 15)\nassert total == 6"]},
+}  # fmt: skip
+SHOWN = {
+    "starter": {"starter": "def sum(a, b):\n"},
+    "starter of several": {"starter": "import math\n\ndef gcd(a, b):\n    pass\ndef sum(a, b):\n    pass\n"},
+    "statement": {"statement": "The sum of the common divisors.\n\n    def sum(a, b): ...\n"},
+    "fenced statement": {"statement": "Complete:\n```python\ndef sum(a: int, b: int) -> int:\n```\n"},
+    "doctest": {"statement": "The sum of the common divisors.\n\n>>> sum(10, 15)\n6\n"},
+    "quoted": {"statement": "Write a function `sum(a, b)` that adds the common divisors."},
+    "quoted alone": {"statement": "Write the function `sum`, which adds the common divisors.\nimport math\n"},
+    "asserts": {"statement": "Add the common divisors. Your code should pass:\n\n" + "\n".join(ASSERTS)},
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("tests", TESTS)
+@pytest.mark.parametrize("references", [(), (RIGHT,)], ids=["alone", "with a reference"])
+def test_a_builtin_that_the_problem_defines_is_the_programs(
+    judge: Judge, shown: str, tests: str, references: tuple[str, ...]
+) -> None:
+    """Mbpp/126 defines ``sum(a, b)``."""
+    problem = {**assert_problem(references, **TESTS[tests]), **SHOWN[shown]}
+    judgement = judge.judge(problem, python(RIGHT))
+    assert judgement.accepted, judgement.reason
+    for wrong in ("def sum(a, b):\n    return 5", "def total(a, b):\n    return 6"):
+        judgement = judge.judge(problem, python(wrong))
+        assert judgement.verdict in (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
+
+
+def program_names(code: str, references: tuple[str, ...] = (), **shown: str) -> tuple[str, ...]:
+    texts = (shown.get("statement", ""), shown.get("starter", ""))
+    whole = names_of(code, None, references, texts, frozenset())
+    assert whole == names_of(code, None, references, (naming_lines(*texts),), frozenset())
+    return whole.program
+
+
+FORGERIES: list[tuple[str, tuple[str, ...], dict[str, str]]] = [
+    # What is a method of a class is no function of the program's.
+    ("assert sum(f(3)) == 6", (), {"starter": _CLASS + "def f(n): ..."}),
+    ("assert len(f(3)) == 6", (), {"statement": "def f(n):\n    def len(x):\n        ...\n"}),
+    # The test calls another name of the program's, so that a builtin in an example is a builtin.
+    ("assert sorted(f(3)) == [1]", (), {"statement": ">>> sorted(f(3))\n[1]\nUse `sorted`."}),
+    ("assert set(f(3)) == {1}", (), {"statement": "assert set(f(3)) == {1}"}),
+    # The references pass with Python's own.
+    ("assert max(f(3)) == 2", ("def f(n): return [2]",), {"statement": "def max(xs): ...\ndef f(n): ..."}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "references", "shown"), FORGERIES)
+def test_a_builtin_that_the_test_compares_with_is_not_the_programs(
+    code: str, references: tuple[str, ...], shown: dict[str, str]
+) -> None:
+    assert program_names(code, references, **shown) == ("f",)
+
+
+def test_what_a_reference_imports_is_the_programs_where_the_starter_defines_it() -> None:
+    reference: Any = ("from math import gcd",)
+    code = "assert gcd(6, 4) == 2"
+    assert program_names(code, reference, starter="def gcd(a, b):\n    ...\n") == ("gcd",)
+    assert program_names(code, (), starter="def gcd(a, b):\n    ...\n") == ("gcd",)
+    assert program_names("assert f(gcd(6, 4)) == 2", (), statement="from math import gcd\nf(x)") == ("f",)
+
+
+def test_code_that_names_nothing_of_the_program_stays_so() -> None:
+    assert program_names("assert sum([1, 2]) == 3", statement="Add the numbers.") == ()
