@@ -1,8 +1,10 @@
-"""The attack suite, on every isolation tier that this machine offers: no attack in, no honest program out."""
+"""The attack suite: no attack earns reward, and every honest program is accepted."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ from whetstone.cli.main import main
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
 from whetstone.problem import Program, case_count
-from whetstone.sandbox import Tier
+from whetstone.sandbox import Tier, detect_tier
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +24,69 @@ def corpus() -> Corpus:
     return load_corpus()
 
 
-@pytest.mark.parametrize("tier", [tier.label for tier in Tier])
-def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier: str) -> None:
+WITHIN_A_PROCESS = {
+    "argument_mutation",
+    "asked_answers",
+    "class_design",
+    "forged_equality",
+    "lazy_values",
+    "numpy_values",
+    "problems",
+    "program_checkers",
+    "standard_checkers",
+    "text_comparison",
+    "vacuous_passes",
+    "value_comparison",
+}
+"""Classes that the comparison decides, or the interpreter: the kernel has no part in them."""
+
+
+def failures(chosen: list[Trial], **options: Any) -> dict[str, str]:
+    """What is wrong with each trial whose outcome is not as it must be, by the name of the trial."""
+    outcomes = list(run_trials(chosen, **options))
+    if tier := options.get("tier"):
+        assert {o.judgement.isolation for o in outcomes} == {tier}
+    if not options.get("fork_per_case", True):
+        assert any(o.judgement.shared_process for o in outcomes)
+    names = [f"{o.trial.class_name} / {o.trial.name} ({o.trial.role})" for o in outcomes]
+    return {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure}
+
+
+def needs(tier: Tier) -> None:
     try:
-        Judge(1, tier=tier).close()
+        Judge(1, tier=tier.label).close()
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
-    outcomes = list(run_trials(trials(corpus), tier=tier))
-    assert {o.judgement.isolation for o in outcomes} == {tier}
-    names = [f"{o.trial.class_name} / {o.trial.name} ({o.trial.role})" for o in outcomes]
-    assert {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure} == {}
+
+
+def every_tier() -> Iterator[Any]:
+    """The strongest tier of this machine, and the others, which are left to ``make test-slow``."""
+    with contextlib.suppress(SandboxUnavailable):
+        strongest = detect_tier()
+        for tier in Tier:
+            yield pytest.param(tier, id=tier.label, marks=[] if tier is strongest else pytest.mark.slow)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("tier", every_tier())
+def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier: Tier) -> None:
+    needs(tier)
+    assert failures(trials(corpus), tier=tier.label) == {}
+
+
+@pytest.mark.process
+def test_the_weakest_tier_stops_the_attacks_that_leave_their_process(corpus: Corpus) -> None:
+    """Its layers are other ones than those of the tiers with namespaces. ``make test-slow`` has all tiers."""
+    needs(Tier.RESTRICTED)
+    assert WITHIN_A_PROCESS.issubset(trial.class_name for trial in trials(corpus))
+    outside = [t for t in trials(corpus) if t.class_name not in WITHIN_A_PROCESS or excused(t)]
+    assert len(outside) > 800
+    assert failures(outside, tier=Tier.RESTRICTED.label) == {}
+
+
+def excused(trial: Trial) -> bool:
+    """Whether the corpus says that the weakest tier does not stop this attack."""
+    return trial.attack is not None and Tier.RESTRICTED.label in trial.attack.not_stopped
 
 
 @pytest.mark.process
@@ -39,10 +94,7 @@ def test_cases_in_one_process_let_no_attack_in(corpus: Corpus) -> None:
     """Where there is more than one case and the program is Python; all else is judged as above."""
     several = [t for t in trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1]
     assert len(several) > 100
-    outcomes = list(run_trials(several, fork_per_case=False))
-    names = [f"{o.trial.class_name} / {o.trial.name} ({o.trial.role})" for o in outcomes]
-    assert {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure} == {}
-    assert any(o.judgement.shared_process for o in outcomes)
+    assert failures(several, fork_per_case=False) == {}
 
 
 def attack_trial(corpus: Corpus, **fields: Any) -> Trial:

@@ -88,18 +88,19 @@ def run_trials(
     """Judge every trial and yield the outcomes, at ``tier`` or the strongest that this machine offers.
 
     Attacks that need an earlier program, and their twins, run one after the other on a worker of their
-    own, all others on ``workers`` of them (0: two for each core, for some do nothing but wait). A language
-    that the tier refuses is left out. Raises SandboxUnavailable, UserError.
+    own, all others on ``workers`` of them (0: four for each core, because some wait for half a minute). A
+    language that the tier refuses is left out. Raises SandboxUnavailable, UserError.
     """
     ordered = [t for t in trials if t.attack is not None and t.attack.earlier]
     free = [t for t in trials if t not in ordered]
     # A time limit needs no confirming here: no honest program of the corpus comes near one.
-    workers = workers or 2 * len(os.sched_getaffinity(0))
+    workers = workers or 4 * len(os.sched_getaffinity(0))
     with Judge(workers, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
         free = [t for t in free if runs_here(t.program.language, judge.isolation)]
-        judgements = judge.judge_many((t.problem, t.program) for t in free)
+        # All at once: `judge_many` reads only a little ahead, so that all workers would wait for one trial.
+        judgements = [judge.submit(t.problem, t.program) for t in free]
         for trial, judgement in zip(free, judgements, strict=True):
-            yield outcome(trial, judgement)
+            yield outcome(trial, judgement.result())
     if ordered:
         with Judge(1, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
             for trial in ordered:
