@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import pytest
@@ -10,12 +12,15 @@ from hypothesis import strategies as st
 
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
 from tests.judge.judge_processes import ENOUGH_S
+from tests.sandbox.test_starvation import spinning
 from whetstone.judge import CaseJudgement, Judge, Judgement, JudgeOptions, Verdict
 from whetstone.judge.judging import conclude_unfinished
 from whetstone.judge.late import DeadlinePassed
 from whetstone.judge.options import queued_before
+from whetstone.judge.outcome import limit_exceeded
 from whetstone.judge_service.spread import joined, parts_of
 from whetstone.problem import problem_from
+from whetstone.sandbox import Ended, RunResult
 
 ATTEMPTS = 5
 LIMITS = {"cpu_s": 1.0, "memory_mb": 256.0, "output_mb": 1.0}
@@ -128,3 +133,31 @@ def test_the_time_in_an_earlier_queue_is_a_number() -> None:
     for wrong in ("soon", -1.0, float("nan"), True):
         with pytest.raises(Exception, match="queued_s"):
             queued_before({"queued_s": wrong})
+
+
+@pytest.mark.process
+@pytest.mark.crowd
+def test_a_starved_program_is_answered_by_its_deadline_with_what_it_waited() -> None:
+    """On one core beside twelve that compute, a program gets less than a tenth of it."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with Judge(workers=1) as judge, spinning(12):
+            problem = stdin_problem(("", "1"), limits={**LIMITS, "cpu_s": 60.0})
+            judgement = judge.judge(problem, SPIN, deadline_s=8.0)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert (judgement.verdict, judgement.score) == (Verdict.JUDGE_ERROR, None)
+    waited = re.search(
+        r"after ([\d.]+) s in the queue and ([\d.]+) s of waiting for a core", judgement.reason
+    )
+    assert waited is not None
+    assert 4.0 <= float(waited[1]) + float(waited[2]) <= 8.5
+
+
+def test_a_starved_run_says_how_long_it_waited() -> None:
+    result = RunResult(Ended.STARVED, None, 9, 1.25, 242.0, 0, b"", b"", b"", waited_s=239.5)
+    judged = limit_exceeded(result)
+    assert judged is not None
+    assert judged.verdict is Verdict.JUDGE_ERROR
+    assert "the program was ready and waited 239.5 of 242.0 s for a core, and got 1.2 s" in judged.reason

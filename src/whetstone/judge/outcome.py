@@ -22,7 +22,6 @@ _TASKS = f"fewer than {MAX_TASKS} processes and threads may run"
 _LIMIT_VERDICTS = {
     Ended.CPU_LIMIT: (Verdict.TIME_LIMIT, "used its CPU time"),
     Ended.WALL_LIMIT: (Verdict.TIME_LIMIT, "waited until the wall clock limit"),
-    Ended.STARVED: (Verdict.JUDGE_ERROR, "the machine was too busy: the program was ready and got no core"),
     Ended.MEMORY_LIMIT: (Verdict.MEMORY_LIMIT, "used more memory than allowed"),
     Ended.OUTPUT_LIMIT: (Verdict.OUTPUT_LIMIT, "wrote more than allowed"),
     Ended.PROCESS_LIMIT: (Verdict.RUNTIME_ERROR, f"started more than allowed: {_TASKS}"),
@@ -59,8 +58,16 @@ def compile_failure(said: bytes) -> str | None:
 
 def limit_exceeded(result: RunResult) -> CaseJudgement | None:
     """The judgement of a run that was ended for a limit; None for one that was not."""
+    if result.ended is Ended.STARVED:
+        return case(result, Verdict.JUDGE_ERROR, starved("the program", result))
     found = _LIMIT_VERDICTS.get(result.ended)
     return case(result, *found) if found else None
+
+
+def starved(who: str, result: RunResult) -> str:
+    """The reason of a run that got too little of a core; ``who`` ran, such as "the program"."""
+    waited = f"waited {result.waited_s:.1f} of {result.wall_s:.1f} s for a core"
+    return f"the machine was too busy: {who} was ready and {waited}, and got {result.cpu_s:.1f} s of one"
 
 
 def crashed(result: RunResult) -> CaseJudgement | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.languages.artifacts import ArtifactStore
 from whetstone.judge.languages.toolchains import Toolchain
-from whetstone.judge.outcome import last_line, signal_name
+from whetstone.judge.outcome import last_line, signal_name, starved
 from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
 from whetstone.sandbox.execute import Failed, File, NotExecuted, made, make_job, unpacked
 
@@ -107,7 +107,7 @@ def _run(sandbox: Sandbox, job: Job, keep: Sequence[str]) -> bytes | CompileFail
     if result.ended is not Ended.EXITED:
         result = sandbox.run(job)
     if result.ended is Ended.STARVED:
-        raise NotExecuted("the machine was too busy: the compiler was ready and got no core")
+        raise NotExecuted(starved("the compiler", result))
     if result.ended is Ended.EXITED and not result.result:  # the source, or its products, found no room
         return CompileFailure(f"the compiler left nothing: {last_line(result.stderr)}")
     if result.ended is Ended.EXITED:

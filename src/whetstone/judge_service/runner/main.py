@@ -25,6 +25,7 @@ from whetstone.errors import UserError
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.environments.preload import python_profile
 from whetstone.judge.languages.runnable import CompileFailure, Runnable, prepare
+from whetstone.judge.outcome import starved
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.languages.toolchains import check_tier, require, toolchain_paths
 from whetstone.judge.workers.wire import LinkClosed, Setup, pack, receive, send, unpack
@@ -92,7 +93,7 @@ class _Runner:
         if language.run and not task.fetch and (why := fault(result.result)) is not None:
             raise NotExecuted(f"the program could not be executed: {why}")
         if result.ended is Ended.STARVED:
-            return Ran(compiled, fault="the machine was too busy: the program was ready and got no core")
+            return Ran(compiled, fault=starved("the program", result))
         files = fetched_files(result.result, task.fetch)
         return Ran(compiled, _step(result), files)
 
