@@ -25,9 +25,9 @@ from whetstone.errors import UserError
 from whetstone.judge.boxes import Boxes
 from whetstone.judge.environments.preload import python_profile
 from whetstone.judge.languages.runnable import CompileFailure, Runnable, prepare
-from whetstone.judge.outcome import starved
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.languages.toolchains import check_tier, require, toolchain_paths
+from whetstone.judge.outcome import starved
 from whetstone.judge.workers.wire import LinkClosed, Setup, pack, receive, send, unpack
 from whetstone.judge_service.runner.tasks import Ran, RunTask, Step
 from whetstone.problem import Program
