@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.engine.factory import build_engine, require
@@ -58,12 +59,16 @@ def test_an_engine_of_ones_own_is_named_by_its_path_and_takes_its_options() -> N
         ({"kind": "troch"}, r"unknown engine `troch`.*did you mean `torch`.*package\.module:callable"),
         ({"kind": "no.such:Engine"}, "cannot be imported: No module named 'no'"),
         ({"kind": "whetstone.engine.engine:Nothing"}, "cannot be imported"),
-        ({"options": {"max_bach": 3}}, r"engine\.options: .*'max_bach'"),
     ],
 )
 def test_what_cannot_be_made_is_said_with_the_way_out(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         build_engine(EngineSection(**settings), never, None)
+
+
+def test_a_misspelt_option_of_the_torch_engine_is_refused_with_the_section() -> None:
+    with pytest.raises(ValidationError, match=r"options\.max_bach"):
+        EngineSection(options={"max_bach": 3})
 
 
 def test_what_an_engine_cannot_promise_is_refused_to_those_who_need_it(
@@ -84,7 +89,7 @@ def test_where_nobody_generates_a_prompt_is_measured_on_paper() -> None:
     model, _ = build_miniature("qwen3", ["print(1)"], 0)
     params = Sampling(max_tokens=100)
     for most, context in ((None, CONTEXT), (300, 300), (2 * CONTEXT, CONTEXT)):
-        engine = OnPaper(model, most)
+        engine = OnPaper(model.config.max_position_embeddings, most)
         engine.check(GenerationRequest([1] * (context - 100), params))
         with pytest.raises(UserError, match=f"exceed the context of {context}"):
             engine.check(GenerationRequest([1] * (context - 99), params))
