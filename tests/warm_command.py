@@ -40,8 +40,9 @@ def warm_server() -> ForkServerContext:
     return _SERVER
 
 
-def _be_whetstone(arguments: list[str], printed: str, environment: Mapping[str, str]) -> None:
+def _be_whetstone(arguments: list[str], printed: str, environment: Mapping[str, str], folder: str) -> None:
     os.environ |= environment
+    os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{printed}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     os.setsid()
@@ -53,13 +54,16 @@ def _be_whetstone(arguments: list[str], printed: str, environment: Mapping[str, 
 class WarmCommand:
     """``whetstone ARGUMENTS``, begun and not waited for; to be left by ``with``.
 
-    ``environment`` holds variables that only this process has.
+    ``environment`` holds variables that only this process has; ``folder`` is where it starts.
     """
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> None:
         self._printed = tempfile.TemporaryDirectory()
+        place = str(folder or Path.cwd())
         self._process = warm_server().Process(
-            target=_be_whetstone, args=(list(arguments), self._printed.name, environment or {})
+            target=_be_whetstone, args=(list(arguments), self._printed.name, environment or {}, place)
         )
         self._process.start()
 
@@ -99,9 +103,9 @@ class WarmCommand:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def whetstone(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``whetstone ARGUMENTS`` to its end."""
-    with WarmCommand(*arguments) as command:
+def whetstone(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``whetstone ARGUMENTS`` to its end, in ``folder``."""
+    with WarmCommand(*arguments, folder=folder) as command:
         status = command.wait()
         return subprocess.CompletedProcess(
             ["whetstone", *arguments], status, command.printed(), command.printed("err")

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.warm_command import whetstone
 
 pytestmark = pytest.mark.process
 
 TINY = Path(__file__).parents[2] / "recipes" / "tiny.yaml"
 GOOD = '{"id": "a", "statement": "s", "tests": {"kind": "stdin", "cases": [{"input": "", "output": "1"}]}}\n'
-
-
-def whetstone(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "whetstone", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        timeout=1200,
-    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +35,7 @@ def whetstone(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_what_a_person_can_get_wrong(arguments: list[str], words: list[str], tmp_path: Path) -> None:
-    done = whetstone(*arguments, cwd=tmp_path)
+    done = whetstone(*arguments, folder=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
@@ -68,7 +55,7 @@ def test_what_a_person_can_get_wrong(arguments: list[str], words: list[str], tmp
 )
 def test_a_problem_line_names_file_line_and_field(line: str, words: list[str], tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text(GOOD + line + "\n", encoding="utf-8")
-    done = whetstone("data", "show", "p.jsonl", cwd=tmp_path)
+    done = whetstone("data", "show", "p.jsonl", folder=tmp_path)
     assert done.returncode == 2, done.stdout
     assert "p.jsonl" in done.stderr
     for word in words:
@@ -78,6 +65,6 @@ def test_a_problem_line_names_file_line_and_field(line: str, words: list[str], t
 def test_an_isolation_tier_that_is_not_there_refuses_to_judge(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(GOOD, encoding="utf-8")
     (tmp_path / "a.py").write_text("print(1)", encoding="utf-8")
-    done = whetstone("judge", "one", "p.json", "a.py", "--minimum-tier", "rot", cwd=tmp_path)
+    done = whetstone("judge", "one", "p.json", "a.py", "--minimum-tier", "rot", folder=tmp_path)
     assert done.returncode == 2
     assert "root" in done.stderr
