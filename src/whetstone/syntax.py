@@ -43,7 +43,8 @@ def parsing() -> Generator[None]:
 def parse(source: str) -> ast.Module:
     """The syntax tree. Raises NotPython."""
     # CPython copies a dotted name for each of its parts, so one of 50,000 takes seconds.
-    if any(words.count(".") > _MOST_PARTS for words in _NOT_A_NAME.split(source)):
+    dotted = source.count(".") > _MOST_PARTS  # few programs have so many dots, and only those are split
+    if dotted and any(words.count(".") > _MOST_PARTS for words in _NOT_A_NAME.split(source)):
         raise NotPython(f"a name has more than {_MOST_PARTS} parts")
     with _refusing(), parsing():
         return ast.parse(source)
