@@ -24,7 +24,7 @@ def read_message(data: bytes, content_type: str, kind: type[T], what: str = "the
     Raises Refused: 400 says which field of ``what`` does not fit, 413 that JSON holds too many values. A long
     body must not be read on an event loop: it takes time in proportion to its length.
     """
-    if content_type.partition(";")[0].strip().lower() != PACKED:
+    if not _is_packed(content_type):
         return read_json(data, kind, what)
     try:
         return unpack(data, kind, most_values=MOST_NODES)
@@ -60,9 +60,12 @@ def check_nodes(data: bytes, what: str) -> None:
 
 def memory_of(data: bytes, content_type: str) -> int:
     """About how many bytes of memory the values of a body take beside the body, at most."""
-    packed = content_type.partition(";")[0].strip().lower() == PACKED
-    values = values_in(data, MOST_NODES) if packed else nodes_of(data)
+    values = values_in(data, MOST_NODES) if _is_packed(content_type) else nodes_of(data)
     return min(values, MOST_NODES) * _VALUE_BYTES
+
+
+def _is_packed(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == PACKED
 
 
 def nodes_of(data: bytes) -> int:

@@ -20,9 +20,10 @@ import sys
 from typing import Any, NoReturn
 
 _MOST_BYTES = 48 << 20
-_SIZE = struct.Struct("<Q")
-_ABSENT = (1 << 64) - 1
-"""The size of a file that is not there; the runner reads the same."""
+SIZE = struct.Struct("<Q")
+"""The form of each size; the runner reads the same."""
+ABSENT = (1 << 64) - 1
+"""The size of a file that is not there."""
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
@@ -82,7 +83,7 @@ def _tell(result_fd: int, fetch: list[str]) -> None:
     parts: list[bytes] = []
     left = _MOST_BYTES
     for name in fetch:
-        sizes.append(_ABSENT)
+        sizes.append(ABSENT)
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
@@ -92,6 +93,6 @@ def _tell(result_fd: int, fetch: list[str]) -> None:
                 parts.append(file.read(left))
                 sizes[-1] = len(parts[-1])
                 left -= sizes[-1]
-    view = memoryview(b"".join((*map(_SIZE.pack, sizes), *parts)))
+    view = memoryview(b"".join((*map(SIZE.pack, sizes), *parts)))
     while view:
         view = view[os.write(result_fd, view) :]

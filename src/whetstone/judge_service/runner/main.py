@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from whetstone.judge.languages.table import language_named
 from whetstone.judge.languages.toolchains import check_tier, require, toolchain_paths
 from whetstone.judge.outcome import starved
 from whetstone.judge.workers.wire import LinkClosed, Setup, pack, receive, send, unpack
+from whetstone.judge_service.runner.keep import ABSENT, SIZE
 from whetstone.judge_service.runner.tasks import Ran, RunTask, Step
 from whetstone.problem import Program
 from whetstone.sandbox import Ended, Job, Profile, RunLimits, RunResult, Sandbox, SandboxFault, Tier
@@ -39,8 +39,6 @@ _POLLRDHUP = 0x2000
 _FILES_BYTES = 64 << 20
 _HARNESS = Path(__file__).parent / "keep.py"
 _REFUSED = "refused"
-_SIZE = struct.Struct("<Q")
-_ABSENT = (1 << 64) - 1
 
 
 def main(arguments: list[str]) -> int:
@@ -133,15 +131,15 @@ def fetched_files(result: bytes, names: Sequence[str]) -> list[tuple[str, bytes]
     The program can write here whatever it likes, or be ended before anything was written. So names come from
     the request alone, and a result whose sizes do not add up holds no files.
     """
-    at = _SIZE.size * len(names)
+    at = SIZE.size * len(names)
     if len(result) < at:
         return []
-    sizes = [size for (size,) in _SIZE.iter_unpack(result[:at])]
-    if at + sum(size for size in sizes if size != _ABSENT) != len(result):
+    sizes = [size for (size,) in SIZE.iter_unpack(result[:at])]
+    if at + sum(size for size in sizes if size != ABSENT) != len(result):
         return []
     files: list[tuple[str, bytes]] = []
     for name, size in zip(names, sizes, strict=True):
-        if size != _ABSENT:
+        if size != ABSENT:
             files.append((name, result[at : at + size]))
             at += size
     return files
