@@ -37,12 +37,16 @@ def check_source(path: str) -> Path | None:
     return None
 
 
+class HubModelUnavailable(UserError):
+    """A model that is not on this machine, and could not be fetched from the hub."""
+
+
 def not_loadable(name: str, error: Exception, *, here: bool) -> UserError:
     """What transformers could not load, in our words. ``here``: a file or folder of this machine."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if here:
         return UserError(f"{name}: cannot be loaded as a causal language model: {reason}")
-    return UserError(
+    return HubModelUnavailable(
         f"{name}: neither a folder here nor a model that could be fetched from the hub ({reason}). "
         f"Check the name and the network, or download the model elsewhere (`hf download {name} --local-dir "
         "FOLDER`) and give its folder; set HF_HUB_OFFLINE=1 to use only what is cached"

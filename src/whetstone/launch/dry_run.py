@@ -13,6 +13,7 @@ from typing import Any
 
 from whetstone.engine.on_paper import OnPaper
 from whetstone.engine.preview import preview
+from whetstone.engine.sources import HubModelUnavailable
 from whetstone.errors import UserError
 from whetstone.launch.ahead import with_steps
 from whetstone.launch.checks import check_judging, check_prompts, check_references
@@ -89,9 +90,7 @@ def _model(recipe: Recipe, say: Say) -> _Known:
     assert model.path is not None  # a recipe has exactly one of the two
     try:
         seen = preview(model.path, revision=model.revision, offline=True)
-    except UserError as error:
-        if "fetched from the hub" not in str(error):
-            raise
+    except HubModelUnavailable:
         say(f"not checked: the prompts, because {model.path} is not on this machine and a run fetches it")
         return _Known(None, None)
     return _Known(seen.tokenizer, seen.context)

@@ -11,7 +11,7 @@ from whetstone.errors import UserError
 from whetstone.flow.settings import Gpus
 from whetstone.launch.dtype import as_recorded
 from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
-from whetstone.launch.run_lock import is_locked
+from whetstone.launch.run_lock import check_unlocked
 from whetstone.outputs import write_file
 from whetstone.report.audit import AUDIT_FILE
 from whetstone.report.metrics import read_metrics
@@ -81,10 +81,7 @@ def check_folder(recipe: Recipe) -> None:
         names = sorted(path.name for path in folder.iterdir()) if there else []
     except (OSError, ValueError) as error:
         raise UserError(f"`out`: {folder}: {error}; {_WAY_OUT}") from None
-    if is_locked(folder):
-        raise UserError(
-            f"{folder}: another process trains in this folder; wait for it, or name another with out=FOLDER"
-        )
+    check_unlocked(folder)
     if "recipe.yaml" in names:
         if not recipe.trainer.passes:  # their number of steps is known once the problems are read
             check_recipe(folder, as_recorded(recipe))

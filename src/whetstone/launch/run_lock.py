@@ -24,9 +24,7 @@ def locked(folder: Path) -> Generator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise UserError(
-            f"{folder}: another process trains in this folder; wait for it, or name another with out=FOLDER"
-        ) from None
+        raise _in_use(folder) from None
     try:
         yield
     finally:
@@ -36,6 +34,18 @@ def locked(folder: Path) -> Generator[None]:
                 for path in made:
                     path.rmdir()
         os.close(handle)
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raise UserError where a process of this machine trains in the folder."""
+    if is_locked(folder):
+        raise _in_use(folder)
+
+
+def _in_use(folder: Path) -> UserError:
+    return UserError(
+        f"{folder}: another process trains in this folder; wait for it, or name another with out=FOLDER"
+    )
 
 
 def is_locked(folder: Path) -> bool:

@@ -37,8 +37,13 @@ def _check_ranks(recipe: Recipe) -> None:
     evaluation = recipe.evaluation
     measures = recipe.data.heldout is not None or evaluation.train_problems or evaluation.sets
     if recipe.flow is not None and recipe.flow.ranks > 1 and measures and evaluation.process != "separate":
-        raise UserError(
-            f"`evaluation.process`: the trainer of a flow has {recipe.flow.ranks} ranks, each with a part of "
-            "the model, and none evaluates; set it to `separate`, or measure nothing (data.heldout=null, "
-            "evaluation.train_problems=0, no `evaluation.sets`)"
-        )
+        raise ranks_cannot_evaluate(recipe.flow.ranks)
+
+
+def ranks_cannot_evaluate(ranks: int) -> UserError:
+    """The refusal of an evaluation inside a trainer of several ranks."""
+    return UserError(
+        f"`evaluation.process`: the trainer of a flow has {ranks} ranks, each with a part of the model, "
+        "and none evaluates; set it to `separate`, or measure nothing (data.heldout=null, "
+        "evaluation.train_problems=0, no `evaluation.sets`)"
+    )

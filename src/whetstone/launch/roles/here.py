@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from whetstone.addresses import host_port, is_loopback
-from whetstone.errors import INTERRUPTED, UserError
+from whetstone.errors import INTERRUPTED
 from whetstone.launch.display import Display
 from whetstone.launch.evaluations import recorded
 from whetstone.launch.recipe import Recipe, dump_recipe
@@ -25,7 +25,7 @@ from whetstone.launch.roles.supervise import Role, Supervisor
 from whetstone.launch.roles.told import LOGS
 from whetstone.launch.roles.where import how_to_join, listening_address
 from whetstone.launch.roles.whose import flow_section, rules_of
-from whetstone.launch.run_lock import is_locked
+from whetstone.launch.run_lock import check_unlocked
 from whetstone.outputs import write_file
 from whetstone.report.metrics import Record
 from whetstone.weights.settings import TOKEN_VARIABLE
@@ -60,10 +60,7 @@ def train_here(
     check_here(recipe, ray=ray)
     folder = recipe.run_dir()
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    if is_locked(folder):
-        raise UserError(
-            f"{folder}: another process trains in this folder; wait for it, or name another with out=FOLDER"
-        )
+    check_unlocked(folder)
     with tempfile.TemporaryDirectory(prefix="whetstone-") as temporary:
         file = Path(temporary) / "recipe.yaml"
         write_file(file, [dump_recipe(recipe).encode()])

@@ -94,14 +94,14 @@ def _is_complete(run: Path) -> bool:
         made, steps = _steps(run)
     except UserError:  # of another version
         return False
-    return made > 0 and made == steps and not is_locked(run)
+    return 0 < made == steps and not is_locked(run)
 
 
 def _run_line(run: Path) -> str:
     made, steps = _steps(run)
     if is_locked(run):
         who = "a process of this machine trains there"
-    elif _is_complete(run):
+    elif 0 < made == steps:
         who = "the run is complete"
     else:
         who = "no process of this machine trains there; the command that began it goes on"

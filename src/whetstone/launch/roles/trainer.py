@@ -16,7 +16,6 @@ from whetstone.engine.engine import Engine
 from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.on_paper import OnPaper
-from whetstone.errors import UserError
 from whetstone.flow.service.client import FlowClient
 from whetstone.launch.ahead import Ahead, look_at_all
 from whetstone.launch.display import Display
@@ -29,6 +28,7 @@ from whetstone.launch.roles.siblings import own_rank, ranks_of, siblings
 from whetstone.launch.roles.weights import PublishingServer
 from whetstone.launch.roles.where import own_token, reachable
 from whetstone.launch.roles.whose import flow_section, model_named, run_identity
+from whetstone.launch.structure import ranks_cannot_evaluate
 from whetstone.trainer.ranks import Ranks
 from whetstone.weights.published import PublishedWeights
 from whetstone.weights.settings import WeightsSection
@@ -92,11 +92,7 @@ def train_for(
 def _check_evaluation(ahead: Ahead, ranks: int) -> None:
     """Raise UserError for ranks that would have to come together for an evaluation of their own."""
     if ranks > 1 and ahead.measured and ahead.recipe.evaluation.process != "separate":
-        raise UserError(
-            f"`evaluation.process`: the trainer of a flow has {ranks} ranks, each with a part of the model, "
-            "and none evaluates; set it to `separate`, or measure nothing (data.heldout=null, "
-            "evaluation.train_problems=0, no `evaluation.sets`)"
-        )
+        raise ranks_cannot_evaluate(ranks)
 
 
 @asynccontextmanager
