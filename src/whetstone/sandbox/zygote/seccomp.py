@@ -81,9 +81,10 @@ def _allow_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Co
     return code + _fail(error)
 
 
-def _fail_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Code:
+def _fail_if_argument_in(index: int, errors: dict[int, int]) -> Code:
+    """``errors`` maps values of the argument to error numbers; 0 pretends that the call was made."""
     code = _argument(index)
-    for value in values:
+    for value, error in errors.items():
         code += [(_EQUAL, 0, 1, value), *_fail(error)]
     return code + _ret(_ALLOW)
 
@@ -101,12 +102,8 @@ def _pretend_to_lock() -> Code:
     A lock is a mark on a file that every sandbox sees which can open it: the standard library, a device. A
     filter cannot tell which file a descriptor is of.
     """
-    code = _argument(1)
-    for value in _LOCKING_FCNTL:
-        code += [(_EQUAL, 0, 1, value), *_fail(0)]
-    for value in _SIGNALLING_FCNTL:
-        code += [(_EQUAL, 0, 1, value), *_fail(errno.EPERM)]
-    return code + _ret(_ALLOW)
+    errors = {**dict.fromkeys(_LOCKING_FCNTL, 0), **dict.fromkeys(_SIGNALLING_FCNTL, errno.EPERM)}
+    return _fail_if_argument_in(1, errors)
 
 
 def _local_sockets() -> Code:
@@ -224,7 +221,7 @@ def take_away(own_pid: int, *, jailed: bool, processes: bool, keep_children: boo
         for name in ("fork", "vfork"):
             code += _on_call(name, _fail(errno.EPERM))
     if processes and jailed:
-        code += _on_calls(("kill", "tgkill"), _fail_if_argument_in(0, (1,), errno.EPERM))
+        code += _on_calls(("kill", "tgkill"), _fail_if_argument_in(0, {1: errno.EPERM}))
         code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
     else:
         code += _only_on_oneself(own_pid)
