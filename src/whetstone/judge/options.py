@@ -51,10 +51,9 @@ class JudgeOptions(Struct, frozen=True, kw_only=True):
     queued_s: Annotated[float, Meta(ge=0, le=_MOST_DEADLINE_S)] = 0.0
 
     def __post_init__(self) -> None:
-        if self.deadline_s is not None and math.isnan(self.deadline_s):
-            raise ValueError("`deadline_s` is not a number")
-        if math.isnan(self.queued_s):
-            raise ValueError("`queued_s` is not a number")
+        for name, seconds in (("deadline_s", self.deadline_s), ("queued_s", self.queued_s)):
+            if seconds is not None and math.isnan(seconds):
+                raise ValueError(f"`{name}` is not a number")
 
 
 def queued_before(options: dict[str, Any]) -> float:
