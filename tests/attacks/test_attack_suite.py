@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.tiers import every_tier
 from whetstone.attacks.corpus import Attack, Corpus, load_corpus
 from whetstone.attacks.suite import Trial, outcome, run_trials, trials
 from whetstone.cli.main import main
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
 from whetstone.problem import Program, case_count
-from whetstone.sandbox import Tier, detect_tier
+from whetstone.sandbox import Tier
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +56,6 @@ def needs(tier: Tier) -> None:
         Judge(1, tier=tier.label).close()
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
-
-
-def every_tier() -> Iterator[Any]:
-    """The strongest tier of this machine, and the others, which are left to ``make test-slow``."""
-    with contextlib.suppress(SandboxUnavailable):
-        strongest = detect_tier()
-        for tier in Tier:
-            yield pytest.param(tier, id=tier.label, marks=[] if tier is strongest else pytest.mark.slow)
 
 
 @pytest.mark.process

@@ -21,13 +21,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.judge.judged_answers import judged
 from whetstone.graders import COMPARISONS
-from whetstone.graders.values import lcb_equal
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.inert import FREE_ITEMS, key_of, read_each, read_one
-from whetstone.judge.answers.showing import show
 from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
 from whetstone.judge.answers.text import compare
 from whetstone.judge.value_reader import TooManyItems, WireError
@@ -89,16 +88,6 @@ def lines_run(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
-
-
-def judged(data: bytes, expected: object) -> None:
-    try:
-        value = read_one(data, expected)
-    except WireError:
-        return
-    equal(value, expected)
-    lcb_equal(value, expected, [])
-    show(value)
 
 
 @settings(max_examples=60, deadline=None)

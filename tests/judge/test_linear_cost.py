@@ -21,11 +21,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.graders.values import lcb_equal
+from tests.judge.judged_answers import judged
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.inert import FREE_ITEMS, read_one
-from whetstone.judge.answers.showing import show
 from whetstone.judge.value_reader import MAX_PART_BITS, WireError
 from whetstone.judge.values import NotInert, decode, encode
 from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
@@ -128,17 +127,6 @@ EXPECTED: dict[str, Callable[[int], Any]] = {
     "texts as keys": lambda count: {f"{n}": n for n in range(count)},
     "a text": lambda count: "x",
 }
-
-
-def judged(data: bytes, expected: Any) -> None:
-    """All that a worker does with an answer."""
-    try:
-        value = read_one(data, expected)
-    except WireError:
-        return
-    equal(value, expected)
-    lcb_equal(value, expected, [])
-    show(value)
 
 
 def cpu_s(work: Callable[[], object], attempts: int = 3) -> float:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import python
+from tests.tiers import every_tier
 from whetstone.errors import SandboxUnavailable
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.sandbox import Tier
 
 pytestmark = pytest.mark.process
 
@@ -102,17 +102,10 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def _tiers() -> Iterator[Any]:
-    """The strongest tier in every run. The others wait for the same limits, in ``make test-slow``."""
-    strongest = max(Tier)
-    for tier in Tier:
-        yield pytest.param(tier.label, marks=() if tier is strongest else pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", params=_tiers())
+@pytest.fixture(scope="module", params=every_tier())
 def judge_of_tier(request: pytest.FixtureRequest) -> Iterator[Judge]:
     try:
-        judge = Judge(WAITING_AT_ONCE, tier=request.param, confirm_time_limit=False)
+        judge = Judge(WAITING_AT_ONCE, tier=request.param.label, confirm_time_limit=False)
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
     with judge:

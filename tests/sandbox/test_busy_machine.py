@@ -6,17 +6,16 @@ A weaker tier for one with more rights has the counters of the strongest, and is
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
+from tests.tiers import every_tier
 from whetstone.errors import SandboxUnavailable
-from whetstone.sandbox import Ended, RunResult, Sandbox, Tier, detect_tier
+from whetstone.sandbox import Ended, RunResult, Sandbox, Tier
 from whetstone.sandbox.priority import turn
 
 pytestmark = [pytest.mark.isolation, pytest.mark.crowd]
@@ -43,15 +42,7 @@ def crowd() -> Iterator[None]:
             process.wait()
 
 
-def tiers() -> Iterator[Any]:
-    """All of them, the weaker ones marked as slow."""
-    with contextlib.suppress(SandboxUnavailable):
-        strongest = detect_tier()
-        for tier in Tier:
-            yield pytest.param(tier, id=tier.label, marks=[] if tier is strongest else pytest.mark.slow)
-
-
-@pytest.fixture(scope="session", params=tiers())
+@pytest.fixture(scope="session", params=every_tier())
 def tier(request: pytest.FixtureRequest) -> Tier:
     try:
         Sandbox({}, tier=request.param).close()
