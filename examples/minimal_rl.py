@@ -89,7 +89,7 @@ async def train(model_path: str, steps: int, seed: int = 0) -> list[float]:
     trainer = Trainer(
         loaded.model,
         algorithm_named("dapo", {"overlong_buffer": 0}),
-        TrainerSection(lr=3.5e-5, micro_batch_tokens=768),
+        TrainerSection(lr=5.0e-5, micro_batch_tokens=768),
         temperature=SAMPLING.temperature,
         max_tokens=SAMPLING.max_tokens,
     )
