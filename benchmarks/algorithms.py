@@ -22,7 +22,7 @@ from pathlib import Path
 
 from before_after import evaluations
 from whetstone.algorithm.named import algorithm_class, preset_names
-from whetstone.evaluate.passk import Difference, paired_difference
+from whetstone.evaluate.passk import PairedDifference, paired_difference
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "tiny.yaml"
 TUNING_SEED = 100
@@ -74,14 +74,14 @@ class Bench:
         ]
         return out if self._train(out, overrides) else None
 
-    def rise(self, out: Path) -> Difference | None:
+    def rise(self, out: Path) -> PairedDifference | None:
         """The rise of held-out pass@1 over a run, with its interval; None for one that is not whole."""
         if not (out / "evaluations").is_dir():
             return None
         before, after = evaluations(out, "heldout")
         if not (out / "evaluations" / f"step-{self.steps}-heldout").exists():
             return None
-        return paired_difference(before.values(1), after.values(1))
+        return paired_difference(before.values("pass@1"), after.values("pass@1"))
 
     def rate(self, preset: str) -> float | None:
         """The learning rate whose run on the tuning seed rose most; None while one is missing."""

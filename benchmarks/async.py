@@ -25,18 +25,20 @@ from typing import Any
 
 import msgspec
 
-from whetstone.flow.books import Offer
-from whetstone.flow.desk import Delivery, Desk
-from whetstone.flow.exchange import Ask, News, Wish
-from whetstone.flow.facts import Facts
-from whetstone.flow.identity import Identity
-from whetstone.flow.memory_log import MemoryLog
-from whetstone.flow.rules import Rules
-from whetstone.flow.service import wire
-from whetstone.flow.service.serve import serve_flow
-from whetstone.flow.source import PromptSource
-from whetstone.flow.turns import Turns
-from whetstone.judge_service.settings import Address
+from whetstone.core.http.settings import Address
+from whetstone.rollout.async_flow import WaitingReplicas
+from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.group_facts import GroupFacts
+from whetstone.rollout.identity import Identity
+from whetstone.rollout.protocol import LeaseRequest, LeaseResponse, TrainerRequest
+from whetstone.rollout.scheduler import Delivery, FlowScheduler
+from whetstone.rollout.service import wire
+from whetstone.rollout.service.app import serve_flow
+from whetstone.rollout.source import PromptSource
+from whetstone.rollout.state import Offer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.rollout.memory_log import MemoryLog
 
 IDENTITY = Identity({"benchmark": "async"})
 SIGMA = 1.0
@@ -52,8 +54,10 @@ class Simulation:
         self, slots: int, *, judge_s: float, judges: int, step_s: float, prompts: int, staleness: int
     ) -> None:
         self.rng = random.Random(7)
-        rules = Rules(prompts_per_step=prompts, staleness=staleness, lease_s=1e9, silence_s=1e9)
-        self.desk = Desk(rules, PromptSource([f"p{n}" for n in range(1000)], 0), MemoryLog(), 0.0)
+        rules = FlowRules(prompts_per_step=prompts, staleness=staleness, lease_s=1e9, silence_s=1e9)
+        self.scheduler = FlowScheduler(
+            rules, PromptSource([f"p{n}" for n in range(1000)], 0), MemoryLog(), 0.0
+        )
         count = min(64, slots)
         self.free = {f"r{n}": slots // count + (n < slots % count) for n in range(count)}
         # Beside the replies that are written, as many prompts as are judged or wait for a free engine.
@@ -63,7 +67,7 @@ class Simulation:
         self.version = dict.fromkeys(self.free, 0)
         self.judge_s, self.judges, self.step_s = judge_s, judges, step_s
         self.judging: deque[Any] = deque()
-        self.turns = Turns()
+        self.turns = WaitingReplicas()
         self.events: list[tuple[float, int, Any]] = []
         self.now, self.step, self.trains = 0.0, 0, False
         self.number = 0
@@ -75,7 +79,7 @@ class Simulation:
     def run(self, steps: int) -> tuple[float, float]:
         """Seconds of the later two thirds of the steps, and how many these are."""
         began, first = 0.0, steps // 3
-        self.desk.resumed("policy", 0, 0, [])
+        self.scheduler.resume("policy", 0, 0, [])
         for name in self.free:
             self.take(name)
         while self.step < steps:
@@ -89,18 +93,18 @@ class Simulation:
         return self.now - began, steps - first
 
     def news(self) -> None:
-        self.turns.serve(self.desk, self.take)
+        self.turns.serve(self.scheduler, self.take)
 
     def take(self, name: str) -> bool:
-        held = list(self.desk.books.owned.get(name, ()))
+        held = list(self.scheduler.state.leases_by_replica.get(name, ()))
         versions = {"policy": self.version[name]}
-        taken = self.desk.take(name, holding=held, room=self.room[name], versions=versions, now=self.now)
+        taken = self.scheduler.take(name, holding=held, room=self.room[name], versions=versions, now=self.now)
         self.queue[name].extend(taken.leases)
         self.generate(name)
         # It asks on at once, for as long as it may hold more.
-        if self.desk.may_take(name):
+        if self.scheduler.may_take(name):
             self.turns.add(name)
-        return not self.desk.may_take(name)
+        return not self.scheduler.may_take(name)
 
     def generate(self, name: str) -> None:
         while self.free[name] and self.queue[name]:
@@ -125,21 +129,21 @@ class Simulation:
         self.judges += 1
         self.judge()
         rewards: list[float | None] = [0.0, float(self.rng.random() >= DROPPED)]
-        facts = Facts(grant.problem, "", "", rewards, [1, 1], version, version)
-        self.desk.deliver(name, Delivery(grant.serial, grant.draw, {"policy": (facts, b"")}), self.now)
+        facts = GroupFacts(grant.problem, "", "", rewards, [1, 1], version, version)
+        self.scheduler.deliver(name, Delivery(grant.serial, grant.draw, {"policy": (facts, b"")}), self.now)
         self.take(name)
         self.news()
 
     def train(self) -> None:
-        if not self.trains and self.desk.next_batch("policy", self.step) is not None:
+        if not self.trains and self.scheduler.next_batch("policy", self.step) is not None:
             self.trains = True
-            self.desk.saved("policy", self.step)
+            self.scheduler.checkpoint_saved("policy", self.step)
             self.news()
             self.at(self.step_s, self.trained)
 
     def trained(self) -> None:
         self.step, self.trains = self.step + 1, False
-        self.desk.published("policy", Offer(self.step))
+        self.scheduler.publish("policy", Offer(self.step))
         # The weights are with a replica a little later, and replies under way go on.
         for name in self.version:
             self.at(0.05 * self.step_s, lambda name=name: self.version.update({name: self.step}))
@@ -174,7 +178,7 @@ def simulated() -> None:
             cpu = time.process_time() - began
             achieved = counted * prompts / seconds
             most = rate * (1 - DROPPED)
-            tallies = work.desk.books.models["policy"].audit.fates
+            tallies = work.scheduler.state.models["policy"].audit.outcomes
             groups = sum(tally.groups for tally in tallies.values())
             stale = tallies["stale"].groups / groups if "stale" in tallies else 0.0
             print(
@@ -223,12 +227,14 @@ async def work(port: int, replicas: int, room: int, prompts: int, steps: int, pa
         await link.open()
         while True:
             served = latest
-            ask = Ask(name, holding, room, {"policy": served}, {}, 20.0)
-            news = msgspec.msgpack.decode(await link.ask("/v1/take", msgspec.msgpack.encode(ask)), type=News)
+            ask = LeaseRequest(name, holding, room, {"policy": served}, {}, 20.0)
+            news = msgspec.msgpack.decode(
+                await link.ask("/v1/take", msgspec.msgpack.encode(ask)), type=LeaseResponse
+            )
             ready: list[Delivery] = []
             for grant in news.leases:
                 versions = (served.version, served.version)
-                facts = Facts(grant.problem, meta, "", [0.0, 1.0] * 4, [512] * 8, *versions)
+                facts = GroupFacts(grant.problem, meta, "", [0.0, 1.0] * 4, [512] * 8, *versions)
                 ready.append(Delivery(grant.serial, grant.draw, {"policy": (facts, payload)}))
             if ready:
                 await link.ask("/v1/deliver", wire.delivery_frame(name, ready))
@@ -237,13 +243,13 @@ async def work(port: int, replicas: int, room: int, prompts: int, steps: int, pa
     link = Link(port)
     await link.open()
     for version in range(steps):
-        wish = Wish("policy", version, latest, version or None, 20.0)
+        wish = TrainerRequest("policy", version, latest, version or None, 20.0)
         while isinstance(
             made := wire.read_batch(await link.ask("/v1/batch", msgspec.msgpack.encode(wish))), str
         ):
             pass
-        if len(made.told) != prompts:
-            raise SystemExit(f"a batch of {len(made.told)}")
+        if len(made.groups) != prompts:
+            raise SystemExit(f"a batch of {len(made.groups)}")
         latest = Offer(version + 1)
     for task in running:
         task.cancel()
@@ -300,7 +306,7 @@ def cpu_of(pid: int) -> float:
 
 def serve(folder: str, prompts: str) -> None:
     """The service that is measured."""
-    rules = Rules(prompts_per_step=int(prompts), staleness=8)
+    rules = FlowRules(prompts_per_step=int(prompts), staleness=8)
     source = PromptSource([f"p{n}" for n in range(1000)], 0)
     serve_flow(Address(port=0), rules, source, Path(folder) / "flow", IDENTITY)
 

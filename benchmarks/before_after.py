@@ -29,27 +29,27 @@ def evaluations(run: Path, name: str) -> tuple[Evaluation, Evaluation]:
 
 
 def main() -> None:
-    """Print one row for each run, set and k, and the pooled rows."""
+    """Print one row for each run, set and estimate, and the pooled rows."""
     runs = [Path(argument) for argument in sys.argv[1:]]
     for name in ("train", "heldout"):
         if not all(any((run / "evaluations").glob(f"step-*-{name}")) for run in runs):
             continue
         pairs = [evaluations(run, name) for run in runs]
-        for k in sorted(pairs[0][0].pass_at):
-            rows = [(before.values(k), after.values(k)) for before, after in pairs]
+        for estimate in pairs[0][0].estimates:
+            rows = [(before.values(estimate), after.values(estimate)) for before, after in pairs]
             for run, (before, after) in zip(runs, rows, strict=True):
-                print(f"{run.name:24} {_row(name, k, before, after)}")
+                print(f"{run.name:24} {_row(name, estimate, before, after)}")
             if len(runs) > 1:
                 every = sorted({p for before, after in rows for p in before if p in after})
                 before = {p: statistics.fmean(b[p] for b, _ in rows if p in b) for p in every}
                 after = {p: statistics.fmean(a[p] for _, a in rows if p in a) for p in every}
-                print(f"{'all together':24} {_row(name, k, before, after)}")
+                print(f"{'all together':24} {_row(name, estimate, before, after)}")
 
 
-def _row(name: str, k: int, before: dict[str, float], after: dict[str, float]) -> str:
+def _row(name: str, estimate: str, before: dict[str, float], after: dict[str, float]) -> str:
     rise = paired_difference(before, after)
     return (
-        f"{name:8} pass@{k}: {rise.a:.3f} -> {rise.b:.3f}, rise {rise.value:+.3f} "
+        f"{name:8} {estimate}: {rise.a:.3f} -> {rise.b:.3f}, rise {rise.value:+.3f} "
         f"[{rise.low:+.3f}, {rise.high:+.3f}] over {len(before)} problems"
     )
 

@@ -29,25 +29,25 @@ from typing import Any
 import msgspec
 
 from whetstone import __version__
-from whetstone.data.case_choice import cut_cases
-from whetstone.data.checkers.trial import Refused, tried
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Checker, Compare, Problem, Program, PythonChecker, Scoring, StdinTests
+from whetstone.data.checkers.trial import CheckerRejected, run_trial
+from whetstone.data.select import cut_cases
 from whetstone.data.sources.kattis import SOURCE
 from whetstone.data.sources.kattis_files import read_packages
 from whetstone.data.sources.source import Skip
-from whetstone.data.validate.freedom import freedom_of
+from whetstone.data.validate.comparing import freedom_of
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.validator import Validator, settle
-from whetstone.errors import UserError
 from whetstone.judge import Judge, Verdict
-from whetstone.problem import Checker, Compare, Problem, Program, PythonChecker, Scoring, StdinTests
 
 NOW = Policy(repeats=1, mutants=0, trivial_programs=False, judge_attempts=2)
 LENIENT = PythonChecker("def check(input, output, expected):\n    return True\n")
 COMPARES = PythonChecker(
     "def check(input, output, expected):\n    return output.split() == expected.split()\n"
 )
-BEFORE = NOW.changed(
+BEFORE = NOW.with_values(
     treatments={
         "comparison_set": "ignore",
         "several_answers": "mark",
@@ -173,8 +173,8 @@ def try_validators(folders: list[Path], cases: int, most: int, workers: int) -> 
 def trial_of(judge: Judge, problem: Problem, checker: Checker) -> str:
     """``kept: …`` or the reason and its detail."""
     try:
-        return f"kept: {tried(problem, checker, Runs(judge, 1), NOW.changed(mutants=8)).said()}"
-    except Refused as refused:
+        return f"kept: {run_trial(problem, checker, Runs(judge, 1), NOW.with_values(mutants=8)).summary()}"
+    except CheckerRejected as refused:
         return f"{refused.reason}: {refused}"
 
 

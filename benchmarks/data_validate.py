@@ -27,13 +27,13 @@ from pathlib import Path
 
 from speed.tree_cpu import CgroupCpu, WalkCpu, tree_cpu
 from whetstone import __version__
+from whetstone.core.problem import AssertTests, CallTests, Limits, Problem, Program, StdinCase, StdinTests
 from whetstone.data.builtin import shipped_problems
 from whetstone.data.files import write_problems
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.validator import Outcome
+from whetstone.data.validate.validator import ValidationOutcome
 from whetstone.data.validate.whole_set import count_tests, validate_set
 from whetstone.judge import Judge
-from whetstone.problem import AssertTests, CallTests, Limits, Problem, Program, StdinCase, StdinTests
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "judge"))
 from shared_sets import humaneval, mbpp
@@ -158,7 +158,7 @@ def watch_memory(count: int, tests: int, workers: int, out: Path | None) -> None
         print(f"tests counted: {resident_mb():.0f} MB resident")
         done, began = 0, time.perf_counter()
 
-        def watch(problem: Problem, outcome: Outcome) -> None:
+        def watch(problem: Problem, outcome: ValidationOutcome) -> None:
             nonlocal done
             done += 1
             if done in {count // 100, count // 10, count // 2, count}:

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planted_copies import EACH, planted
+from whetstone.core.problem import Problem
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.builtin import shipped_problems
-from whetstone.data.contamination import Contamination, Match, Thresholds, find_contamination
+from whetstone.data.contamination import Contamination, ContaminationMatch, Thresholds, find_contamination
 from whetstone.data.micro import micro_problems
 from whetstone.evaluate.benchmarks import load_benchmark
-from whetstone.problem import Problem
 
 
 def main() -> None:
@@ -106,7 +106,7 @@ def _against(
     return found, time.process_time() - start
 
 
-def _said(match: Match) -> str:
+def _said(match: ContaminationMatch) -> str:
     return f"{match.problem_id} is {match.where}, {match.rule}: {match.detail}"
 
 

@@ -19,14 +19,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from whetstone.flow.books import Books
-from whetstone.flow.file_log import FileLog
-from whetstone.flow.source import PromptSource
-from whetstone.flow.status import accounts
-from whetstone.launch.ahead import look_at_all
-from whetstone.launch.recipe import load_recipe
-from whetstone.launch.roles.told import flow_url_of
-from whetstone.launch.roles.whose import run_identity
+from whetstone.rollout.file_log import FileLog
+from whetstone.rollout.source import PromptSource
+from whetstone.rollout.state import FlowState
+from whetstone.rollout.status import accounts
+from whetstone.run.prepared_run import preflight_models
+from whetstone.run.recipe import load_recipe
+from whetstone.run.roles.identity import run_identity
+from whetstone.run.run_dir import flow_url_of
 
 RECIPE = """
 name: faults
@@ -37,7 +37,7 @@ model:
   threads: 1
 warmup: {steps: 30, batch_size: 32, lr: 4.0e-3, wrong_share: 0.5}
 data: {train: "micro:train", heldout: null}
-workflow: {chat: false, prompt: "# {statement}\\n", prefix: "def f(xs):\\n    return ", extraction: whole}
+environment: {chat: false, prompt: "# {statement}\\n", prefix: "def f(xs):\\n    return ", extraction: whole}
 sampling: {temperature: 1.0, max_tokens: 48}
 algorithm: {preset: dapo, drop_zero_variance: false, refill_rounds: 0, overlong_buffer: 48}
 trainer: {steps: 100000, prompts_per_step: 8, samples_per_prompt: 8, lr: 1.0e-5, checkpoint_every: 5}
@@ -214,17 +214,17 @@ class Trial:
 
     def check(self) -> Row:
         """Where every prompt is, by what the trainer has written and by the log of the flow."""
-        aheads = look_at_all(load_recipe(self.recipe, [f"out={self.run}"]), lambda _: None)
+        aheads = preflight_models(load_recipe(self.recipe, [f"out={self.run}"]), lambda _: None)
         [ahead] = aheads.values()
         log = FileLog(self.log or self.run / "flow", run_identity(aheads).digest)
-        books = log.books
+        state = log.state
         log.close()
-        assert books is not None
+        assert state is not None
         records = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
         made = [record["step"] for record in records if record["kind"] == "train"]
         assert made == list(range(1, len(made) + 1)), "a step is missing, or there twice"
         source = PromptSource([problem.id for problem in ahead.sets.train], ahead.recipe.seed)
-        return "at the end", f"{len(made)} steps, {_accounted(books, source, self._told(len(made)))}"
+        return "at the end", f"{len(made)} steps, {_accounted(state, source, self._told(len(made)))}"
 
     def _told(self, steps: int) -> Counter[str]:
         """By problem, how many groups the batches of all steps had, as the trainer wrote them down."""
@@ -236,15 +236,15 @@ class Trial:
         return Counter({problem: count // 8 for problem, count in told.items()})
 
 
-def _accounted(books: Books, source: PromptSource[str], told: Counter[str]) -> str:
-    [(name, model)] = books.models.items()
-    where = accounts(books, name)
-    assert sum(where.values()) == books.drawn, "the flow's audit does not account for every prompt"
-    lost = sum(count for what, count in books.counts.items() if what.startswith("lost/"))
-    open_ = {*books.wanted, *model.buffer, *(item.draw for item in model.aside)}
-    due = Counter(source.at(draw) for draw in range(books.drawn) if draw not in open_)
+def _accounted(state: FlowState, source: PromptSource[str], told: Counter[str]) -> str:
+    [(name, model)] = state.models.items()
+    where = accounts(state, name)
+    assert sum(where.values()) == state.drawn, "the flow's audit does not account for every prompt"
+    lost = sum(count for what, count in state.counts.items() if what.startswith("lost/"))
+    open_ = {*state.pending, *model.buffer, *(item.draw for item in model.dropped_groups)}
+    due = Counter(source.at(draw) for draw in range(state.drawn) if draw not in open_)
     assert not told - due, f"trained twice: {told - due}"
     assert (due - told).total() == lost, f"lost and not counted: {due - told}"
-    counts = {what: n for what, n in books.counts.items() if what not in ("drawn", "leased", "finished")}
-    words = [f"{books.drawn} prompts drawn", *(f"{n} {what}" for what, n in where.items() if n)]
+    counts = {what: n for what, n in state.counts.items() if what not in ("drawn", "leased", "finished")}
+    words = [f"{state.drawn} prompts drawn", *(f"{n} {what}" for what, n in where.items() if n)]
     return f"{', '.join(words)}; {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}"

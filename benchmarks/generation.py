@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.loading import load_model
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.settings import Sampling
 
 
 class Endless:

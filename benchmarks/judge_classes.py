@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from whetstone.core.problem import AssertTests, Limits, Problem
+from whetstone.core.verdict import Judgement
 from whetstone.judge import Judge, Program
-from whetstone.problem import AssertTests, Limits, Problem
-from whetstone.verdict import Judgement
 
 _LIMITS = Limits(cpu_s=10.0, memory_mb=512)
 

@@ -21,14 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from whetstone.attacks.corpus import load_corpus
-from whetstone.attacks.suite import Trial, run_trials, trials
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.problem import Problem, Program
 from whetstone.data.builtin import shipped_problems
-from whetstone.errors import SandboxUnavailable
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Judgement
-from whetstone.problem import Problem, Program
 from whetstone.sandbox import Tier
+from whetstone.testing.attacks.corpus import load_corpus
+from whetstone.testing.attacks.suite import AttackTrial, corpus_trials, run_trials
 
 WORKERS = (1, 2, 4, 8)
 Verdicts = dict[str, str]
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=4, help="busy processes for each core")
     args = parser.parse_args()
     pairs = [*(benchmark_pairs(args.data) if args.data else []), *shipped_pairs()]
-    twins = [trial for trial in trials(load_corpus()) if trial.role != "attack"]
+    twins = [trial for trial in corpus_trials(load_corpus()) if trial.role != "attack"]
     print(f"{len(pairs)} references and {len(twins)} twins and references of the corpus")
     rounds: list[Verdicts] = []
     with busy_processes(args.busy * len(os.sched_getaffinity(0))):
@@ -86,7 +86,7 @@ def weaker_tiers() -> list[str]:
 
 
 def one_round(
-    pairs: Sequence[tuple[Problem, Program]], twins: Sequence[Trial], workers: int, tier: str | None
+    pairs: Sequence[tuple[Problem, Program]], twins: Sequence[AttackTrial], workers: int, tier: str | None
 ) -> Verdicts:
     """All programs once, by name; what is not accepted is printed."""
     began = time.monotonic()

@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
+from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Program, Verdict
-from whetstone.problem import Limits, Problem, StdinCase, StdinTests
-from whetstone.stress.footprint import Process, Usage, family, usage
-from whetstone.stress.load import Load
-from whetstone.stress.mix import CPU_S, Known, known_programs, mix
+from whetstone.testing.load.footprint import Process, ProcessUsage, process_tree, process_usage
+from whetstone.testing.load.load import Load
+from whetstone.testing.load.mix import CPU_S, KnownProgram, known_programs, mix
 
 CORES = len(os.sched_getaffinity(0))
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def reported(every: int) -> Callable[[int], None]:
     return report
 
 
-def with_shares(shares: dict[str, int]) -> list[Known]:
+def with_shares(shares: dict[str, int]) -> list[KnownProgram]:
     """Sorts of programs of the stress mix, with other shares."""
     return [
         msgspec.structs.replace(known, share=shares[known.name])
@@ -117,7 +117,7 @@ def subarray_problem(cases: int) -> Problem:
 
 def tree_cpu(judge: Judge) -> Callable[[], float]:
     """A clock of the CPU seconds that a judge's processes have used, and this process has."""
-    return lambda: usage(family(judge.worker_pids())).cpu_s + time.process_time()
+    return lambda: process_usage(process_tree(judge.worker_pids())).cpu_s + time.process_time()
 
 
 def cost(count: int) -> bool:
@@ -173,21 +173,28 @@ def growth(count: int) -> bool:
     with Load(CORES) as load:
         while True:
             workers, servers = load.processes()
-            own = usage(process for process in family([os.getpid()]) if process[0] == os.getpid())
+            own = process_usage(
+                process for process in process_tree([os.getpid()]) if process[0] == os.getpid()
+            )
             seconds, open_files = time.monotonic() - began, descriptors(workers + servers)
-            print(row(load.cases, seconds, usage(workers), usage(servers), own, open_files), flush=True)
+            print(
+                row(load.cases, seconds, process_usage(workers), process_usage(servers), own, open_files),
+                flush=True,
+            )
             if load.cases >= count:
                 break
             block += 1
             target = min(load.cases + max(count // 10, 1), count)
             while load.cases < target:
                 load.judge(mix(500, seed=1000 * block + load.cases, programs=sorts))
-    left = load.left()
+    left = load.leftovers()
     print(f"\nverdicts not as known: {len(load.differences)}\n\nleft over: {left or 'nothing'}")
     return not left and not load.differences
 
 
-def row(runs: int, seconds: float, workers: Usage, rest: Usage, own: Usage, open_files: int) -> str:
+def row(
+    runs: int, seconds: float, workers: ProcessUsage, rest: ProcessUsage, own: ProcessUsage, open_files: int
+) -> str:
     """A line of the table of ``growth``."""
     sizes = " | ".join(f"{used.resident_bytes / MIB:.1f}" for used in (workers, rest, own))
     return f"| {runs} | {seconds:.0f} | {sizes} | {workers.processes + rest.processes} | {open_files} |"

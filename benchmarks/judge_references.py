@@ -17,9 +17,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from whetstone.core.problem import Limits, Problem
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Program
-from whetstone.problem import Limits, Problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "judge"))
 from mutants import mutants, plainly_right

@@ -24,17 +24,16 @@ from contextlib import suppress
 from struct import pack
 from typing import Any
 
-from whetstone.graders import COMPARISONS
+from whetstone.core.problem import Compare
 from whetstone.judge.answers.comparisons import add_comparisons, value_rule
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
 from whetstone.judge.answers.text import compare
 from whetstone.judge.values import WireError, decode, decode_each
-from whetstone.problem import Compare
+from whetstone_graders import COMPARISONS
 
 try:
-    from whetstone.judge.answers.inert import read_each
-    from whetstone.judge.answers.showing import show
+    from whetstone.judge.answers.inert import read_each, show
 except ImportError:  # a commit before these
     from whetstone.judge.answers.equality import show  # type: ignore[no-redef]
 

@@ -15,11 +15,11 @@ import statistics
 import tempfile
 import time
 
+from whetstone.core.problem import StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Problem, Program
 from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
-from whetstone.problem import StdinCase, StdinTests
 
 CASES = 20
 
@@ -31,7 +31,7 @@ def problem(cases: int) -> Problem:
 
 def judged(judge: Judge, language: str, blanks: int, cases: int = 1) -> tuple[float, Judgement]:
     """Wall seconds and the judgement of a sum, made another program by so many blanks at its end."""
-    program = Program(language, LANGUAGES[language].proof + " " * blanks + "\n")
+    program = Program(language, LANGUAGES[language].probe_source + " " * blanks + "\n")
     began = time.perf_counter()
     judgement = judge.judge(problem(cases), program)
     wall = time.perf_counter() - began

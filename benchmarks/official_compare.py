@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whetstone.graders.form import OfficialForm
 from whetstone.judge import Judge
+from whetstone_graders.form import OfficialForm
 
 ATTACK = "attack"
 

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from official_compare import Trial, ours, report, theirs
 from official_evalplus_programs import ATTACKS, WRAPPERS
+from whetstone.core.problem import Problem
 from whetstone.data.sources.evalplus import HUMANEVAL_PLUS, MBPP_PLUS
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows
 from whetstone.data.validate.mutants import mutants
-from whetstone.graders.evalplus import Task, official_form, task_of
 from whetstone.judge.calling import Caller
-from whetstone.problem import Problem
+from whetstone_graders.evalplus import EvalPlusTask, official_form, task_of
 
 _THEIR_RUN = """
 import json, os, sys
@@ -103,8 +103,8 @@ def _programs(args: argparse.Namespace, caller: Caller) -> Iterator[tuple[Trial,
             yield Trial(f"{problem.id} {what}", kind, code, form), order
 
 
-def _problems(args: argparse.Namespace) -> list[tuple[Problem, Task]]:
-    found: list[tuple[Problem, Task]] = []
+def _problems(args: argparse.Namespace) -> list[tuple[Problem, EvalPlusTask]]:
+    found: list[tuple[Problem, EvalPlusTask]] = []
     for source, path in ((HUMANEVAL_PLUS, args.humaneval), (MBPP_PLUS, args.mbpp)):
         for problem in import_rows(source, read_rows([path])):
             if not isinstance(problem, Problem):

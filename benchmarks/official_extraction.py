@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 from official_compare import theirs
-from whetstone.graders.sanitize import sanitized
+from whetstone_graders.sanitize import sanitized
 
 _THEIR_RUN = """
 import json, sys, warnings

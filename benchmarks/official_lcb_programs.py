@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from official_compare import ATTACK
-from whetstone.problem import CallCase, CallTests, Problem, StdinCase, StdinTests
+from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests
 
 Wrapper = Callable[[str, str], str]
 _PRINT = """\

@@ -17,11 +17,11 @@ from typing import Any
 
 from official_compare import Trial, ours, report, theirs
 from official_lcb_programs import CALL_PROGRAMS, CALL_WRAPPERS, STDIN_PROGRAMS, STDIN_WRAPPERS
+from whetstone.core.problem import CallTests, Problem, StdinTests
 from whetstone.data.dataset import load_problems
 from whetstone.data.validate.mutants import mutants
-from whetstone.graders import livecodebench
-from whetstone.graders.form import OfficialForm
-from whetstone.problem import CallTests, Problem, StdinTests
+from whetstone_graders import livecodebench
+from whetstone_graders.form import OfficialForm
 
 _THEIR_RUN = """
 import json, os, select, sys

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program, StdinCase, StdinTests
+from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, Program, StdinCase, StdinTests
 
 EACH = 5
 Disguise = Callable[[Problem, random.Random], Problem]

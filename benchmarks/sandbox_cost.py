@@ -22,11 +22,11 @@ from pathlib import Path
 
 import whetstone.sandbox
 from speed.tree_cpu import tree_cpu
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
+from whetstone.core.verdict import Verdict
 from whetstone.judge import Judge
-from whetstone.problem import Problem, Program, StdinCase, StdinTests
-from whetstone.sandbox import Job, RunLimits, Sandbox, Tier
-from whetstone.verdict import Verdict
+from whetstone.sandbox import RunLimits, Sandbox, SandboxJob, Tier
 
 A = "print(sum(range(1000)))\n"
 B = """import sys
@@ -127,7 +127,7 @@ def contestants(
             sandbox = stack.enter_context(Sandbox({}, tier=tier))
         except SandboxUnavailable:
             continue
-        job = Job("script", source.encode(), LIMITS, stdin=INPUT.encode())
+        job = SandboxJob("script", source.encode(), LIMITS, stdin=INPUT.encode())
         expected = sandbox.run(job).stdout.decode()
         found[f"sandbox {tier.label}"] = lambda box=sandbox, job=job: len([box.run(job) for _ in range(runs)])
         judge = stack.enter_context(Judge(workers=1, tier=tier.label))

@@ -24,10 +24,10 @@ from contextlib import contextmanager
 
 import msgspec
 
+from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.judge import AsyncJudge, Program, Verdict
-from whetstone.judge_service.client import AsyncJudgeClient
-from whetstone.problem import Limits, Problem, StdinCase, StdinTests
-from whetstone.stress.footprint import family, usage
+from whetstone.service.client import AsyncJudgeClient
+from whetstone.testing.load.footprint import process_tree, process_usage
 
 CORES = len(os.sched_getaffinity(0))
 UNDER_WAY = (1, 16, 256, 1000)
@@ -82,10 +82,10 @@ async def measured(
 ) -> list[float]:
     """Programs per CPU second and per second, p50 and p99 in ms."""
     await judged(judge, cases, under_way, min(under_way, 2 * CORES))
-    cpu, began = usage(family([os.getpid()])).cpu_s, time.perf_counter()
+    cpu, began = process_usage(process_tree([os.getpid()])).cpu_s, time.perf_counter()
     seconds = sorted(await judged(judge, cases, under_way, count))
     took = time.perf_counter() - began
-    used = usage(family([os.getpid()])).cpu_s - cpu
+    used = process_usage(process_tree([os.getpid()])).cpu_s - cpu
     p99 = seconds[min(int(0.99 * count), count - 1)]
     return [count / used, count / took, 1000 * statistics.median(seconds), 1000 * p99]
 

@@ -28,9 +28,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from whetstone.judge_service.connection import Broken
-from whetstone.judge_service.connections import Connections
-from whetstone.stress.footprint import family, usage
+from whetstone.service.connections import Broken, Connections
+from whetstone.testing.load.footprint import process_tree, process_usage
 
 CORES = len(os.sched_getaffinity(0))
 UNDER_WAY = (1, 16, 256, 1000)
@@ -87,7 +86,7 @@ def started(rival: Rival) -> Generator[str]:
         asyncio.run(_answers(url, process))
         yield url
     finally:
-        below = [pid for pid, _ in family([process.pid]) if pid != process.pid]
+        below = [pid for pid, _ in process_tree([process.pid]) if pid != process.pid]
         process.terminate()
         try:
             process.wait(10)
@@ -148,10 +147,10 @@ async def asked(url: str, rival: Rival, cases: int, under_way: int, seconds: flo
     for _ in range(2 * CORES):
         await one(many[0])
     cell = Cell(Counter(), [], 0.0)
-    before, end = usage(family([os.getpid()])).cpu_s, time.perf_counter() + seconds
+    before, end = process_usage(process_tree([os.getpid()])).cpu_s, time.perf_counter() + seconds
     tasks = [asyncio.ensure_future(work(many[n % len(many)])) for n in range(under_way)]
     _, pending = await asyncio.wait(tasks, timeout=seconds + patience)
-    cell.cpu_s = usage(family([os.getpid()])).cpu_s - before
+    cell.cpu_s = process_usage(process_tree([os.getpid()])).cpu_s - before
     for task in pending:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=bool(pending))

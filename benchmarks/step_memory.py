@@ -28,7 +28,7 @@ def step(side: str, tokens: int) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from whetstone.trainer.forward import Forward
-    from whetstone.trainer.packing import Prompted
+    from whetstone.trainer.packing import PromptReplies
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def step(side: str, tokens: int) -> None:
         forward = Forward(model, temperature=1.0)
         before = peak_mb()
         total = 0.0
-        for micro_batch in forward.pack([Prompted(ids[:1], [ids[1:]])], tokens):
+        for micro_batch in forward.pack([PromptReplies(ids[:1], [ids[1:]])], tokens):
             for scores in forward.scores(micro_batch):
                 loss = -scores.log_probs.sum() / tokens
                 loss.backward()

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from other_mutants import other_mutants
+from whetstone.core.problem import COMPLETES_STARTER, Problem, Program
 from whetstone.data.strengthen.answers import Answers
 from whetstone.data.strengthen.forms import with_added
 from whetstone.data.strengthen.strengthener import Effort, Strengthener
@@ -33,7 +34,6 @@ from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.runs import Runs
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.problem import COMPLETES_STARTER, Problem, Program
 
 _REFUSED = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
 """What counts as refused: a clock decides nothing here."""

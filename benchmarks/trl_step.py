@@ -38,8 +38,8 @@ PARTIES = ("whetstone", "trl", "trl-bf16")
 
 def problems(count: int) -> list[Any]:
     """The first ``count`` shipped training tasks that call a function."""
+    from whetstone.core.problem import CallTests
     from whetstone.data.dataset import load_problems
-    from whetstone.problem import CallTests
 
     return [p for p in load_problems("builtin:train") if isinstance(p.tests, CallTests)][:count]
 
@@ -95,14 +95,14 @@ async def _whetstone_steps(args: argparse.Namespace, policy: Any, served: Any) -
 
 
 def _whetstone_flow(args: argparse.Namespace, engine: Any, tokenizer: Any, judge: Any, spec: Any) -> Any:
-    from whetstone.flow.local import LocalFlow
-    from whetstone.flow.source import PromptSource
-    from whetstone.settings import Sampling
-    from whetstone.workflow.replies import EngineReplies
-    from whetstone.workflow.settings import WorkflowSection
-    from whetstone.workflow.single_turn import SingleTurn
+    from whetstone.core.settings import Sampling
+    from whetstone.environments.replies import EngineReplies
+    from whetstone.environments.settings import EnvironmentSection
+    from whetstone.environments.single_turn import SingleTurn
+    from whetstone.rollout.local_flow import LocalFlow
+    from whetstone.rollout.source import PromptSource
 
-    asked = WorkflowSection(prompt="{statement}\n\nReply with the code only, in one Python code block.")
+    asked = EnvironmentSection(prompt="{statement}\n\nReply with the code only, in one Python code block.")
     sampling, limit = Sampling(max_tokens=args.tokens), asked.max_prompt_tokens
     return LocalFlow(
         PromptSource(problems(args.prompts), seed=0),
@@ -141,8 +141,8 @@ def run_trl(args: argparse.Namespace) -> list[float]:
 
 def _trl_reward(tasks: list[Any], judge: Any) -> Any:
     """The same judge, as TRL asks for rewards."""
+    from whetstone.core.problem import Program
     from whetstone.judge.extract import extract_program
-    from whetstone.problem import Program
 
     by_id = {p.id: p for p in tasks}
 

@@ -6,7 +6,7 @@
 For each of the 80 held-out problems the pool is the task's slip and up to seven expressions of other tasks
 of its family, all of which its tests refuse; it is the same for all checkpoints and seeds. The verifier is
 shown, by turns, the reference and a program of the pool, and writes eight replies. Counted are its valid
-cases, each input once, and the share of the pool that at least one of them refuses. The coder's pass@1 is
+cases, each input once, and the share of the pool that at least one of them rejects. The coder's pass@1 is
 printed by ``benchmarks/before_after.py``. The unit of the intervals is the problem; that of all together is
 the mean over the runs.
 """
@@ -21,20 +21,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from whetstone.core.problem import CallCase, CallTests, Problem, Program
+from whetstone.core.settings import stream_seed
+from whetstone.core.verdict import Verdict
 from whetstone.data.micro import MICRO_PREFIX, micro_problems, siblings, split_tasks
 from whetstone.engine.loading import load_model
 from whetstone.engine.torch_engine import TorchEngine
+from whetstone.environments.codegen_verifier import CodegenVerifier, VerifierOptions
+from whetstone.environments.generated_cases import InvalidCases, as_text, read_cases
+from whetstone.environments.replies import EngineReplies
+from whetstone.environments.verifying import CaseTrials, rejects
 from whetstone.evaluate.intervals import difference_interval
 from whetstone.judge import AsyncJudge
-from whetstone.launch.recipe import load_recipe, partner_recipe
-from whetstone.problem import CallCase, CallTests, Problem, Program
-from whetstone.settings import stream_seed
-from whetstone.verdict import Verdict
-from whetstone.workflow.codegen_verifier import CodegenVerifier
-from whetstone.workflow.generated import NoCases, as_text, read_cases
-from whetstone.workflow.replies import EngineReplies
-from whetstone.workflow.shipped import VerifierOptions
-from whetstone.workflow.verifying import CaseTrials, refuses
+from whetstone.run.recipe import load_recipe, partner_recipe
 
 REPLIES, POOL = 8, 8
 
@@ -58,9 +57,8 @@ async def measured(
     """For each problem: the share of its pool that is refused, distinct valid cases, valid replies."""
     recipe = load_recipe(run / "recipe.yaml")
     sampling = partner_recipe(recipe).sampling
-    options = recipe.workflow.shipped_options
-    assert isinstance(options, VerifierOptions)
-    workflow, trials = CodegenVerifier(recipe.workflow, judge, options), CaseTrials(judge)
+    options = VerifierOptions.model_validate(recipe.environment.options)
+    environment, trials = CodegenVerifier(recipe.environment, options), CaseTrials(judge)
     loaded = load_model(str(run / "verifier" / "checkpoints" / f"step-{step}"), dtype="float32")
     engine = TorchEngine(loaded.model, loaded.tokenizer)
     replies = EngineReplies(engine, loaded.tokenizer, sampling, max_prompt_tokens=1024)
@@ -69,16 +67,16 @@ async def measured(
         wrong, cases, valid = pool[problem.id], dict[str, CallCase](), 0
         for index in range(REPLIES):
             shown = wrong[index // 2 % len(wrong)] if index % 2 else problem.references[0]
-            prompt = workflow.verifier_prompt(problem, shown.source)
+            prompt = environment.verifier_prompt(problem, shown.source)
             seed = stream_seed("benchmark", problem.id, index)
             async for reply in replies.draw(problem, prompt, n=1, seed=seed)[1]:
                 try:
                     tests = read_cases(
                         prompt.prefix + reply.text, problem, count=options.cases, most_bytes=options.max_bytes
                     )
-                except NoCases:
+                except InvalidCases:
                     continue
-                if (await trials.tried(problem, tests, None, None)).valid:
+                if (await trials.try_cases(problem, tests, None, None)).valid:
                     valid += 1
                     assert isinstance(tests, CallTests)
                     cases |= {key: case for (key, _), case in zip(as_text(tests), tests.cases, strict=True)}
@@ -86,7 +84,7 @@ async def measured(
             return 0.0, 0, valid
         generated = replace(problem, tests=CallTests(list(cases.values()), "f"))
         found = await asyncio.gather(*(judge.judge(generated, program) for program in wrong))
-        return sum(refuses(each, None) for each in found) / len(wrong), len(cases), valid
+        return sum(rejects(each, None) for each in found) / len(wrong), len(cases), valid
 
     problems = micro_problems("heldout")
     results = await asyncio.gather(*(one(problem) for problem in problems))

@@ -88,21 +88,12 @@ def _requests(url: str, folder: Path) -> None:
 
     run = {"id": ask("/v1/list")["places"][0]["id"]}
     first = timed("open the run", "/v1/run", times=1, **run)
-    assert first["rollouts"] == STEPS * EACH
+    assert first["count"] == STEPS * EACH
     timed("look again, nothing new", "/v1/run", **run, seen=first["stamp"])
-    timed("first page", "/v1/rollouts", **run)
-    timed("last page", "/v1/rollouts", **run, start=STEPS * EACH - 100)
-    timed("values of filters", "/v1/rollouts/values", **run)
-    timed(
-        "one verdict, shortest program first",
-        "/v1/rollouts",
-        **run,
-        verdict="accepted",
-        sort="shortest program",
-    )
+    timed("the short columns of all rollouts", "/v1/rollouts", **run)
     timed("a rollout with its siblings", "/v1/rollouts/one", **run, step=500, row=50)
-    timed("a search, first time", "/v1/rollouts", times=1, **run, text="0.1234")
-    timed("the same search, next page", "/v1/rollouts", **run, text="0.1234", start=100)
+    timed("a search, first time", "/v1/rollouts/search", times=1, **run, text="0.1234")
+    timed("the same search again", "/v1/rollouts/search", **run, text="0.1234")
     with MetricsWriter(folder / "metrics.jsonl") as metrics:
         metrics.write({"step": STEPS, "kind": "eval", "eval/heldout/pass@1": 0.5})
     timed("look again, a record is new", "/v1/run", times=1, **run, seen=first["stamp"])

@@ -28,20 +28,20 @@ import numpy as np
 import torch
 import zstandard
 
+from whetstone.core.settings import Sampling
 from whetstone.data.builtin import shipped_problems
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
 from whetstone.engine.settings import EngineSection
-from whetstone.settings import Sampling
 from whetstone.trainer.optimizer import MasterAdamW
-from whetstone.weights.follow import Follower
-from whetstone.weights.pieces import whole, words_of
-from whetstone.weights.publish import Publisher
-from whetstone.weights.replica import Replica
-from whetstone.weights.shelf import Shelf
+from whetstone.weights.encoder import VersionEncoder
+from whetstone.weights.engine_updater import EngineUpdater
+from whetstone.weights.replica import WeightReplica
+from whetstone.weights.shards import elements_of, whole_tensors
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
+from whetstone.weights.version_store import VersionStore
 
 LINKS = {"loopback": "", "1 Gbit/s": "1gbit", "100 Mbit/s": "100mbit"}
 NETWORK = 0x40000000  # CLONE_NEWNET
@@ -101,11 +101,11 @@ class Watch:
         tracemalloc.stop()
 
 
-def encoded(publisher: Publisher, number: int, model: Any) -> tuple[float, Watch, Any]:
+def encoded(publisher: VersionEncoder, number: int, model: Any) -> tuple[float, Watch, Any]:
     """Seconds of the snapshot; the encoding, run on this thread alone; and the manifest."""
     here: Any = Here()
-    publisher._first = publisher._workers = here
-    rank = publisher.begin(number, whole(model.named_parameters())).result()
+    publisher._publishing = publisher._workers = here
+    rank = publisher.begin(number, whole_tensors(model.named_parameters())).result()
     return rank.snapshot_s, here.watch, publisher.announce(rank)
 
 
@@ -125,7 +125,7 @@ class Here:
 
 
 @contextlib.contextmanager
-def served_over(shelf: Shelf, rate: str) -> Iterator[tuple[TcpServer, str]]:
+def served_over(shelf: VersionStore, rate: str) -> Iterator[tuple[TcpServer, str]]:
     """A server of versions, and its address for this thread, which is another host while the block lasts.
 
     The hosts are network namespaces, with a link between them of ``rate`` (of tc's tbf) each way.
@@ -167,23 +167,23 @@ def go_to(host: str) -> None:
         ctypes.CDLL(None).setns(place.fileno(), NETWORK)
 
 
-def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Publisher, Shelf]:
+def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, VersionEncoder, VersionStore]:
     loaded = load_model(args.model)
     model = loaded.model
     training = Training(model, loaded.tokenizer, lr, args.rows)
-    shelf = Shelf()
-    publisher = Publisher("smol", shelf)
+    shelf = VersionStore()
+    publisher = VersionEncoder("smol", shelf)
     with torch.no_grad():
-        training.optimizer._round()
+        training.optimizer._write_model_weights()
     encoded(publisher, 0, model)
     held = {name: p.detach().clone() for name, p in model.named_parameters()}
-    replica = Replica(held, "smol")
-    replica.mark = shelf.plan(None)[0].mark
+    replica = WeightReplica(held, "smol")
+    replica.version_id = shelf.plan(None)[0].version_id
     for number in range(1, args.steps + 1):
-        old = {name: words_of(tensor).copy() for name, tensor in held.items()}
+        old = {name: elements_of(tensor).copy() for name, tensor in held.items()}
         training.step()
         snapshot_s, encoding, manifest = encoded(publisher, number, model)
-        new = {name: words_of(p) for name, p in model.named_parameters()}
+        new = {name: elements_of(p) for name, p in model.named_parameters()}
         words, changed, listed, xored = rivals(old, new)
         ours = manifest.shards[0].size
         reading = shelf.open(number, number - 1)
@@ -197,7 +197,7 @@ def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Publis
         with Watch() as writing:
             prepared.write()
         replica.commit(prepared)
-        equal = all(np.array_equal(words_of(held[name]), new[name]) for name in new)
+        equal = all(np.array_equal(elements_of(held[name]), new[name]) for name in new)
         size = words * 2
         print(
             f"| {lr:g} | {number} | {changed / words:.2%} | {ours:,} | {listed:,} | {xored:,} | {size:,} "
@@ -210,7 +210,7 @@ def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Publis
 
 
 async def follow(
-    args: argparse.Namespace, training: Training, publisher: Publisher, shelf: Shelf, link: str
+    args: argparse.Namespace, training: Training, publisher: VersionEncoder, shelf: VersionStore, link: str
 ) -> None:
     """An engine that generates while it follows two versions by a socket."""
     loaded = load_model(args.model)
@@ -225,25 +225,23 @@ async def follow(
         options = {"python": args.vllm, "arguments": arguments, "environment": given}
         section = EngineSection(kind="vllm", options=options)
     engine = build_engine(section, lambda: served, loaded.tokenizer)
-    replica = Replica(dict(served.named_parameters()), "smol")
+    replica = WeightReplica(dict(served.named_parameters()), "smol")
     with served_over(shelf, LINKS[link]) as (_, address):
         source = TcpSource(address, token=TOKEN if LINKS[link] else "")
-        follower = Follower(engine, replica, source, copies=bool(args.vllm))
+        follower = EngineUpdater(engine, replica, source, copies=bool(args.vllm))
         asked = GenerationRequest([1, 2, 3], Sampling(max_tokens=1900), n=8)
         reply = asyncio.ensure_future(anext(engine.generate(asked)))
-        [full] = await follower.catch_up()
+        [full] = await follower.update()
         training.step()
-        publisher.begin(training.number, whole(training.model.named_parameters()))
+        publisher.begin(training.number, whole_tensors(training.model.named_parameters()))
         publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
-        [delta] = await follower.catch_up()
+        [delta] = await follower.update()
         reply.cancel()
         await engine.close()
         source.close()
     for step in (full, delta):
-        print(
-            f"| {link} | {step.kind} | {step.fetched:,} | {step.prepare_s:.2f} | {step.pause_s * 1e3:.0f} |",
-            flush=True,
-        )
+        figures = f"{step.fetched_bytes:,} | {step.prepare_s:.2f} | {step.pause_s * 1e3:.0f}"
+        print(f"| {link} | {step.kind} | {figures} |", flush=True)
 
 
 def main() -> None:

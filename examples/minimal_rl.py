@@ -14,26 +14,25 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from whetstone import AsyncJudge, Problem, Program, Verdict
 from whetstone.algorithm.named import algorithm_named
+from whetstone.core.sample import Batch, Group, Sample
+from whetstone.core.settings import Sampling
 from whetstone.data.dataset import load_problems
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.loading import load_model
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.judge import AsyncJudge
-from whetstone.problem import Problem, Program
-from whetstone.sample import Batch, Group, Sample
-from whetstone.settings import Sampling
+from whetstone.environments.prompt import Tokenizer, encode_prompt
+from whetstone.environments.prompt_text import prompt_of
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import program_of
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
-from whetstone.verdict import Verdict
-from whetstone.workflow.prompt import Tokenizer, encoded, prompt_of
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import program_of
 
 PROBLEMS_PER_STEP = 4
 REPLIES_PER_PROBLEM = 8
 SAMPLING = Sampling(temperature=0.8, max_tokens=48, stop=("```",))
-WORKFLOW = WorkflowSection(
+ENVIRONMENT = EnvironmentSection(
     chat=True,
     prompt="{statement}\n\n{instruction}",
     prefix="```python\n{starter}",  # the reply continues a code block
@@ -49,7 +48,7 @@ async def sample(engine: TorchEngine, prompt_ids: list[int], seed: int) -> list[
 
 async def judged(judge: AsyncJudge, problem: Problem, completion: Completion, text: str) -> Sample:
     """A reply with its reward: 1 if its program passes every test, 0 if not, None if it has no verdict."""
-    source = program_of(problem, WORKFLOW, text) or ""
+    source = program_of(problem, ENVIRONMENT, text) or ""
     judgement = await judge.judge(problem, Program(problem.language, source))
     # A failure of the judge is no verdict. The loss leaves such a sample out.
     failed = judgement.verdict is Verdict.JUDGE_ERROR
@@ -69,7 +68,7 @@ async def group_of(
     engine: TorchEngine, judge: AsyncJudge, tokenizer: Tokenizer, problem: Problem, seed: int
 ) -> Group:
     """All samples of one problem. They share a baseline."""
-    prompt_ids = encoded(prompt_of(problem, WORKFLOW), tokenizer)
+    prompt_ids = encode_prompt(prompt_of(problem, ENVIRONMENT), tokenizer)
     completions = await sample(engine, prompt_ids, seed)
     texts = [tokenizer.decode(each.token_ids, skip_special_tokens=True) for each in completions]
     pairs = zip(completions, texts, strict=True)

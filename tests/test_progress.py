@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from whetstone.progress import LINE_EVERY_S, Progress, duration
+from whetstone.core.progress import LINE_EVERY_S, Progress, duration
 
 
 class Clock:
@@ -87,7 +87,7 @@ def test_a_line_of_its_own_puts_the_next_one_off(watched: Watched) -> None:
         assert watched.pass_s(4) == []
         work.update(step)
         watched.progress.say(f"step {step}")
-        work.said()
+        work.mark_printed()
     assert len(watched.pass_s(15)) == 1
 
 
@@ -171,7 +171,7 @@ def test_a_thread_prints_the_lines_and_ends_with_the_work() -> None:
 @pytest.mark.process
 def test_a_pipe_gets_each_line_at_once() -> None:
     script = (
-        "from rich.console import Console\nfrom whetstone.progress import Progress\n"
+        "from rich.console import Console\nfrom whetstone.core.progress import Progress\n"
         "with Progress(Console(), every_s=0.01) as progress:\n"
         "    progress.begin('waiting', 1)\n    input()\n"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import Tier, detect_tier
 
 

@@ -26,8 +26,8 @@ _SERVER.set_forkserver_preload(
         "transformers.models.auto.modeling_auto",
         "whetstone.cli.eval",
         "whetstone.cli.train",
-        "whetstone.launch.stages",
-        "whetstone.launch.watch",
+        "whetstone.run.stages",
+        "whetstone.run.checkpoint_evaluation",
     ]
 )
 

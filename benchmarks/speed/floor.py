@@ -35,7 +35,7 @@ class ProgramFork:
         folder = Path(options["zygote"])
         preload = zygote_module(folder, "preload")
         preload.load(zygote_module(folder, "profile").PYTHON)
-        preload.settle()
+        preload.freeze_objects()
         self._fork = zygote_module(folder, "kernel").fork
         self._nowhere = os.open(os.devnull, os.O_WRONLY)
 

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from speed.small_programs import PROGRAMS
+from whetstone.core.problem import AssertTests, Problem
 from whetstone.evaluate.benchmarks import load_benchmark
-from whetstone.problem import AssertTests, Problem
 
 Task = dict[str, Any]
 _LIMITS = {"cpu_s": 5.0, "memory_mb": 512.0, "output_mb": 4.0}

@@ -1,6 +1,6 @@
 """OpenRLHF's reward function: `--reward.remote_url reward.py`."""
 
-from whetstone.integrations.openrlhf import CodeReward
+from whetstone.integrations.openrlhf import RewardFunction
 
-# Keyword arguments are the sections `workflow` and `judge` of a recipe.
-reward_func = CodeReward()
+# Keyword arguments are the sections `environment` and `judge` of a recipe.
+reward_func = RewardFunction()

@@ -3,7 +3,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 rows=${ROWS:-rows.parquet}
-[ -e "$rows" ] || whetstone data convert "$1" "$rows" --layout trl
+[ -e "$rows" ] || whetstone data convert "$1" "$rows" --export-format trl
 
 # By URL instead of in the process: start `whetstone judge rewards --port 8090` and give http://HOST:8090/ here.
 python -m openrlhf.cli.train_ppo_ray \

@@ -1,6 +1,6 @@
 """GRPO in TRL, rewarded by Whetstone's judge.
 
-whetstone data convert SET rows.parquet --layout trl
+whetstone data convert SET rows.parquet --export-format trl
 python grpo.py rows.parquet --model MODEL
 """
 
@@ -25,8 +25,8 @@ def main() -> None:
     options = parser.parse_args()
     trainer = GRPOTrainer(
         model=options.model,
-        # Keyword arguments are the sections `workflow` and `judge` of a recipe.
-        reward_funcs=CodeReward(workflow={"extraction": options.extraction}),
+        # Keyword arguments are the sections `environment` and `judge` of a recipe.
+        reward_funcs=CodeReward(environment={"extraction": options.extraction}),
         train_dataset=load_dataset("parquet", data_files=options.rows, split="train"),
         args=GRPOConfig(
             output_dir=options.out,

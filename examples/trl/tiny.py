@@ -10,8 +10,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from whetstone import Problem
+from whetstone.core.problem import StdinCase, StdinTests
 from whetstone.data.files import write_problems
-from whetstone.problem import Problem, StdinCase, StdinTests
 
 WORDS = ["<unk>", "<pad>", "<eos>", "print(1)", "print(2)", "print(3)", "pass", "exit(1)"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"

@@ -5,7 +5,7 @@ set=$1 model=$2
 shift 2
 rows=${ROWS:-rows}
 # A dataset folder gives train.parquet and validation.parquet; a single file gives train.parquet alone.
-[ -e "$rows" ] || whetstone data convert "$set" "$rows" --layout verl-whole
+[ -e "$rows" ] || whetstone data convert "$set" "$rows" --export-format verl-whole
 validation=$rows/validation.parquet
 [ -e "$validation" ] || validation=$rows/train.parquet
 

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.algorithm.advantage import group_advantages
-from whetstone.algorithm.length import soft_overlong_penalty
+from whetstone.algorithm.advantage import group_advantages, soft_overlong_penalty
 
 rewards = st.lists(st.one_of(st.just(math.nan), st.floats(-5, 5)), min_size=1, max_size=12)
 
@@ -28,6 +27,20 @@ def test_advantages_equal_the_textbook_formula_over_scored_replies_only(values, 
         assert has == (not math.isnan(value))
         expected = 0.0 if math.isnan(value) else (value - mean) / (std + 1e-6 if kind == "group_std" else 1)
         assert advantage == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([1.0, 0.0, 0.0, 0.0], [3.0, -1.0, -1.0, -1.0]),
+        ([1.0, 1.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3, -1.0]),
+        ([0.0, math.nan, 0.5], [-1.0, 0.0, 1.0]),
+        ([-1.0, 1.0], [0.0, 0.0]),
+    ],
+)
+def test_relative_advantages_divide_by_a_mean_above_zero(rewards, expected):
+    advantages, _ = group_advantages(torch.tensor(rewards), "group_relative")
+    assert advantages.tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e-3, 0.7])

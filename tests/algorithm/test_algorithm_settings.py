@@ -11,8 +11,8 @@ import yaml
 from whetstone.algorithm.algorithm import LossInputs
 from whetstone.algorithm.loss import token_weights
 from whetstone.algorithm.named import algorithm_named, preset_names
-from whetstone.errors import UserError
-from whetstone.launch.recipe import Recipe, dump_recipe, load_recipe
+from whetstone.core.errors import UserError
+from whetstone.run.recipe import Recipe, dump_recipe, load_recipe
 
 TINY = Path(__file__).parents[2] / "recipes" / "tiny.yaml"
 
@@ -39,6 +39,7 @@ def tiny(*overrides: str) -> Recipe:
         ("algorithm={preset: m2po, correction: tis}", "count twice"),
         ("algorithm={preset: archer, kl_in: reward}", "part of the loss"),
         ("algorithm={preset: rloo, mask_truncated: true}", "kl_in: loss"),
+        ("algorithm={preset: grpo, truncated_in_baseline: false}", "mask_truncated"),
         ("algorithm={preset: dapo, overlong_buffer: 0, correction: {kind: icepop, low: 6}}", "must be below"),
         ("algorithm={preset: dapo, overlong_buffer: 0, correction: tsi}", "tis"),
         ("trainer.betas=[0.9, 1.5]", "less than 1"),
@@ -125,7 +126,7 @@ def test_a_misspelt_setting_is_compared_with_those_of_the_chosen_algorithm() -> 
         ("gsop", "did you mean `gspo`"),
         ("tis", "`correction: tis`"),
         ("no_such_module.Mine", "PYTHONPATH"),
-        ("whetstone.settings.Sampling", "not a subclass"),
+        ("whetstone.core.settings.Sampling", "not a subclass"),
         ("whetstone.algorithm.algorithm.Nothing", "Nothing"),
     ],
 )

@@ -11,8 +11,8 @@ import torch
 
 from whetstone.algorithm.algorithm import LossInputs
 from whetstone.algorithm.named import algorithm_named, preset_names
-from whetstone.errors import UserError
-from whetstone.launch.recipe import load_recipe
+from whetstone.core.errors import UserError
+from whetstone.run.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "recipes" / "tiny.yaml"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.tiers import every_tier
-from whetstone.attacks.corpus import Attack, Corpus, load_corpus
-from whetstone.attacks.suite import Trial, outcome, run_trials, trials
 from whetstone.cli.main import main
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.problem import Program, case_count
 from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
-from whetstone.problem import Program, case_count
+from whetstone.judge.rpc import call, shared_interpreter
 from whetstone.sandbox import Tier
+from whetstone.testing.attacks.corpus import Attack, Corpus, load_corpus
+from whetstone.testing.attacks.suite import AttackTrial, corpus_trials, run_trials, trial_outcome
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ WITHIN_A_PROCESS = {
 """Classes that the comparison decides, or the interpreter: the kernel has no part in them."""
 
 
-def failures(chosen: list[Trial], **options: Any) -> dict[str, str]:
+def failures(chosen: list[AttackTrial], **options: Any) -> dict[str, str]:
     """What is wrong with each trial whose outcome is not as it must be, by the name of the trial."""
     outcomes = list(run_trials(chosen, **options))
     if tier := options.get("tier"):
@@ -62,20 +64,20 @@ def needs(tier: Tier) -> None:
 @pytest.mark.parametrize("tier", every_tier())
 def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier: Tier) -> None:
     needs(tier)
-    assert failures(trials(corpus), tier=tier.label) == {}
+    assert failures(corpus_trials(corpus), tier=tier.label) == {}
 
 
 @pytest.mark.process
 def test_the_weakest_tier_stops_the_attacks_that_leave_their_process(corpus: Corpus) -> None:
     """Its layers are other ones than those of the tiers with namespaces. ``make test-slow`` has all tiers."""
     needs(Tier.RESTRICTED)
-    assert WITHIN_A_PROCESS.issubset(trial.class_name for trial in trials(corpus))
-    outside = [t for t in trials(corpus) if t.class_name not in WITHIN_A_PROCESS or excused(t)]
+    assert WITHIN_A_PROCESS.issubset(trial.class_name for trial in corpus_trials(corpus))
+    outside = [t for t in corpus_trials(corpus) if t.class_name not in WITHIN_A_PROCESS or excused(t)]
     assert len(outside) > 800
     assert failures(outside, tier=Tier.RESTRICTED.label) == {}
 
 
-def excused(trial: Trial) -> bool:
+def excused(trial: AttackTrial) -> bool:
     """Whether the corpus says that the weakest tier does not stop this attack."""
     return trial.attack is not None and Tier.RESTRICTED.label in trial.attack.not_stopped
 
@@ -83,14 +85,16 @@ def excused(trial: Trial) -> bool:
 @pytest.mark.process
 def test_cases_in_one_process_let_no_attack_in(corpus: Corpus) -> None:
     """Where there is more than one case and the program is Python; all else is judged as above."""
-    several = [t for t in trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1]
+    several = [
+        t for t in corpus_trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1
+    ]
     assert len(several) > 100
     assert failures(several, fork_per_case=False) == {}
 
 
-def attack_trial(corpus: Corpus, **fields: Any) -> Trial:
+def attack_trial(corpus: Corpus, **fields: Any) -> AttackTrial:
     attack = Attack("n", "call_add", "a", "p", **fields)
-    return Trial("c", "n", "attack", corpus.problems["call_add"], Program("python", "p"), attack)
+    return AttackTrial("c", "n", "attack", corpus.problems["call_add"], Program("python", "p"), attack)
 
 
 def judgement(verdict: Verdict, *cases: Verdict, **fields: Any) -> Judgement:
@@ -111,34 +115,34 @@ WRONG = judgement(Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER)
     ],
 )
 def test_an_attack_that_gets_reward_or_no_verdict_is_a_failure(corpus: Corpus, got: Judgement) -> None:
-    assert outcome(attack_trial(corpus), got).failure
+    assert trial_outcome(attack_trial(corpus), got).failure
 
 
 def test_an_attack_that_is_stopped_is_none(corpus: Corpus) -> None:
-    assert not outcome(attack_trial(corpus), WRONG).failure
-    assert not outcome(attack_trial(corpus, verdicts=[Verdict.WRONG_ANSWER]), WRONG).failure
-    assert outcome(attack_trial(corpus, verdicts=[Verdict.TIME_LIMIT]), WRONG).failure
+    assert not trial_outcome(attack_trial(corpus), WRONG).failure
+    assert not trial_outcome(attack_trial(corpus, verdicts=[Verdict.WRONG_ANSWER]), WRONG).failure
+    assert trial_outcome(attack_trial(corpus, verdicts=[Verdict.TIME_LIMIT]), WRONG).failure
 
 
 def test_only_the_named_tier_or_mark_excuses_an_attack(corpus: Corpus) -> None:
     for where, excused in (("restricted", True), ("root", False), ("shared_process", False)):
-        found = outcome(attack_trial(corpus, not_stopped={where: "because"}), ACCEPTED)
+        found = trial_outcome(attack_trial(corpus, not_stopped={where: "because"}), ACCEPTED)
         assert (found.known, bool(found.failure)) == ("because" if excused else "", not excused)
     marked = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED, shared_process=True)
-    found = outcome(attack_trial(corpus, not_stopped={"shared_process": "because"}), marked)
+    found = trial_outcome(attack_trial(corpus, not_stopped={"shared_process": "because"}), marked)
     assert (found.known, found.failure) == ("because", "")
 
 
 def test_a_failed_judge_is_excused_nowhere(corpus: Corpus) -> None:
     failed = judgement(Verdict.JUDGE_ERROR)
-    assert outcome(attack_trial(corpus, not_stopped={"restricted": "because"}), failed).failure
+    assert trial_outcome(attack_trial(corpus, not_stopped={"restricted": "because"}), failed).failure
 
 
 def test_a_forgeable_verdict_is_no_success_as_long_as_nobody_pays_for_it(corpus: Corpus) -> None:
     cases = [CaseJudgement(Verdict.ACCEPTED, shared_interpreter=True)]
     for score, escaped in ((None, False), (1.0, True)):
         forged = Judgement(Verdict.ACCEPTED, cases, score, "restricted", shared_interpreter=True)
-        assert bool(outcome(attack_trial(corpus), forged).failure) is escaped
+        assert bool(trial_outcome(attack_trial(corpus), forged).failure) is escaped
 
 
 def test_every_text_is_a_program_of_its_own() -> None:
@@ -156,8 +160,8 @@ def test_every_text_is_a_program_of_its_own() -> None:
 def test_an_honest_program_that_is_not_accepted_is_a_failure(corpus: Corpus) -> None:
     for role in ("twin", "reference"):
         trial = msgspec.structs.replace(attack_trial(corpus), role=role)
-        assert outcome(trial, WRONG).failure
-        assert not outcome(trial, ACCEPTED).failure
+        assert trial_outcome(trial, WRONG).failure
+        assert not trial_outcome(trial, ACCEPTED).failure
 
 
 @pytest.mark.process
@@ -178,8 +182,10 @@ def test_the_doctor_runs_the_suite_and_says_so(
     assert main(["doctor", "--attack", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["held"]
-    assert report["classes"]["early_exit"]["stopped"] == sum(t.role == "attack" for t in trials(few)) >= 3
-    assert report["classes"]["problems"]["accepted"] == len(trials(Corpus(corpus.problems, {})))
+    assert (
+        report["classes"]["early_exit"]["stopped"] == sum(t.role == "attack" for t in corpus_trials(few)) >= 3
+    )
+    assert report["classes"]["problems"]["accepted"] == len(corpus_trials(Corpus(corpus.problems, {})))
 
     honest = Attack("honest", "call_add", "be right", corpus.problems["call_add"].references[0].source)
     monkeypatch.setattr(
@@ -187,3 +193,13 @@ def test_the_doctor_runs_the_suite_and_says_so(
     )
     assert main(["doctor", "--attack"]) == 1
     assert "x / honest: had a case accepted" in capsys.readouterr().out
+
+
+def test_the_harness_names_that_attacks_use_exist() -> None:
+    """After a renaming, these attacks would find nothing, and pass without testing anything."""
+    names = {*vars(shared_interpreter), *shared_interpreter.main.__code__.co_varnames, *vars(call)}
+    used = {"token", "result_fd", "encode", "_write", "_run_unit", "_run_tests", "_explain", "_materialise"}
+    folder = resources.files("whetstone.testing.attacks") / "corpus"
+    corpus = "".join(file.read_text() for file in folder.iterdir())
+    assert used <= names
+    assert {name for name in used if name not in corpus} == set()

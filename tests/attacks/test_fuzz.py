@@ -13,16 +13,22 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from whetstone.attacks import asked_fuzz
-from whetstone.attacks.fuzz import FUZZERS, fuzz
-from whetstone.attacks.link_fuzz import Found, Session, boxes_for_tests, play, run_sessions
 from whetstone.cli.main import main
-from whetstone.errors import SandboxUnavailable
-from whetstone.judge.harness.addresses import without_addresses
-from whetstone.judge.kinds.by_calls import Conversation
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.judge.kinds.by_calls import AssertConversation
 from whetstone.judge.kinds.plain import Plain
+from whetstone.judge.rpc.addresses import without_addresses
 from whetstone.judge.values import encode
 from whetstone.sandbox import Sandbox, Tier
+from whetstone.testing.attacks import asked_fuzz
+from whetstone.testing.attacks.fuzz import FUZZERS, fuzz
+from whetstone.testing.attacks.link_fuzz import (
+    PropertyViolation,
+    Session,
+    run_session,
+    run_sessions,
+    sandboxes_for_tests,
+)
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +40,7 @@ _boxes: list[Sandbox] = []
 @pytest.fixture(scope="module", autouse=True)
 def boxes() -> Iterator[list[Sandbox]]:
     with _opened:
-        _boxes[:] = _opened.enter_context(boxes_for_tests())
+        _boxes[:] = _opened.enter_context(sandboxes_for_tests())
         yield _boxes
         _boxes.clear()
 
@@ -60,8 +66,8 @@ class HostileProgram(RuleBasedStateMachine):
     def said(self, seed: int, what: str) -> None:
         assert self.session is not None
         program = self.session.program
-        program.draw = Random(seed)
-        self.session.say(getattr(program, what)())
+        program.rng = Random(seed)
+        self.session.send(getattr(program, what)())
 
     @precondition(alive)
     @rule(seed=SEEDS)
@@ -71,7 +77,7 @@ class HostileProgram(RuleBasedStateMachine):
     @precondition(alive)
     @rule(seed=SEEDS)
     def answers_in_short(self, seed: int) -> None:
-        self.said(seed, "dutiful")
+        self.said(seed, "shortest_reply")
 
     @precondition(can_ask)
     @rule(seed=SEEDS)
@@ -83,7 +89,7 @@ class HostileProgram(RuleBasedStateMachine):
     def says_nonsense(self, seed: int, data: bytes) -> None:
         assert self.session is not None
         if seed % 8 == 0:  # it is the end
-            self.session.say(data)
+            self.session.send(data)
 
     def teardown(self) -> None:
         if self.session is not None:
@@ -105,19 +111,21 @@ def test_a_judge_that_asks_tells_nothing_and_is_not_brought_down() -> None:
 
 @pytest.mark.parametrize("leak", ["tells", "accepts", "raises"])
 def test_the_fuzzer_of_the_questions_finds_what_is_wrong(leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, compared = Conversation._ask, Conversation._compared
+    ask, compared = AssertConversation._send, AssertConversation._finish_assert
 
-    def tells(self: Conversation, request: bytes) -> None:
-        ask(self, request + repr(self._now().rule.expected).encode())
+    def tells(self: AssertConversation, request: bytes) -> None:
+        ask(self, request + repr(self._current_assert().rule.expected).encode())
 
-    def accepts(self: Conversation, now: Plain, *, right: bool, strained: bool) -> None:
+    def accepts(self: AssertConversation, now: Plain, *, right: bool, strained: bool) -> None:
         compared(self, now, right=right or strained, strained=strained)
 
-    def raises(self: Conversation, request: bytes) -> None:
+    def raises(self: AssertConversation, request: bytes) -> None:
         raise ValueError(request)
 
-    name = "_compared" if leak == "accepts" else "_ask"
-    monkeypatch.setattr(Conversation, name, {"tells": tells, "accepts": accepts, "raises": raises}[leak])
+    name = "_finish_assert" if leak == "accepts" else "_send"
+    monkeypatch.setattr(
+        AssertConversation, name, {"tells": tells, "accepts": accepts, "raises": raises}[leak]
+    )
     assert any(failure for _, failure in asked_fuzz.run_sessions(range(500)))
 
 
@@ -127,27 +135,27 @@ FOUND_ONCE = (792508393,)
 
 def test_sessions_drawn_from_a_seed_find_nothing(boxes: list[Sandbox]) -> None:
     for seed in (*FOUND_ONCE, *range(60)):
-        play(Session(boxes, Random(seed)))
+        run_session(Session(boxes, Random(seed)))
 
 
 def test_a_program_that_knows_the_secret_passes(boxes: list[Sandbox]) -> None:
     """So it is not for bad grammar that the others do not; and a session in which a test passes is found."""
     seed = next(seed for seed in range(1000) if Random(seed).randrange(16) == 0)
-    session = Session(boxes, Random(seed), knowing=True)
-    answers = session.program.answers_with(session.secret)
+    session = Session(boxes, Random(seed), secret_known=True)
+    next_reply = session.program.replies_with(session.secret)
     while session.alive:
-        session.say(answers())
+        session.send(next_reply())
     assert session.finish() == ["passed", "passed"]
     assert session.test == 0
 
 
 def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None:
     session = Session(boxes, Random(1))
-    session.say(b"!" + encode([["returned", {}], 1, []]))
+    session.send(b"!" + encode([["returned", {}], 1, []]))
     session.alive = True
     session.finish()
-    with pytest.raises(Found, match="secrets or addresses"):
-        session.compare([b"one", b"other"])
+    with pytest.raises(PropertyViolation, match="secrets or addresses"):
+        session.check_equal([b"one", b"other"])
 
 
 def test_the_doctor_fuzzes_and_names_what_it_finds(

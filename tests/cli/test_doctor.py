@@ -15,23 +15,23 @@ import pytest
 
 from whetstone.cli import doctor_survey
 from whetstone.cli.doctor_page import WIDTH, page
-from whetstone.cli.doctor_survey import Accelerators, Survey, judge_probe
+from whetstone.cli.doctor_survey import Accelerators, Survey, probe_judge
 from whetstone.cli.main import main
-from whetstone.judge.environments.environment import Environment
+from whetstone.core.verdict import Verdict
+from whetstone.judge.environments.environment import PackageEnvironment
 from whetstone.judge.languages.toolchains import Availability
 from whetstone.sandbox.probe import ProbeResult
-from whetstone.verdict import Verdict
 
 LONG = "/a/folder/" + "with-a-very-long-name/" * 12 + "tool"
 PACKAGES = ["numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainers"]
-ENVIRONMENT = Environment("default", "default:0123456789", {"numpy": "2.0"}, PACKAGES, [], [], [])
+ENVIRONMENT = PackageEnvironment("default", "default:0123456789", {"numpy": "2.0"}, PACKAGES, [], [], [])
 SURVEY = Survey(
     full=False,
     probes=[
         ProbeResult("landlock", True, "interface version 7"),
         ProbeResult("tier root", True, "started, and ran a program"),
         ProbeResult("tier userns", False, f"new root: {LONG}"),
-        ProbeResult("judge", True, "right program: accepted"),
+        ProbeResult("judge", True, "correct program: accepted"),
     ],
     languages=[
         Availability("python", True, "3.11"),
@@ -77,7 +77,7 @@ def test_a_missing_language_and_a_missing_tier_have_a_remedy() -> None:
 
 
 def test_a_missing_package_of_programs_has_a_remedy() -> None:
-    bare = Environment("default", "default:0", {}, ["numpy"], [], [], [])
+    bare = PackageEnvironment("default", "default:0", {}, ["numpy"], [], [], [])
     _, missing, _ = sections(replace(SURVEY, environments=[bare]))
     assert "programs cannot import pandas" in missing
     assert "Remedy: pip install 'whetstone-rl[programs]'" in missing
@@ -114,7 +114,7 @@ def test_a_judge_that_does_not_tell_programs_apart_is_found(answer: Callable[[An
     judge: Any = SimpleNamespace(
         isolation="root", judge=lambda problem, program: SimpleNamespace(verdict=answer(program))
     )
-    assert not judge_probe(judge).ok
+    assert not probe_judge(judge).ok
 
 
 @pytest.mark.process
@@ -146,7 +146,9 @@ def test_full_asks_torch_for_accelerators_and_judges_in_every_language(
 ) -> None:
     spoken = [Availability("cpp17", False, "g++ 12, but a sum was judged compile_error: no cc1plus")]
     monkeypatch.setattr(doctor_survey, "probe_languages", lambda judge: spoken)
-    monkeypatch.setattr(doctor_survey, "_seen_by_torch", lambda: Accelerators([], "9.9", "torch 9.9 broke"))
+    monkeypatch.setattr(
+        doctor_survey, "_torch_accelerators", lambda: Accelerators([], "9.9", "torch 9.9 broke")
+    )
     main(["doctor", "--full"])
     said = capsys.readouterr().out
     assert "compile_error: no cc1plus" in said
@@ -158,8 +160,9 @@ def test_full_asks_torch_for_accelerators_and_judges_in_every_language(
 @pytest.mark.process
 def test_whose_supervisor_has_priority_is_said() -> None:
     code = (
-        "import os\nfrom whetstone.cli.doctor_survey import under_load\nprint(under_load([]).detail)\n"
-        "if os.geteuid() == 0: os.setresuid(54321, 54321, 54321)\nprint(under_load([]).detail)"
+        "import os\nfrom whetstone.cli.doctor_survey import "
+        "probe_limits_under_load\nprint(probe_limits_under_load([]).detail)\nif os.geteuid() == 0: "
+        "os.setresuid(54321, 54321, 54321)\nprint(probe_limits_under_load([]).detail)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     as_now, as_a_user = said.splitlines()

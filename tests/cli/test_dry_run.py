@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.roles_by_hand import until, write_async_recipe
+from tests.run.roles_by_hand import until, write_async_recipe
 from tests.warm_command import WarmCommand
 from whetstone.cli.main import main
 
@@ -46,14 +46,14 @@ REFUSED = {
         "no such folder in",
     ),
     "a folder without a model": ("model={path: recipes}  warmup=null", "recipes: no config.json"),
-    "an architecture": ("model={path: MAMBA}  warmup=null", "mamba: a family that is not proved here"),
+    "an architecture": ("model={path: MAMBA}  warmup=null", "mamba: an untested family"),
     "replies beyond the context": (
         "sampling.max_tokens=512",
-        "`sampling.max_tokens` is 512, and the context",
+        "`sampling.max_tokens` is 512, but the context",
     ),
     "a stage beyond the context": (
         "stages=[{name: a}, {name: b, sampling: {max_tokens: 512}}]",
-        "stage `b`: `sampling.max_tokens` is 512, and the context",
+        "stage `b`: `sampling.max_tokens` is 512, but the context",
     ),
     "an evaluation beyond the context": ("evaluation.max_tokens=512", "`evaluation.max_tokens` is 512"),
     "an engine with less context": ("engine.options={max_context: 32}", "`engine.options.max_context` is 32"),
@@ -64,10 +64,13 @@ REFUSED = {
         "trainer.offload=true  model.device=cpu",
         "trainer.offload: the model is on",
     ),
-    "a prompt that shows nothing": ("workflow.prompt=Hello.", "`workflow.prompt`: the problem is not shown"),
-    "an empty starter": ("workflow.prompt='{starter}'", "`workflow.prompt` shows {starter} alone"),
-    "short prompts": ("workflow.max_prompt_tokens=4", "more than `workflow.max_prompt_tokens` = 4"),
-    "a chat template": ("workflow.chat=true", "this model has no chat template"),
+    "a prompt that shows nothing": (
+        "environment.prompt=Hello.",
+        "`environment.prompt`: the prompt does not contain the problem",
+    ),
+    "an empty starter": ("environment.prompt='{starter}'", "`environment.prompt` shows {starter} alone"),
+    "short prompts": ("environment.max_prompt_tokens=4", "more than `environment.max_prompt_tokens` = 4"),
+    "a chat template": ("environment.chat=true", "this model has no chat template"),
     "a misspelt best": ("trainer.keep_best=heldout/pas@1", "did you mean `heldout/pass@1`"),
     "an engine": ("engine={kind: vlm}", "unknown engine `vlm`; did you mean `vllm`"),
     "no Python of vLLM": ("engine={kind: vllm}", "engine `vllm` needs `engine.options.python`"),
@@ -85,12 +88,12 @@ REFUSED = {
         "the run cannot be `deterministic: true`",
     ),
     "a learning rate": ("trainer.lr=50", "`trainer.lr`: 50 would destroy the model"),
-    "a folder of something else": ("out=/", "`out`: / holds "),
-    "a folder of files": ("out=recipes", "`out`: recipes holds "),
+    "a folder of something else": ("out=/", "`out`: / contains "),
+    "a folder of files": ("out=recipes", "`out`: recipes contains "),
     "a file for a folder": ("out=README.md/run", "README.md is a file"),
     "a folder with a long name": (f"out={'x' * 300}", "File name too long"),
     "an environment": ("judge.environment=nowhere", "`judge.environment`: there is no environment `nowhere`"),
-    "a view": ("report.wandb=project", "`report.wandb` needs a library that is not here"),
+    "a view": ("report.wandb=project", "`report.wandb` needs a library that is not installed"),
     "an open flow": ("flow={staleness: 1, host: 0.0.0.0}", "the flow would serve everybody"),
     "open weights": ("flow={staleness: 1, weights: {host: 0.0.0.0}}", "weights would be given to everybody"),
     "a flow without batches": ("flow={staleness: 0, room: 3}", "no batch could ever be made"),
@@ -153,7 +156,7 @@ def test_what_needs_a_network_is_said_not_to_be_checked(
     monkeypatch.chdir(ROOT)
     assert main(["train", "recipes/deepcoder-1.5b.yaml", "--dry-run"]) == 0
     said = capsys.readouterr().err
-    assert "not checked: the problems of sets/deepcoder, which is built by" in said
+    assert "not checked: the problems of sets/deepcoder, which" in said
 
 
 WITHOUT_TORCH = """
@@ -170,12 +173,12 @@ sys.exit(main(sys.argv[1:]))
         (
             ["train", str(TINY), "--dry-run"],
             0,
-            "not checked: problems and prompts, for torch",
+            "not checked: problems and prompts, because torch",
         ),
         (["train", str(TINY), "data.train=no-such.jsonl"], 2, "`data.train`: no-such.jsonl"),
         (["train", str(TINY), "sampling.max_tokens=512"], 2, "`sampling.max_tokens` is 512"),
         (["train", str(TINY), "engine={kind: vllm, options: {python: /no}}"], 2, "/no: no such interpreter"),
-        (["train", str(TINY), "out=/"], 2, "`out`: / holds"),
+        (["train", str(TINY), "out=/"], 2, "`out`: / contains"),
         # Before it builds its data, which takes hours and a network.
         (["train", "astraflow-qwen3-8b-m2po-full", "engine.options.python=/no"], 2, "/no: no such"),
         (

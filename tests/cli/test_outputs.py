@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
-from whetstone.errors import UserError
-from whetstone.outputs import LineLog, check_outputs, write_file
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import LineLog, check_outputs, write_file
 
 PROBLEM = {
     "id": "demo/add",
@@ -244,7 +244,7 @@ def test_a_model_that_does_not_fit_leaves_no_part_of_itself(tmp_path: Path) -> N
         hidden_size=64, layers=1, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300
     )
     save_model(*build_scratch(settings, ["def f():\n    return 1\n"] * 4, 0), tmp_path / "model")
-    done = limited(40, "model", "convert", str(tmp_path / "model"), str(tmp_path / "out"))
+    done = limited(40, "export", str(tmp_path / "model"), str(tmp_path / "out"))
     assert done.returncode == 2, done.stderr
     assert "cannot be written" in done.stderr
     assert "Traceback" not in done.stderr

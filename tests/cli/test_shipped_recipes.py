@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from whetstone.cli.main import main
-from whetstone.launch.problem_sets import needs_build
-from whetstone.launch.recipe import load_recipe
-from whetstone.shipped_recipes import shipped_names
+from whetstone.core.shipped_recipes import shipped_names
+from whetstone.run.problem_sets import needs_build
+from whetstone.run.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -27,7 +27,7 @@ def test_a_recipe_is_what_its_name_says_wherever_one_is(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe == load_recipe(RECIPES / f"{name}.yaml") == load_recipe(f"recipes/{name}.yaml")
     if recipe.data.build is not None:
-        assert needs_build(recipe)  # its journey was found, too
+        assert needs_build(recipe)  # its pipeline was found, too
 
 
 def test_a_file_of_ones_own_goes_before_one_that_ships(elsewhere: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_is_no_recipe_is_refused_with_the_nearest_name(capsys: pytest.Captu
     assert main(["train", "quickstrt"]) == 2
     assert "such as recipes/tiny.yaml; did you mean `quickstart`?" in capsys.readouterr().err
     assert main(["recipes", "bultin", "--data"]) == 2
-    assert "no recipe `bultin` ships; did you mean `builtin`?" in capsys.readouterr().err
+    assert "there is no shipped recipe `bultin`; did you mean `builtin`?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", [[], ["--data"]])

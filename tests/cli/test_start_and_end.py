@@ -45,7 +45,8 @@ def test_the_help_of_a_verb_loads_no_torch_and_no_other_verb(verb: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "data show builtin:train", "data schema", "data sources", "judge environment list"]
+    "words",
+    ["--help", "data show builtin:train", "data show schema", "data show sources", "judge environment list"],
 )
 def test_a_closed_pipe_is_a_quiet_end(words: str) -> None:
     """The reader takes nothing, so that the first byte finds the pipe closed."""
@@ -61,7 +62,7 @@ def test_a_closed_pipe_is_a_quiet_end(words: str) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "words", ["data show builtin:train", "data schema", "--help", "eval --help", "--version"]
+    "words", ["data show builtin:train", "data show schema", "--help", "eval --help", "--version"]
 )
 def test_standard_output_on_a_full_disk_is_said(words: str, unbuffered: str) -> None:
     with open("/dev/full", "w") as full:

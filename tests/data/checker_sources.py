@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.data.clean_problems import problem, stdin
-from whetstone.problem import Problem, Program
+from whetstone.core.problem import Problem, Program
 
 STATEMENT = (
     "Read n, an integer from 2 to 1000. Print two positive integers on one line whose sum is n. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from whetstone.problem import (
+from whetstone.core.problem import (
     AssertTests,
     CallCase,
     CallTests,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
-from whetstone.problem import (
+from whetstone.core.problem import (
     AssertTests,
     CallCase,
     CallTests,
@@ -13,6 +13,7 @@ from whetstone.problem import (
     InteractiveCase,
     InteractiveTests,
     Limits,
+    NoTests,
     Problem,
     Program,
     PythonChecker,
@@ -75,6 +76,7 @@ def tests_defects() -> list[tuple[str, Problem]]:
     samples = "Sum two integers. Examples: " + " | ".join(f"{a} -> {b}" for a, b in SUM_CASES)
     square = "n = int(input())\nprint(n * n if n > 0 else '')\n"
     made: list[tuple[str, Problem]] = [
+        ("nothing_to_validate", problem("without-tests", ADD, NoTests(), SUM)),
         ("input_too_large", problem("huge-input", ADD, stdin(*SUM_CASES, (zeros, "0\n")), reading)),
         ("output_too_large", problem("huge-output", "Print it.", stdin((half * 3, half * 3)), echo)),
         ("tests_too_large", problem("huge-tests", "Print the sum.", stdin(*halves), reading)),

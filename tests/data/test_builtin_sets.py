@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, StdinCase, StdinTests
 from whetstone.data.builtin import subset
 from whetstone.data.dataset import load_problems
 from whetstone.data.files import write_problems
-from whetstone.errors import UserError
-from whetstone.problem import Problem, StdinCase, StdinTests
 
 
 def problems(count: int) -> list[Problem]:
@@ -61,5 +61,5 @@ def test_a_missing_file_is_reported_as_a_file() -> None:
 
 def test_a_set_without_problems_is_refused(tmp_path: Path) -> None:
     write_problems(tmp_path / "p.jsonl", [])
-    with pytest.raises(UserError, match="holds no problems"):
+    with pytest.raises(UserError, match="contains no problems"):
         load_problems(tmp_path / "p.jsonl")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whetstone.core.problem import AssertTests, CallCase, CallTests
 from whetstone.data.sources.check_code import script_tests
 from whetstone.data.sources.leetcode_nodes import needs_nodes, with_nodes
 from whetstone.data.sources.source import Skip
-from whetstone.problem import AssertTests, CallCase, CallTests
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(

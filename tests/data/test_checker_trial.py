@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 
 from tests.data.checker_sources import CASES, COMPARES, REFUSED, REMEMBERS, RIGHT, STATEMENT, pair_problem
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
-from whetstone.data.checkers.answers import GARBAGE, layouts, no_answers, spoiled
+from whetstone.core.problem import Compare, Problem, Program, PythonChecker
 from whetstone.data.checkers.asking import LONGEST, checker_in, needs_checker, question
-from whetstone.data.checkers.trial import Evidence, Refused, tried
+from whetstone.data.checkers.trial import (
+    GARBAGE,
+    CheckerEvidence,
+    CheckerRejected,
+    changed_answers,
+    invalid_answers,
+    layouts,
+    run_trial,
+)
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.judge import Judge
-from whetstone.problem import Compare, Problem, Program, PythonChecker
 
 POLICY = Policy(judge_attempts=1, mutants=2)
 
@@ -28,8 +35,8 @@ def judge() -> Iterator[Judge]:
         yield judge
 
 
-def on_trial(judge: Judge, source: str, one: Problem | None = None) -> Evidence:
-    return tried(one or pair_problem(), PythonChecker(source), Runs(judge, 1), POLICY)
+def on_trial(judge: Judge, source: str, one: Problem | None = None) -> CheckerEvidence:
+    return run_trial(one or pair_problem(), PythonChecker(source), Runs(judge, 1), POLICY)
 
 
 @pytest.mark.parametrize("source", [RIGHT, REMEMBERS])
@@ -40,13 +47,13 @@ def test_a_right_checker_is_kept_with_its_evidence(judge: Judge, source: str) ->
     assert evidence.trivial >= 4
     assert evidence.spoiled[0] >= evidence.spoiled[1] / 2 > 4
     assert evidence.freer == "what references[1] prints"
-    assert evidence.said().startswith("accepts 2 references on 4 cases and 20 layouts; refuses ")
+    assert evidence.summary().startswith("accepts 2 references on 4 cases and 20 layouts; refuses ")
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_hold_is_refused_and_says_why(judge: Judge, name: str) -> None:
     source, reason = REFUSED[name]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CheckerRejected) as caught:
         on_trial(judge, source)
     assert caught.value.reason in ((reason,) if isinstance(reason, str) else reason), str(caught.value)
     assert str(caught.value)
@@ -54,7 +61,7 @@ def test_what_does_not_hold_is_refused_and_says_why(judge: Judge, name: str) -> 
 
 def test_one_that_only_compares_is_refused_though_the_only_reference_passes(judge: Judge) -> None:
     one = msgspec.structs.replace(pair_problem(), references=pair_problem().references[:1])
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CheckerRejected) as caught:
         on_trial(judge, COMPARES, one)
     assert caught.value.reason == "no_freer"
     assert on_trial(judge, RIGHT, one).freer
@@ -71,7 +78,7 @@ def test_references_that_do_not_run_say_nothing(judge: Judge) -> None:
     right = pair_problem().references
     one = msgspec.structs.replace(pair_problem(), references=[*broken, *right])
     assert on_trial(judge, RIGHT, one).references == 2
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CheckerRejected) as caught:
         on_trial(judge, RIGHT, msgspec.structs.replace(pair_problem(), references=broken))
     assert caught.value.reason == "no_reference_runs"
 
@@ -127,8 +134,8 @@ def test_answers_are_other_texts_and_the_same_for_a_seed(text: str, seed: str) -
     for answer in layouts(text):
         assert answer.text.split() == text.split()
         assert answer.text != text
-    made = spoiled(text, seed)
-    assert made == spoiled(text, seed)
+    made = changed_answers(text, seed)
+    assert made == changed_answers(text, seed)
     assert all(answer.text.split() != text.split() for answer in made)
     assert len({answer.text for answer in made}) == len(made)
-    assert all(GARBAGE in answer.text or not answer.text for answer in no_answers(text))
+    assert all(GARBAGE in answer.text or not answer.text for answer in invalid_answers(text))

@@ -7,20 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import (
+    AssertTests,
+    CallCase,
+    CallTests,
+    Problem,
+    Program,
+    StdinCase,
+    StdinTests,
+    Tests,
+)
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.contamination import (
     Contamination,
-    Match,
+    ContaminationMatch,
     Thresholds,
     drop_contaminated,
     find_contamination,
 )
 from whetstone.data.dataset import open_problems, transform
-from whetstone.data.decisions import Decision, read_decisions
+from whetstone.data.decisions import ProblemDecision, read_decisions
 from whetstone.data.files import write_problems
-from whetstone.errors import UserError
-from whetstone.problem import AssertTests, CallCase, CallTests, Problem, Program, StdinCase, StdinTests, Tests
 
 DOCSTRING = (
     "Given a list of the heights of the towers of a harbour town, count how many towers see the morning sun "
@@ -62,7 +72,7 @@ def held(
     return find_contamination(lambda: problems, index, limits)
 
 
-def only(found: Contamination) -> Match:
+def only(found: Contamination) -> ContaminationMatch:
     [match] = found.found.values()
     assert match.benchmark == "bench"
     return match
@@ -266,7 +276,7 @@ def test_the_step_says_which_problem_which_rule_and_how_much(tmp_path: Path) -> 
     counts = transform(source, tmp_path / "out.jsonl", drop_contaminated(found.found))
     assert (counts.kept, counts.dropped) == (1, 1)
     assert list(read_decisions(tmp_path / "out.decisions.jsonl")) == [
-        Decision(
+        ProblemDecision(
             "set/1",
             "decontaminate",
             "drop",
@@ -290,10 +300,10 @@ def test_a_clean_set_loses_nothing() -> None:
     [{"ngram": 3}, {"overlap": 0.0}, {"similar": 1.2}, {"reworded": 0.0}, {"together": float("nan")}],
 )
 def test_thresholds_that_are_none_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"--{next(iter(options))}"):
+    with pytest.raises(ValidationError, match=next(iter(options))):
         Thresholds(**options)
 
 
 def test_a_benchmark_without_problems_is_refused() -> None:
-    with pytest.raises(UserError, match="--against empty: holds no problems"):
+    with pytest.raises(UserError, match="--against empty: contains no problems"):
         BenchmarkIndex(8).add("empty", [])

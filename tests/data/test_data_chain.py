@@ -18,11 +18,11 @@ import pytest
 from tests.data.clean_problems import LIMITS, clean_problems
 from tests.data.defective_problems import SMALL_BOUNDS, defective_problems
 from whetstone.cli import data
+from whetstone.core.problem import AssertTests, Problem, Program
 from whetstone.data.dataset import load_problems
-from whetstone.data.decisions import Decision, read_decisions
+from whetstone.data.decisions import ProblemDecision, read_decisions
 from whetstone.data.files import write_problems
 from whetstone.data.validate.policy import Policy
-from whetstone.problem import AssertTests, Problem, Program
 
 WEIGHTS = (
     "Dana weighs her parcels before she posts them. Read the weights of all parcels, separated by blanks, "
@@ -101,7 +101,7 @@ def test_every_defect_is_caught_and_named_and_no_clean_problem_is_lost(
     assert whetstone_data("dedupe", sets[0], "--out", sets[1]) == 0
     against = f"humaneval={humaneval}"
     assert whetstone_data("decontaminate", sets[1], "--out", sets[2], "--against", against) == 0
-    dropped: dict[str, Decision] = {}
+    dropped: dict[str, ProblemDecision] = {}
     named: dict[str, set[str]] = {}
     for decision in read_decisions(sets[2] / "decisions.jsonl"):
         named.setdefault(decision.problem_id, set()).add(decision.reason)

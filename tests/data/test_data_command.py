@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli import data
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.data.decisions import read_decisions
 from whetstone.data.files import read_problems, write_problems
-from whetstone.errors import UserError
-from whetstone.problem import CallCase, CallTests, Problem, Program
 
 RIGHT = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a - b\n"
@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_schema_prints_a_json_schema_of_the_published_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    assert whetstone_data("schema") == 0
+    assert whetstone_data("show", "schema") == 0
     fields = json.loads(capsys.readouterr().out)["$defs"]["Problem"]["properties"]
     assert {"id", "statement", "tests", "limits", "references", "wrong"} <= set(fields)
 
@@ -98,7 +98,7 @@ def test_convert_takes_a_shipped_set(tmp_path: Path) -> None:
 def test_validate_is_silent_about_what_is_as_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("validate", str(file), "--workers", "1", "--mutants", "0", "--ignore", "few_tests")
     assert whetstone_data(*argv) == 0
-    assert capsys.readouterr().out == "2 problems: 2 kept, 0 dropped, 0 not as meant\n"
+    assert capsys.readouterr().out == "2 problems: 2 kept, 0 dropped, 0 not as intended\n"
 
 
 @pytest.mark.process
@@ -114,7 +114,7 @@ def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("demo/bad: reference_fails: references[0]: wrong_answer, cases 0, 1: ")
     assert lines[1] == "demo/weak: wrong_program_passes: wrong[0] passes every test; add a test that it fails"
-    assert "3 problems: 2 kept, 1 dropped, 2 not as meant" in " ".join(lines[2:])
+    assert "3 problems: 2 kept, 1 dropped, 2 not as intended" in " ".join(lines[2:])
     settled = {d.problem_id: (d.action, d.reason) for d in read_decisions(decisions) if d.action != "mark"}
     assert settled == {
         "demo/good": ("keep", "confirmed"),
@@ -140,10 +140,10 @@ def test_validate_writes_what_it_keeps_and_leaves_nothing_else(file: Path, tmp_p
     ("argv", "words"),
     [
         (("--drop", "few_test"), "--drop: unknown reason `few_test`; did you mean `few_tests`"),
-        (("--drop", "flaky", "--mark", "flaky"), "--mark flaky: it is already given to --drop"),
-        (("--repeats", "0"), "policy: `repeats`"),
+        (("--drop", "flaky", "--mark", "flaky"), "mark flaky: drop has it too"),
+        (("--repeats", "0"), "--repeats: "),
         (("--policy", "no.yaml"), "no.yaml: "),
-        (("--workers", "-1"), "--workers is -1"),
+        (("--workers", "-1"), "--workers is -1: "),
     ],
 )
 def test_validate_refuses_options_that_are_none(file: Path, argv: tuple[str, ...], words: str) -> None:

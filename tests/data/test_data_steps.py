@@ -1,4 +1,4 @@
-"""``whetstone data dedupe``, ``decontaminate``, ``select`` and ``convert --layout`` on real files."""
+"""``whetstone data dedupe``, ``decontaminate``, ``select`` and ``convert --export-format`` on real files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from whetstone.cli import data
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, StdinCase, StdinTests
 from whetstone.data.dataset import DatasetWriter, load_problems, open_problems
 from whetstone.data.decisions import read_decisions
 from whetstone.data.files import write_problems
-from whetstone.errors import UserError
-from whetstone.problem import Problem, StdinCase, StdinTests
 
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 HUMANEVAL = SHARED / "humaneval" / "HumanEval.jsonl.gz"
@@ -99,21 +99,21 @@ def test_a_set_contaminated_with_humaneval_loses_just_that(
     assert len(hidden) >= 7
     assert [d.problem_id for d in dropped] == [problem.id for problem in hidden]
     assert all(d.reason == "contaminated" and d.detail.startswith("humaneval/") for d in dropped)
-    assert "held against humaneval (164)" in capsys.readouterr().out
+    assert "compared with humaneval (164)" in capsys.readouterr().out
 
 
-def test_convert_writes_layouts_and_says_what_was_left_out(
+def test_convert_writes_export_formats_and_says_what_was_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "verl.parquet"
     with pytest.raises(UserError, match="cannot carry"):
-        whetstone_data("convert", "builtin:heldout", str(target), "--layout", "verl")
-    assert whetstone_data("convert", "builtin:heldout", str(target), "--layout", "verl", "--skip") == 0
+        whetstone_data("convert", "builtin:heldout", str(target), "--export-format", "verl")
+    assert whetstone_data("convert", "builtin:heldout", str(target), "--export-format", "verl", "--skip") == 0
     rows = pq.read_table(target).num_rows
     said = capsys.readouterr().out
     assert f"{rows} rows" in said
     assert f"left out: {len(load_problems('builtin:heldout')) - rows} (assert tests)" in said
-    with pytest.raises(UserError, match="add --layout"):
+    with pytest.raises(UserError, match="add --export-format"):
         whetstone_data("convert", "builtin:heldout", str(target), "--skip")
 
 
@@ -135,7 +135,7 @@ def test_show_reads_a_dataset_and_one_split_of_it(dataset: Path, capsys: pytest.
         (("decontaminate", "SET", "--out", "OUT", "--against", "humanevil"), "no problem set `humanevil`"),
         (("decontaminate", "SET", "--out", "OUT", "--against", "mine=absent.jsonl"), "absent.jsonl"),
         (("select", "SET", "--out", "OUT", "--kinds", "stdn"), "did you mean `stdin`"),
-        (("convert", "SET", "OUT", "--layout", "openr1"), "did you mean `open-r1`"),
+        (("convert", "SET", "OUT", "--export-format", "openr1"), "did you mean `open-r1`"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

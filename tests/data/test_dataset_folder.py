@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CaseGroup, Problem, Scoring, StdinCase, StdinTests
 from whetstone.data.builtin import shipped_problems
 from whetstone.data.card import read_card
 from whetstone.data.dataset import DatasetWriter, is_dataset, load_problems, open_problems, transform
-from whetstone.data.decisions import Decision, DecisionLog, read_decisions
+from whetstone.data.decisions import DecisionLog, ProblemDecision, read_decisions
 from whetstone.data.files import read_problems, write_problems
-from whetstone.errors import UserError
-from whetstone.problem import CaseGroup, Problem, Scoring, StdinCase, StdinTests
 
 
 def make(number: int, source: str = "demo") -> Problem:
@@ -28,8 +28,8 @@ def make(number: int, source: str = "demo") -> Problem:
     )
 
 
-def drop(problem: Problem, reason: str, step: str = "select") -> Decision:
-    return Decision(problem.id, step, "drop", reason, "told <b>why</b>", problem.source)
+def drop(problem: Problem, reason: str, step: str = "select") -> ProblemDecision:
+    return ProblemDecision(problem.id, step, "drop", reason, "told <b>why</b>", problem.source)
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def folder(tmp_path: Path) -> Path:
     with DatasetWriter(tmp_path / "set") as writer:
         for number in range(8):
             writer.add(make(number), "validation" if number % 4 == 3 else "train")
-        writer.decide(Decision("demo/none", "import", "drop", "no_tests", source="demo"))
+        writer.decide(ProblemDecision("demo/none", "import", "drop", "no_tests", source="demo"))
     return tmp_path / "set"
 
 
-def halve(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
+def halve(problems: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
     for number, problem in enumerate(problems):
         yield drop(problem, "odd") if number % 2 else problem
 
@@ -70,8 +70,8 @@ def test_the_card_counts_every_problem_from_the_first_step_to_the_last(folder: P
     transform(f"{tmp_path / 'half'}:train", tmp_path / "one", halve)
     card = read_card(tmp_path / "one")
     assert card is not None
-    funnel = [(step.step, step.read, step.dropped, step.kept) for step in card.funnel]
-    assert funnel == [("import", 9, 1, 8), ("select", 8, 5, 3), ("split", 3, 1, 2)]
+    drop_report = [(step.step, step.read, step.dropped, step.kept) for step in card.drop_report]
+    assert drop_report == [("import", 9, 1, 8), ("select", 8, 5, 3), ("split", 3, 1, 2)]
     assert card.problems == {"train": 2, "validation": 0}
     assert card.kinds == {"stdin": 2}
     page = (tmp_path / "one" / "card.html").read_text()
@@ -103,9 +103,9 @@ def test_a_step_that_loses_or_invents_a_problem_fails_and_leaves_nothing(
 ) -> None:
     with pytest.raises(AssertionError, match="lost 8 problems without a decision"):
         transform(folder, tmp_path / "out", lambda problems: (drop(p, "x") for p in problems if not p.id))
-    with pytest.raises(AssertionError, match="'demo/99' twice, or made it up"):
+    with pytest.raises(AssertionError, match="'demo/99' twice, or without reading it"):
         transform(folder, tmp_path / "out", lambda problems: [make(99), *problems])
-    with pytest.raises(AssertionError, match="'demo/0' twice, or made it up"):
+    with pytest.raises(AssertionError, match="'demo/0' twice, or without reading it"):
         transform(folder, tmp_path / "out.jsonl", lambda problems: (p for q in problems for p in (q, q)))
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "out.jsonl").exists()
@@ -130,7 +130,7 @@ def test_only_a_dataset_is_replaced_and_never_the_one_that_is_read(folder: Path,
     with pytest.raises(UserError, match="which is read"):
         transform(f"{folder}:train", folder, halve)
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds more than a dataset"):
+    with pytest.raises(UserError, match="contains other files than a dataset"):
         transform(folder, tmp_path / "out", halve)
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
@@ -147,7 +147,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from whetstone.data.dataset import DatasetWriter
-from whetstone.problem import Problem, StdinCase, StdinTests
+from whetstone.core.problem import Problem, StdinCase, StdinTests
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 with DatasetWriter(Path(sys.argv[1])) as writer:
     writer.add(Problem("a", "s", StdinTests([StdinCase("", "1")])))
@@ -171,7 +171,7 @@ def test_a_killed_writer_leaves_the_old_dataset_and_the_next_one_removes_its_res
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def append(file: Path, decisions: list[Decision]) -> None:
+def append(file: Path, decisions: list[ProblemDecision]) -> None:
     with DecisionLog(file) as log:
         for decision in decisions:
             log.add(decision)
@@ -179,7 +179,7 @@ def append(file: Path, decisions: list[Decision]) -> None:
 
 def test_a_torn_decision_does_not_count_and_is_removed_before_the_next_one(tmp_path: Path) -> None:
     file = tmp_path / "d.jsonl"
-    rows = [Decision(f"p/{n}", "validate", "keep", "ok", "x" * 70_000) for n in range(3)]
+    rows = [ProblemDecision(f"p/{n}", "validate", "keep", "ok", "x" * 70_000) for n in range(3)]
     append(file, rows)
     whole = file.read_bytes()
     file.write_bytes(whole[:-20_000])
@@ -192,7 +192,7 @@ def test_a_torn_decision_does_not_count_and_is_removed_before_the_next_one(tmp_p
 
 
 def test_a_decision_about_text_that_utf8_cannot_hold_is_still_a_row(tmp_path: Path) -> None:
-    append(tmp_path / "d.jsonl", [Decision("p/\ud800", "import", "drop", "broken", "\udc00!")])
+    append(tmp_path / "d.jsonl", [ProblemDecision("p/\ud800", "import", "drop", "broken", "\udc00!")])
     assert json.loads((tmp_path / "d.jsonl").read_text())["detail"] == "?!"
 
 

@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from whetstone.data.dataset import open_problems, transform
-from whetstone.data.decisions import Decision, read_decisions
-from whetstone.data.duplicates import Match, drop_duplicates, find_duplicates
-from whetstone.data.files import write_problems
-from whetstone.errors import UserError
-from whetstone.problem import (
+from whetstone.core.problem import (
     CallCase,
     CallTests,
     Problem,
@@ -22,6 +18,10 @@ from whetstone.problem import (
     StdinCase,
     StdinTests,
 )
+from whetstone.data.dataset import open_problems, transform
+from whetstone.data.decisions import ProblemDecision, read_decisions
+from whetstone.data.duplicates import Deduplication, DuplicateMatch, drop_duplicates, find_duplicates
+from whetstone.data.files import write_problems
 
 STORY = (
     "Polycarp has n boxes in a row, and the i-th box weighs a_i grams. He carries them one after another "
@@ -43,8 +43,8 @@ def stdin_problem(
     )
 
 
-def found(*problems: Problem, near: float = 0.8) -> list[Match]:
-    return find_duplicates(lambda: problems, near)
+def found(*problems: Problem, near: float = 0.8) -> list[DuplicateMatch]:
+    return find_duplicates(lambda: problems, Deduplication(near=near))
 
 
 def story(id: str, what: str = "sum", bound: int = 100, *, cases: Sequence[tuple[str, str]] = ()) -> Problem:
@@ -59,7 +59,7 @@ def test_a_statement_that_came_from_two_sources_is_a_duplicate_whatever_its_test
         "<p>" + STORY.format(what="**sum**", bound="$100$").upper().replace("<=", "\\le") + "</p>",
         [("1\n9\n", "9")],
     )
-    assert found(one, other) == [Match("taco/7", "apps/7", "same_statement", 1.0, "taco")]
+    assert found(one, other) == [DuplicateMatch("taco/7", "apps/7", "same_statement", 1.0, "taco")]
 
 
 def test_the_same_tests_under_another_statement_are_a_duplicate() -> None:
@@ -190,12 +190,12 @@ def test_the_step_drops_with_a_decision_for_each_and_keeps_the_rest(tmp_path: Pa
     problems = [story("a/1"), story("b/1"), story("c/1", "product"), story("d/1", bound=7)]
     problems[1] = stdin_problem("b/1", problems[0].statement, [("1\n3", "3")])
     write_problems(source, problems)
-    matches = find_duplicates(lambda: open_problems(source))
+    matches = find_duplicates(lambda: open_problems(source), Deduplication())
     counts = transform(source, tmp_path / "out.jsonl", drop_duplicates(matches))
     assert (counts.read, counts.kept, counts.dropped) == (4, 3, 1)
     assert [p.id for p in open_problems(tmp_path / "out.jsonl")] == ["a/1", "c/1", "d/1"]
     decisions = {d.problem_id: d for d in read_decisions(tmp_path / "out.decisions.jsonl")}
-    assert decisions["b/1"] == Decision(
+    assert decisions["b/1"] == ProblemDecision(
         "b/1",
         "dedupe",
         "drop",
@@ -208,11 +208,11 @@ def test_the_step_drops_with_a_decision_for_each_and_keeps_the_rest(tmp_path: Pa
 
 
 def test_the_shipped_problems_are_told_apart() -> None:
-    matches = find_duplicates(lambda: open_problems("builtin:all"))
+    matches = find_duplicates(lambda: open_problems("builtin:all"), Deduplication())
     assert [m for m in matches if m.rule != "similar_statement"] == []
 
 
 @pytest.mark.parametrize("near", [0.0, 1.1, -1])
 def test_a_threshold_that_is_none_is_refused(near: float) -> None:
-    with pytest.raises(UserError, match="--near"):
+    with pytest.raises(ValidationError, match="near"):
         found(near=near)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, StdinCase, StdinTests, Tests
 from whetstone.data.similarity.flat_cases import FlatCase, read_cases
-from whetstone.problem import AssertTests, CallCase, CallTests, Problem, StdinCase, StdinTests, Tests
 
 
 def cases(tests: Tests) -> list[FlatCase]:

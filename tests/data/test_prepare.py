@@ -16,28 +16,28 @@ import pytest
 
 from tests.data.hub_server import COMMIT, serving
 from whetstone.cli.main import main
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, StdinCase, StdinTests
 from whetstone.data.card import SourceRecord, read_card
 from whetstone.data.dataset import open_problems
 from whetstone.data.decisions import read_decisions
-from whetstone.data.prepare import Plan, Wanted, prepare, split_of
-from whetstone.data.sources.source import Skip, Source
-from whetstone.errors import UserError
-from whetstone.problem import Problem, StdinCase, StdinTests
+from whetstone.data.prepare import ImportSettings, SourceRequest, prepare, split_of
+from whetstone.data.sources.source import DatasetSource, Skip
 
 FIXTURE = Path(__file__).parent / "fixtures" / "apps.jsonl"
 
 
-def numbers(name: str) -> Source:
+def numbers(name: str) -> DatasetSource:
     """Rows {"n": 3}: a problem to print 3; every seventh is none."""
 
-    def convert(source: Source, row: dict[str, int], row_id: str) -> list[Problem]:
+    def convert(source: DatasetSource, row: dict[str, int], row_id: str) -> list[Problem]:
         if row["n"] % 7 == 0:
             raise Skip("seventh", f"{row['n']} <script>")
         return [
             Problem(f"{name}/{row_id}", f"Print {row['n']}.", StdinTests([StdinCase("", f"{row['n']}\n")]))
         ]
 
-    return Source(
+    return DatasetSource(
         name=name,
         title="Numbers",
         hub_id=None,
@@ -102,9 +102,11 @@ def files_of(tmp_path: Path, name: str, count: int = 300) -> Path:
     return folder
 
 
-def plan_for(tmp_path: Path, names: str = "ab", **options: float) -> Plan:
-    wanted = [Wanted(numbers(name), tmp_path / name) for name in names]
-    return Plan(wanted, validation=options.pop("validation", 0.3), **options)  # type: ignore[arg-type]
+def plan_for(
+    tmp_path: Path, names: str = "ab", **options: float
+) -> tuple[list[SourceRequest], ImportSettings]:
+    wanted = [SourceRequest(numbers(name), tmp_path / name) for name in names]
+    return wanted, ImportSettings.model_validate({"validation": 0.3, **options})
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -115,7 +117,7 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
     for name in "ab":
         files_of(tmp_path, name)
     watcher = Quiet()
-    records = prepare(plan_for(tmp_path), tmp_path / "out", watcher)
+    records = prepare(*plan_for(tmp_path), tmp_path / "out", watcher)
     assert [(r.rows, r.problems, r.commit) for r in records] == [(300, 257, None)] * 2
     assert len(list(open_problems(tmp_path / "out"))) == 2 * 257
     decisions = list(read_decisions(tmp_path / "out" / "decisions.jsonl"))
@@ -123,7 +125,7 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
     assert decisions[0].detail == "train-0.jsonl, row 1: 0 <script>"
     card = read_card(tmp_path / "out")
     assert card is not None
-    assert [(s.read, s.dropped, s.kept) for s in card.funnel] == [(600, 86, 514)]
+    assert [(s.read, s.dropped, s.kept) for s in card.drop_report] == [(600, 86, 514)]
     assert card.sources == records
     page = (tmp_path / "out" / "card.html").read_text()
     assert "0 &lt;script&gt;" in page
@@ -144,15 +146,15 @@ def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same
 ) -> None:
     for name in "ab":
         files_of(tmp_path, name)
-    prepare(plan_for(tmp_path), tmp_path / "whole", Quiet())
-    code = "import sys; from tests.data.test_prepare import *; prepare(plan_for(Path(sys.argv[1])), "
+    prepare(*plan_for(tmp_path), tmp_path / "whole", Quiet())
+    code = "import sys; from tests.data.test_prepare import *; prepare(*plan_for(Path(sys.argv[1])), "
     code += "Path(sys.argv[1]) / 'out', Quiet(sys.argv[2], int(sys.argv[3])))"
     command = [sys.executable, "-c", code, str(tmp_path), kill, str(at)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=1200)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "out").exists()
     watcher = Quiet()
-    prepare(plan_for(tmp_path), tmp_path / "out", watcher)
+    prepare(*plan_for(tmp_path), tmp_path / "out", watcher)
     assert watcher.read == left
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out", "whole"]
@@ -160,15 +162,15 @@ def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same
 
 def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
     folder = files_of(tmp_path, "a")
-    bad = Wanted(numbers("b"), files_of(tmp_path, "b"))
+    bad = SourceRequest(numbers("b"), files_of(tmp_path, "b"))
     (tmp_path / "b" / "train-0.jsonl").write_text('{"m": 1}\n')
     for _ in range(2):
         watcher = Quiet()
         with pytest.raises(UserError, match="column `n` is missing"):
-            prepare(Plan([Wanted(numbers("a"), folder), bad]), tmp_path / "out", watcher)
+            prepare([SourceRequest(numbers("a"), folder), bad], ImportSettings(), tmp_path / "out", watcher)
     assert watcher.read == ["b"]
     (folder / "train-1.jsonl").write_text('{"n": 1}\n')
-    prepare(Plan([Wanted(numbers("a"), folder)]), tmp_path / "out", watcher)
+    prepare([SourceRequest(numbers("a"), folder)], ImportSettings(), tmp_path / "out", watcher)
     assert watcher.read == ["b", "a"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out"]
 
@@ -176,41 +178,45 @@ def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
 def test_a_problem_keeps_its_split_when_sources_are_added(tmp_path: Path) -> None:
     for name in "ab":
         files_of(tmp_path, name)
-    prepare(plan_for(tmp_path, "a"), tmp_path / "one", Quiet())
-    prepare(plan_for(tmp_path, "ba"), tmp_path / "two", Quiet())
+    prepare(*plan_for(tmp_path, "a"), tmp_path / "one", Quiet())
+    prepare(*plan_for(tmp_path, "ba"), tmp_path / "two", Quiet())
     one, two = ({p.id for p in open_problems(f"{tmp_path / name}:validation")} for name in ("one", "two"))
     assert one == {name for name in two if name.startswith("a/")}
     assert 0.2 < len(two) / 514 < 0.4
-    prepare(plan_for(tmp_path, "a", seed=1), tmp_path / "three", Quiet())
+    prepare(*plan_for(tmp_path, "a", seed=1), tmp_path / "three", Quiet())
     assert {p.id for p in open_problems(f"{tmp_path / 'three'}:validation")} != one
     assert {split_of(f"x/{n}", 0.0, 0) for n in range(100)} == {"train"}
 
 
 def test_splits_and_a_first_part_of_a_source_can_be_asked_for(tmp_path: Path) -> None:
     folder = files_of(tmp_path, "a")
-    wanted = [Wanted(numbers("a"), folder)]
-    prepare(Plan(wanted, splits=["test"], validation=0), tmp_path / "out", Quiet())
+    wanted = [SourceRequest(numbers("a"), folder)]
+    prepare(wanted, ImportSettings(splits=("test",), validation=0), tmp_path / "out", Quiet())
     problems = list(open_problems(tmp_path / "out"))
     assert [(p.id, p.meta["split"]) for p in problems] == [("a/10001", "test")]
-    prepare(Plan(wanted, max_problems=5, validation=0), tmp_path / "out", Quiet())
+    prepare(wanted, ImportSettings(max_problems=5, validation=0), tmp_path / "out", Quiet())
     assert [p.id for p in open_problems(tmp_path / "out")] == ["a/1", "a/2", "a/3", "a/4", "a/5"]
     shutil.copy(folder / "test.jsonl", tmp_path / "any.jsonl")
-    prepare(Plan([Wanted(numbers("a"), tmp_path / "any.jsonl")], validation=0), tmp_path / "out", Quiet())
+    prepare(
+        [SourceRequest(numbers("a"), tmp_path / "any.jsonl")],
+        ImportSettings(validation=0),
+        tmp_path / "out",
+        Quiet(),
+    )
     assert [p.id for p in open_problems(tmp_path / "out")] == ["a/10001"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("app", r"no source `app`; did you mean `apps`\? \(list them: whetstone data sources\)"),
+        ("app", r"no source `app`; did you mean `apps`\? \(list them: whetstone data show sources\)"),
         ("apps=", "apps=: give a file or folder after the =, or apps alone for the hub"),
         ("apps=absent.jsonl", "absent.jsonl: no such file or folder"),
         ("apps apps", "source apps is given twice"),
-        ("apps --revision taco", "--revision taco: give SOURCE=REV"),
-        ("apps={fixture} --revision apps=main", "apps: a revision is of the hub, and the files are from"),
+        ("apps@main={fixture}", "apps: a revision is of the hub, and the files are from"),
         ("apps --split dev", r"apps has no split dev \(it has: train, test\)"),
-        ("apps --validation 1", "--validation is 1; give a share from 0 to below 1"),
-        ("apps={folder}", "holds no file of train, only of test"),
+        ("apps --validation 1", "--validation: Input should be less than 1"),
+        ("apps={folder}", "contains no file of train, only of test"),
     ],
 )
 def test_what_cannot_be_prepared_is_said_with_the_way_out(
@@ -229,7 +235,7 @@ def test_what_cannot_be_prepared_is_said_with_the_way_out(
 def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path) -> None:
     environment = os.environ | {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with serving({"train.jsonl": FIXTURE.read_bytes(), "apps.py": b""}, "codeparrot/apps") as server:
-        command = f"data prepare apps --revision apps=main --out {tmp_path / 'out'}"
+        command = f"data prepare apps@main --out {tmp_path / 'out'}"
         done = subprocess.run(
             [sys.executable, "-m", "whetstone", *command.split()],
             env=environment | {"HF_ENDPOINT": server.url},
@@ -248,9 +254,9 @@ def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path)
 
 
 def test_sources_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "sources"]) == 0
+    assert main(["data", "show", "sources"]) == 0
     assert "codeparrot/apps 21e74ddf8de1: problem_id or id, question" in capsys.readouterr().out
-    assert main(["data", "sources", "apps"]) == 0
+    assert main(["data", "show", "sources", "--id", "apps"]) == 0
     page = capsys.readouterr().out
     for words in ("21e74ddf8de1a21436da12e3e653065c5213e9d1", "train.jsonl", "column question", "MIT"):
         assert words in page

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from whetstone.data.files import read_problems, write_problems
-from whetstone.errors import UserError
-from whetstone.problem import (
+from whetstone.core.errors import UserError
+from whetstone.core.problem import (
     AssertTests,
     CallCase,
     CallTests,
@@ -31,6 +30,7 @@ from whetstone.problem import (
     StdinCase,
     StdinTests,
 )
+from whetstone.data.files import read_problems, write_problems
 
 ENDINGS = ("jsonl", "jsonl.gz", "parquet")
 
@@ -205,7 +205,7 @@ def test_a_value_that_json_would_change_is_refused(
         ({"wrong": [{"language": "python", "src": ""}]}, "unknown field `wrong[0].src`"),
         (
             {"tests": {"kind": "cal", "cases": []}},
-            "not one of stdin, call, assert, interactive; did you mean `call`?",
+            "not one of stdin, call, assert, interactive, none; did you mean `call`?",
         ),
         (
             {"tests": {"kind": "stdin", "cases": []}},

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
+from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, StdinTests, case_count
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.builtin import shipped_files
 from whetstone.data.contamination import Thresholds, find_contamination
 from whetstone.data.dataset import load_problems
 from whetstone.data.files import read_problems
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.validator import Outcome
+from whetstone.data.validate.validator import ValidationOutcome
 from whetstone.data.validate.whole_set import count_tests, validate_set
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge
-from whetstone.problem import AssertTests, CallCase, CallTests, Problem, StdinTests, case_count
 
 MINIMUM = 240
 GRAM = 10
@@ -54,9 +54,9 @@ def asserts_of(tests: AssertTests) -> int:
 @pytest.mark.process
 def test_every_reference_is_accepted_and_every_wrong_program_is_not(shipped: list[Problem]) -> None:
     policy, shared = Policy(repeats=1, mutants=0, trivial_programs=False), count_tests("builtin:all")
-    amiss: list[Outcome] = []
+    amiss: list[ValidationOutcome] = []
 
-    def watch(problem: Problem, outcome: Outcome) -> None:
+    def watch(problem: Problem, outcome: ValidationOutcome) -> None:
         if len(outcome.accepted) < len(problem.references) or outcome.flags:
             amiss.append(outcome)
 

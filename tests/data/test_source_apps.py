@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from whetstone.data.decisions import Decision
+from whetstone.core.problem import CallTests, Problem, StdinTests
+from whetstone.data.decisions import ProblemDecision
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import SchemaError, import_rows
 from whetstone.data.sources.table import source_named
 from whetstone.judge import Judge
-from whetstone.problem import CallTests, Problem, StdinTests
 
 FIXTURE = Path(__file__).parent / "fixtures" / "apps.jsonl"
 
 
-def imported(file: Path = FIXTURE) -> tuple[list[Problem], list[Decision]]:
+def imported(file: Path = FIXTURE) -> tuple[list[Problem], list[ProblemDecision]]:
     results = list(import_rows(source_named("apps"), read_rows([file])))
     problems = [result for result in results if isinstance(result, Problem)]
-    return problems, [result for result in results if isinstance(result, Decision)]
+    return problems, [result for result in results if isinstance(result, ProblemDecision)]
 
 
 @pytest.mark.process

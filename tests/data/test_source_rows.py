@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from whetstone.core.errors import UserError
 from whetstone.data.sources.rows import local_files, read_rows
-from whetstone.errors import UserError
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "number": 1, "tests": [{"in": "1\r\n", "out": "é"}], "none": None},
@@ -106,7 +106,7 @@ def test_memory_holds_some_rows_and_never_the_file(name: str, tmp_path: Path) ->
     ("name", "content", "words"),
     [
         ("r.jsonl", b'{"a": 1}\n{"a": \n', r"r\.jsonl, line 2: not JSON in UTF-8"),
-        ("r.jsonl", b"[1]\n", r"r\.jsonl, line 1: a list, where a row is an object of columns"),
+        ("r.jsonl", b"[1]\n", r"r\.jsonl, line 1: a list; a row is an object of columns"),
         ("r.json", b'[{"a": 1}, {"a": ', r"r\.json, row 2: not JSON: .*is the file complete\?"),
         ("r.json", b'[{"a": 1}', r"r\.json: the JSON array does not end"),
         ("r.json", b'[{"a": 1} {"a": 2}]', r"r\.json: not a JSON array: `,` expected, `{` found"),
@@ -147,5 +147,5 @@ def test_a_folder_gives_the_files_that_the_source_names_or_all_with_rows(tmp_pat
     with pytest.raises(UserError, match="no such file or folder"):
         local_files(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no file with rows"):
+    with pytest.raises(UserError, match="contains no file with rows"):
         local_files(tmp_path / "empty")

@@ -11,16 +11,8 @@ from typing import Any
 
 import pytest
 
-from whetstone.data.decisions import Decision
-from whetstone.data.files import read_problems, write_problems
-from whetstone.data.sources.plus_tests import plus_inputs
-from whetstone.data.sources.pytest_tests import pytest_tests
-from whetstone.data.sources.rows import read_rows
-from whetstone.data.sources.source import SchemaError, Skip, import_rows
-from whetstone.data.sources.table import source_named
-from whetstone.errors import UserError
-from whetstone.judge import Judge
-from whetstone.problem import (
+from whetstone.core.errors import UserError
+from whetstone.core.problem import (
     AssertTests,
     CallTests,
     InteractiveTests,
@@ -29,6 +21,14 @@ from whetstone.problem import (
     ProgramChecker,
     StdinTests,
 )
+from whetstone.data.decisions import ProblemDecision
+from whetstone.data.files import read_problems, write_problems
+from whetstone.data.sources.plus_tests import plus_inputs
+from whetstone.data.sources.pytest_tests import pytest_tests
+from whetstone.data.sources.rows import read_rows
+from whetstone.data.sources.source import SchemaError, Skip, import_rows
+from whetstone.data.sources.table import source_named
+from whetstone.judge import Judge
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -116,11 +116,11 @@ def judge() -> Iterator[Judge]:
         yield judge
 
 
-def imported(name: str, file: Path) -> tuple[list[Problem], list[Decision]]:
+def imported(name: str, file: Path) -> tuple[list[Problem], list[ProblemDecision]]:
     source = source_named(name)
     results = list(import_rows(source, source.read(file) if source.read else read_rows([file])))
     problems = [result for result in results if isinstance(result, Problem)]
-    return problems, [result for result in results if isinstance(result, Decision)]
+    return problems, [result for result in results if isinstance(result, ProblemDecision)]
 
 
 def problem_of(name: str, fixture: str, problem_id: str) -> Problem:
@@ -168,7 +168,7 @@ def test_the_judge_accepts_references_and_refuses_wrong_programs_and_files_hold_
         ),
         ("mbpp", "mbpp.json", {"task_id": "two"}, "`task_id` is a str, expected a number"),
         ("mbpp", "mbpp.json", {"test_list": []}, "`test_list` is an empty list, expected a list of asserts"),
-        ("mbpp", "mbpp.json", {"code": "def ("}, "`code` is no Python code"),
+        ("mbpp", "mbpp.json", {"code": "def ("}, "`code` is not Python code"),
         ("mbpp", "mbpp.json", {"code": "def other(): pass"}, "`test_list` is without them, expected asserts"),
         (
             "humanevalplus",

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from whetstone.data.decisions import Decision
+from whetstone.core.problem import AssertTests, CallTests, Problem, StdinTests
+from whetstone.data.decisions import ProblemDecision
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import SchemaError, import_rows
 from whetstone.data.sources.table import source_named
 from whetstone.judge import Judge
-from whetstone.problem import AssertTests, CallTests, Problem, StdinTests
 
 FIXTURES = Path(__file__).parent / "fixtures"
 # Problems by the kind of their tests, references, and what is dropped, by reason.
@@ -51,11 +51,11 @@ TEST_COLUMN = {
 }
 
 
-def imported(name: str, file: Path | None = None) -> tuple[list[Problem], list[Decision]]:
+def imported(name: str, file: Path | None = None) -> tuple[list[Problem], list[ProblemDecision]]:
     rows = read_rows([file or FIXTURES / f"{name}.jsonl"])
     results = list(import_rows(source_named(name), rows))
     problems = [result for result in results if isinstance(result, Problem)]
-    return problems, [result for result in results if isinstance(result, Decision)]
+    return problems, [result for result in results if isinstance(result, ProblemDecision)]
 
 
 def problem_with(name: str, words: str) -> Problem:

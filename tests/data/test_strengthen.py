@@ -13,20 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.data.card import read_card
-from whetstone.data.dataset import load_problems
-from whetstone.data.decisions import read_decisions
-from whetstone.data.files import write_problems
-from whetstone.data.strengthen.answers import Answers
-from whetstone.data.strengthen.asserts import read_asserts, with_asserts, written_assert
-from whetstone.data.strengthen.evidence import evidence_of
-from whetstone.data.strengthen.forms import with_added
-from whetstone.data.strengthen.lines import layout_of
-from whetstone.data.strengthen.strengthener import Effort, Strengthened, Strengthener
-from whetstone.data.strengthen.whole_set import journal_path
-from whetstone.data.validate.runs import Runs
-from whetstone.judge import Judge
-from whetstone.problem import (
+from whetstone.core.problem import (
     AssertTests,
     CallCase,
     CallTests,
@@ -36,8 +23,21 @@ from whetstone.problem import (
     StdinTests,
     case_count,
 )
+from whetstone.data.card import read_card
+from whetstone.data.dataset import load_problems
+from whetstone.data.decisions import read_decisions
+from whetstone.data.files import write_problems
+from whetstone.data.strengthen.answers import Answers
+from whetstone.data.strengthen.asserts import read_asserts, with_asserts, written_assert
+from whetstone.data.strengthen.evidence import evidence_of
+from whetstone.data.strengthen.forms import with_added
+from whetstone.data.strengthen.lines import layout_of
+from whetstone.data.strengthen.strengthener import Effort, Strengthener, StrengthenOutcome
+from whetstone.data.strengthen.whole_set import journal_path
+from whetstone.data.validate.runs import Runs
+from whetstone.judge import Judge
 
-EFFORT = Effort(inputs=40, mutants=12, rounds=1, most=12)
+EFFORT = Effort(inputs=40, mutants=12, rounds=1, tests=12)
 
 LARGEST = Problem(
     "stdin/largest",
@@ -104,7 +104,7 @@ def test_a_wrong_program_that_was_accepted_is_refused_and_the_right_one_is_not(
     assert runs.run(stronger, problem.references[0]).accepted
     assert made.evidence is not None
     assert made.evidence.wrong == (1, 0, 1)
-    assert 0 < made.added.count == made.evidence.added == len(made.evidence.why) <= EFFORT.most
+    assert 0 < made.added.count == made.evidence.added == len(made.evidence.why) <= EFFORT.tests
     assert (
         isinstance(problem.tests, AssertTests)
         or case_count(stronger) == case_count(problem) + made.added.count
@@ -158,7 +158,7 @@ def test_a_validator_decides_what_is_an_input(strengthener: Strengthener) -> Non
     assert all(len(case.args[0]) % 2 == 0 for case in other.added.call)
 
 
-def untouched(made: Strengthened) -> str:
+def untouched(made: StrengthenOutcome) -> str:
     assert made.evidence is None
     assert made.added.count == 0
     return made.reason

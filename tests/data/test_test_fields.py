@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whetstone.core.problem import AssertTests, CallCase, CallTests, Program, StdinCase, StdinTests
 from whetstone.data.sources.packed import unpack, unpickled_text
 from whetstone.data.sources.programs import is_python_2, references, shown_code
-from whetstone.data.sources.published import limits_of
+from whetstone.data.sources.row_problem import limits_of
 from whetstone.data.sources.source import Skip
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import AssertTests, CallCase, CallTests, Program, StdinCase, StdinTests
 
 text = st.text(max_size=12)
 protocols = st.integers(0, pickle.HIGHEST_PROTOCOL)

@@ -9,13 +9,13 @@ import pytest
 
 from tests.data.clean_problems import clean_problems
 from tests.data.defective_problems import SMALL_BOUNDS, defective_problems, slow_reference
-from whetstone.data.decisions import Decision, read_decisions
+from whetstone.core.problem import Problem
+from whetstone.data.decisions import ProblemDecision, read_decisions
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import REASONS
-from whetstone.data.validate.whole_set import Tally, count_tests, validate_set
+from whetstone.data.validate.whole_set import ValidationTally, count_tests, validate_set
 from whetstone.judge import Judge
-from whetstone.problem import Problem
 
 
 class Validated:
@@ -24,9 +24,11 @@ class Validated:
     def __init__(self, judge: Judge, folder: Path, problems: list[Problem], policy: Policy) -> None:
         source, out = folder / "raw.jsonl", folder / "kept.jsonl"
         write_problems(source, problems)
-        self.tally: Tally = validate_set(source, judge, policy, count_tests(source), out=out, workers=2)
+        self.tally: ValidationTally = validate_set(
+            source, judge, policy, count_tests(source), out=out, workers=2
+        )
         self.kept = {problem.id: problem for problem in read_problems(out)}
-        self.decisions: dict[str, list[Decision]] = {problem.id: [] for problem in problems}
+        self.decisions: dict[str, list[ProblemDecision]] = {problem.id: [] for problem in problems}
         for decision in read_decisions(folder / "kept.decisions.jsonl"):
             self.decisions[decision.problem_id].append(decision)
 

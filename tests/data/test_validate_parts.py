@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
+from whetstone.core.verdict import CaseJudgement
 from whetstone.data.builtin import shipped_problems
 from whetstone.data.sources.programs import is_python_2
 from whetstone.data.validate.cases import case_flags
-from whetstone.data.validate.costs import Cost, cost_of, limits_for
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.mutations import OPERATORS
 from whetstone.data.validate.policy import Policy, read_policy
+from whetstone.data.validate.references import Cost, cost_of, limits_for
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.shared_tests import SharedTests
 from whetstone.data.validate.statements import statement_flags
 from whetstone.data.validate.trivial import trivial_programs
-from whetstone.data.validate.whole_set import Tally
-from whetstone.errors import UserError
+from whetstone.data.validate.whole_set import ValidationTally
 from whetstone.judge import Judgement, Verdict
-from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
-from whetstone.verdict import CaseJudgement
 
 POLICY = Policy()
 LONG = "Given a tree with n vertices, colour its edges so that every path of two edges has two colours. "
@@ -253,7 +253,7 @@ def test_a_judge_that_fails_is_asked_again(failures: int, verdict: Verdict) -> N
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("fewest_test: 8", "unknown field `fewest_test`; did you mean `fewest_tests`?"),
+        ("fewest_test: 8", "unknown key `fewest_test`; did you mean `fewest_tests`?"),
         ("treatments: {flakey: drop}", "unknown reason `flakey`; did you mean `flaky`?"),
         ("treatments: {flaky: dropped}", "`treatments.flaky`: Input should be 'drop', 'mark' or 'ignore'"),
         ("repeats: 0", "`repeats`: Input should be greater than or equal to 1"),
@@ -288,7 +288,7 @@ def test_trivial_programs_are_python_and_each_is_there_once() -> None:
 
 
 def test_every_validation_counts_for_itself() -> None:
-    first = Tally()
+    first = ValidationTally()
     first.drops["wrong_test"] += 1
     first.marks["few_tests"] += 1
-    assert (Tally().drops, Tally().marks) == ({}, {})
+    assert (ValidationTally().drops, ValidationTally().marks) == ({}, {})

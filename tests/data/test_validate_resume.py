@@ -14,15 +14,14 @@ import msgspec
 import pytest
 
 from tests.data.clean_problems import problem, stdin
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, Program
 from whetstone.data.decisions import read_decisions
 from whetstone.data.files import read_problems, write_problems
-from whetstone.data.validate.journal import Journal
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.validator import Outcome, digest_of
-from whetstone.data.validate.whole_set import count_tests, journal_path, validate_set
-from whetstone.errors import UserError
+from whetstone.data.validate.validator import ValidationOutcome, digest_of
+from whetstone.data.validate.whole_set import ValidationJournal, count_tests, journal_path, validate_set
 from whetstone.judge import Judge, Judgement
-from whetstone.problem import Problem, Program
 
 COUNT = 45
 
@@ -122,25 +121,25 @@ def test_interrupted_it_leaves_what_it_knows_and_no_output(
     assert not journal_path(out).exists()
 
 
-def outcome(of: Problem) -> Outcome:
-    return Outcome(of.id, digest_of(of))
+def outcome(of: Problem) -> ValidationOutcome:
+    return ValidationOutcome(of.id, digest_of(of))
 
 
 def test_a_torn_line_and_a_changed_problem_end_what_is_known(tmp_path: Path) -> None:
     path, policy, problems = tmp_path / "j.jsonl", Policy(), [adding(n) for n in range(1, 6)]
-    with Journal(path, policy, 5) as journal:
+    with ValidationJournal(path, policy, 5) as journal:
         assert journal.earlier(problems[0]) is None
         for one in problems[:3]:
             journal.add(outcome(one))
     with path.open("ab") as file:
         file.write(b'{"problem_id":"made/add-4","dig')
-    with Journal(path, policy, 5) as journal:
+    with ValidationJournal(path, policy, 5) as journal:
         assert journal.earlier(problems[0]) == outcome(problems[0])
         changed = msgspec.structs.replace(problems[1], statement="Something else.")
         assert journal.earlier(changed) is None
         assert journal.earlier(problems[2]) is None
         journal.add(outcome(changed))
-    with Journal(path, policy, 5) as journal:
+    with ValidationJournal(path, policy, 5) as journal:
         assert journal.earlier(problems[0]) == outcome(problems[0])
         assert journal.earlier(changed) == outcome(changed)
         assert journal.earlier(problems[2]) is None
@@ -151,11 +150,14 @@ def test_a_run_that_was_begun_otherwise_is_not_gone_on_with(
     tmp_path: Path, policy: Policy, count: int
 ) -> None:
     path = tmp_path / "j.jsonl"
-    Journal(path, Policy(), 5).__exit__(None, None, None)
-    with pytest.raises(UserError, match="go on as it was begun, or delete the file"):
-        Journal(path, policy, count)
+    ValidationJournal(path, Policy(), 5).__exit__(None, None, None)
+    with pytest.raises(UserError, match="repeat the first command to resume it, or delete the file"):
+        ValidationJournal(path, policy, count)
 
 
 def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j.jsonl", Policy(), 5), pytest.raises(UserError, match="another validation"):
-        Journal(tmp_path / "j.jsonl", Policy(), 5)
+    with (
+        ValidationJournal(tmp_path / "j.jsonl", Policy(), 5),
+        pytest.raises(UserError, match="another validation"),
+    ):
+        ValidationJournal(tmp_path / "j.jsonl", Policy(), 5)

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
 from whetstone.engine.architecture import rope_limits
-from whetstone.engine.capacity import total_memory
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.scheduler import Scheduler, Ticket
-from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
+from whetstone.engine.torch_engine import TorchEngine, total_memory
 
 Build = Callable[..., Any]
 

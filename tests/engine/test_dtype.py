@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from whetstone.engine import dtype as dtype_module
+from whetstone.engine import device as device_module
 from whetstone.engine.cpu_flags import cpu_bf16_flags
-from whetstone.engine.dtype import computes_bf16, resolve_dtype
+from whetstone.engine.device import computes_bf16, resolve_dtype
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_an_explicit_dtype_is_kept_on_every_processor(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for native in (True, False):
-        monkeypatch.setattr(dtype_module, "_cpu_computes_bf16", lambda native=native: native)
+        monkeypatch.setattr(device_module, "_cpu_computes_bf16", lambda native=native: native)
         assert resolve_dtype(dtype, torch.device("cpu")) == dtype
 
 
@@ -25,7 +25,7 @@ def test_an_explicit_dtype_is_kept_on_every_processor(dtype: str, monkeypatch: p
 def test_auto_follows_the_instructions_of_the_processor(
     native: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dtype_module, "_cpu_computes_bf16", lambda: native)
+    monkeypatch.setattr(device_module, "_cpu_computes_bf16", lambda: native)
     assert resolve_dtype("auto", torch.device("cpu")) == dtype
 
 
@@ -46,7 +46,7 @@ def test_instructions_are_read_from_the_flags_alone(cpuinfo: str, flags: list[st
 def test_a_masked_processor_computes_in_float32() -> None:
     """``ATEN_CPU_CAPABILITY`` is read once a process, when torch chooses its kernels."""
     code = (
-        "import torch; from whetstone.engine.dtype import resolve_dtype; "
+        "import torch; from whetstone.engine.device import resolve_dtype; "
         "print(resolve_dtype('auto', torch.device('cpu')))"
     )
     for capability in ("avx2", "default"):

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
+from whetstone.engine.dry_run import DryRunEngine
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
-from whetstone.engine.factory import build_engine, require
-from whetstone.engine.miniature import CONTEXT, build_miniature
-from whetstone.engine.on_paper import OnPaper
+from whetstone.engine.factory import build_engine, check_capabilities
+from whetstone.engine.scratch import CONTEXT, build_miniature
 from whetstone.engine.settings import EngineSection
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
 
 
 class Echo:
@@ -77,19 +77,19 @@ def test_what_an_engine_cannot_promise_is_refused_to_those_who_need_it(
     settings = EngineSection(kind=f"{__name__}:Echo")
     echo = build_engine(settings, never, None)
     with pytest.raises(UserError, match=r"deterministic: true.*engine\.kind: torch"):
-        require(echo, settings, repeatable=True, tensors=False)
-    with pytest.raises(UserError, match="takes no tensors"):
-        require(echo, settings, repeatable=False, tensors=True)
+        check_capabilities(echo, settings, repeatable=True, tensors=False)
+    with pytest.raises(UserError, match="does not accept tensors"):
+        check_capabilities(echo, settings, repeatable=False, tensors=True)
     embedded = build_engine(EngineSection(options={"max_batch": 3}), lambda: build_model("llama"), tokenizer)
     assert isinstance(embedded, TorchEngine)
-    require(embedded, EngineSection(), repeatable=True, tensors=True)
+    check_capabilities(embedded, EngineSection(), repeatable=True, tensors=True)
 
 
 def test_where_nobody_generates_a_prompt_is_measured_on_paper() -> None:
     model, _ = build_miniature("qwen3", ["print(1)"], 0)
     params = Sampling(max_tokens=100)
     for most, context in ((None, CONTEXT), (300, 300), (2 * CONTEXT, CONTEXT)):
-        engine = OnPaper(model.config.max_position_embeddings, most)
+        engine = DryRunEngine(model.config.max_position_embeddings, most)
         engine.check(GenerationRequest([1] * (context - 100), params))
         with pytest.raises(UserError, match=f"exceed the context of {context}"):
             engine.check(GenerationRequest([1] * (context - 99), params))

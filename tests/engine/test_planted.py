@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
-from whetstone.engine.miniature import architecture_of, build_miniature
-from whetstone.engine.planted import PlantedEngine
+from whetstone.engine.scratch import architecture_of, build_miniature
+from whetstone.engine.scripted import ScriptedEngine
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
 
 TEXTS = ["print(a + b)", "def f(x):\n    return x\n"] * 3
 
@@ -26,7 +26,7 @@ def test_every_fourth_reply_is_right_and_its_log_probs_are_the_models(tmp_path: 
     params = Sampling(temperature=0.7, max_tokens=12)
     request = GenerationRequest(tokenizer.encode("def f(x):\n"), params, n=8, seed=3)
 
-    async def drawn(engine: TorchEngine | PlantedEngine) -> list[Completion]:
+    async def drawn(engine: TorchEngine | ScriptedEngine) -> list[Completion]:
         replies = [reply async for reply in engine.generate(request)]
         return sorted(replies, key=lambda reply: reply.index)
 
@@ -35,7 +35,7 @@ def test_every_fourth_reply_is_right_and_its_log_probs_are_the_models(tmp_path: 
         own = await drawn(engine)
         scores = [await engine.score(request.prompt_ids, reply.token_ids, 0.7) for reply in own]
         await engine.close()
-        smoke = PlantedEngine(model, tokenizer, planted=str(planted))
+        smoke = ScriptedEngine(model, tokenizer, planted=str(planted))
         mixed = await drawn(smoke)
         await smoke.close()
         return own, mixed, scores
@@ -52,5 +52,5 @@ def test_every_fourth_reply_is_right_and_its_log_probs_are_the_models(tmp_path: 
 def test_an_unknown_model_that_is_not_here_is_refused() -> None:
     assert architecture_of("Qwen/Qwen3-30B-A3B-Instruct-2507") == "qwen3_moe"
     assert architecture_of("Qwen/Qwen3-4B-Instruct-2507") == "qwen3"
-    with pytest.raises(UserError, match=r"give `model\.path` a folder"):
+    with pytest.raises(UserError, match=r"set `model\.path` to a folder"):
         architecture_of("someone/some-model-7b")

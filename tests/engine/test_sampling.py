@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whetstone.core.settings import Sampling
 from whetstone.engine.sampling import Sampler
-from whetstone.settings import Sampling
 
 
 def params(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Sampling:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whetstone.core.settings import Sampling
 from whetstone.engine.stopping import StopRule
-from whetstone.settings import Sampling
 
 
 def first_stop(tokenizer: Any, text: str, stops: tuple[str, ...]) -> int | None:

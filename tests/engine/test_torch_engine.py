@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.loading import save_model
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.engine.weights import second_model
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
+from whetstone.engine.weights import copy_model
 
 Build = Callable[..., Any]
 ARCHITECTURES = ["llama", "qwen3", "mistral", "gemma3_text", "phi3", "qwen2"]
@@ -215,7 +215,7 @@ def test_weights_come_from_a_folder_as_well_as_from_tensors(
 def test_a_second_model_is_the_same_and_shares_nothing(architecture: str, build_model: Build) -> None:
     model = build_model(architecture)
     random_before = torch.random.get_rng_state()
-    twin = second_model(model)
+    twin = copy_model(model)
     assert torch.equal(torch.random.get_rng_state(), random_before)
     assert not any(p.requires_grad for p in twin.parameters())
     assert twin.generation_config.eos_token_id == model.generation_config.eos_token_id

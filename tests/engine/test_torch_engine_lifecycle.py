@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
 
 Build = Callable[..., Any]
 PROMPT = [10, 20, 30, 40]

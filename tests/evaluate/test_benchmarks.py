@@ -12,17 +12,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import (
+    AssertTests,
+    Problem,
+    Program,
+    StdinCase,
+    StdinTests,
+    statement_with_starter,
+)
 from whetstone.data.dataset import DatasetWriter
 from whetstone.data.sources.table import source_named
-from whetstone.errors import UserError
+from whetstone.environments.prompt_text import prompt_of
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import assemble, program_of
 from whetstone.evaluate.benchmarks import BENCHMARKS, load_benchmark, problems_hash, same_problems
 from whetstone.judge import AsyncJudge
 from whetstone.judge.instruction import instruction
-from whetstone.problem import AssertTests, Problem, Program, StdinCase, StdinTests
-from whetstone.workflow.assemble import assemble
-from whetstone.workflow.prompt import prompt_of, shown
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import program_of
 
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 HUMANEVAL = SHARED / "humaneval" / "HumanEval.jsonl.gz"
@@ -104,7 +110,7 @@ def test_files_that_are_no_benchmark_say_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"column `task_id` is missing.*not the schema of `mbpp`"):
         load_benchmark("mbpp", str(file))
     file.write_bytes(gzip.compress(b"\n"))
-    with pytest.raises(UserError, match="holds no problems"):
+    with pytest.raises(UserError, match="contains no problems"):
         load_benchmark("humaneval", str(file))
     with pytest.raises(UserError, match=r"absent.json: no such file"):
         load_benchmark("mbpp", str(tmp_path / "absent.json"))
@@ -143,7 +149,7 @@ def test_a_prepared_dataset_stands_for_its_benchmark(tmp_path: Path) -> None:
         writer.add(problems[0])
     assert load_benchmark("mbpp", str(tmp_path / "set")).problems == problems
     assert load_benchmark("mbpp", f"{tmp_path / 'set'}:train").problems == problems
-    with pytest.raises(UserError, match="a prepared dataset is taken whole"):
+    with pytest.raises(UserError, match="a prepared dataset has no parts"):
         load_benchmark("mbpp:test", str(tmp_path / "set"))
 
 
@@ -177,7 +183,7 @@ def test_livecodebench_has_releases_slices_and_windows_and_their_numbers_are_che
     window = load_benchmark("livecodebench:v2_v3:2024-05-02..2024-07-31", folder)
     assert (len(window.problems), window.part) == (101, "v2_v3:2024-05-02..2024-07-31")
     assert len(load_benchmark("livecodebench:v3:2024-07-01..", folder).problems) == 1
-    with pytest.raises(UserError, match=r"holds no test\.jsonl, which `livecodebench` asks for"):
+    with pytest.raises(UserError, match=r"has no test\.jsonl, which `livecodebench` needs"):
         load_benchmark("livecodebench:release_v3", folder)
     (tmp_path / "test3.jsonl").write_text((tmp_path / "test2.jsonl").read_text())
     with pytest.raises(UserError, match=r"\(v3\) has 101 problems, and 111 were found: another version"):
@@ -192,7 +198,7 @@ def test_livecodebench_has_releases_slices_and_windows_and_their_numbers_are_che
     [
         ("release_v7", "did you mean `release_v6`"),
         ("v5_v4", "livecodebench has no `v5_v4`"),
-        ("2024-13-01..", "2024-13-01 is no date"),
+        ("2024-13-01..", "2024-13-01 is not a date"),
     ],
 )
 def test_livecodebench_refuses_other_words(word: str, message: str) -> None:
@@ -211,11 +217,11 @@ def test_the_code_that_a_problem_starts_from_is_shown(tmp_path: Path) -> None:
     row = json.loads((FIXTURES / "leetcode.jsonl").read_text().splitlines()[0])
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
     (problem,) = load_benchmark("leetcode", str(tmp_path / "x.jsonl")).problems
-    prompt = prompt_of(problem, WorkflowSection()).user
+    prompt = prompt_of(problem, EnvironmentSection()).user
     assert "Start from this code:\n\n```python\nclass Solution:\n" in prompt
     assert "List[int], target: int) -> List[int]:\n```\n\nWrite the class" in prompt
     # Evaluations once held it in the statement, and their manifests have the hash of that.
-    once = msgspec.structs.replace(problem, statement=shown(problem))
+    once = msgspec.structs.replace(problem, statement=statement_with_starter(problem))
     assert once.statement.endswith("List[int], target: int) -> List[int]:\n```")
     benchmark = load_benchmark("leetcode", str(tmp_path / "x.jsonl"))
     assert same_problems(benchmark, problems_hash([once]))
@@ -229,6 +235,6 @@ def test_a_problem_in_another_language_is_asked_for_and_read_in_it() -> None:
     )
     assert instruction(problem).startswith("Write a complete C++17 program that reads standard input")
     assert "one C++17 code block" in instruction(problem)
-    settings = WorkflowSection()
+    settings = EnvironmentSection()
     assert program_of(problem, settings, "```cpp\nint main() {}\n```") == "int main() {}\n"
     assert program_of(problem, settings, "```python\nprint(1)\n```") is None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whetstone.cli.main import main
-from whetstone.evaluate.codeforces import (
+from whetstone_graders.codeforces import (
     Contest,
     codeforces_rating,
     expected_place,

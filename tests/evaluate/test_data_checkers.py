@@ -19,13 +19,13 @@ from tests.data.checker_sources import REFUSED, RIGHT, pair_problem
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, PythonChecker
 from whetstone.data.card import read_card
 from whetstone.data.dataset import open_problems
-from whetstone.data.decisions import Decision, read_decisions
+from whetstone.data.decisions import ProblemDecision, read_decisions
 from whetstone.data.files import write_problems
-from whetstone.errors import UserError
 from whetstone.evaluate.checker_writing import journal_path
-from whetstone.problem import Problem, PythonChecker
 
 pytestmark = pytest.mark.process
 
@@ -55,7 +55,7 @@ def checkers(source: Path, out: Path, url: str, *more: str) -> int:
                  "--patience", "0.3", *more])  # fmt: skip
 
 
-def decisions(out: Path) -> dict[str, Decision]:
+def decisions(out: Path) -> dict[str, ProblemDecision]:
     return {d.problem_id.removeprefix("made/"): d for d in read_decisions(out / "decisions.jsonl")}
 
 
@@ -154,7 +154,7 @@ def test_another_model_does_not_go_on_with_what_was_asked(
     journal_path(out).write_bytes(json.dumps({"type": "asked", "how": {"model": "other"}}).encode() + b"\n")
     with serving(Scripted(written({"right": [RIGHT]}))) as server:
         said = error_of(capsys, lambda: checkers(tmp_path / "raw.jsonl", out, server.url))
-    assert "go on as it was begun, or delete the file" in said
+    assert "repeat the first command to resume it, or delete the file" in said
     assert server.requests == []
 
 
@@ -180,7 +180,7 @@ def test_errors_name_the_way_out(
         assert "401" in said
         assert "WHETSTONE_API_KEY" in said
     with serving(Scripted(lambda path, body, before: (500, {}))) as server:
-        assert "no reply could be had" in error_of(capsys, lambda: checkers(one, out, server.url))
+        assert "every request failed" in error_of(capsys, lambda: checkers(one, out, server.url))
     with serving(Scripted(written({"right": [RIGHT]}))) as server:
         said = error_of(capsys, lambda: checkers(none, out, server.url))
         assert "has a reference" in said
@@ -193,12 +193,13 @@ def test_errors_name_the_way_out(
 
 
 def test_what_is_awaited_is_said(tmp_path: Path) -> None:
-    from whetstone.data.checkers.journal import Journal
+    from whetstone.data.checkers.journal import CheckerJournal
+    from whetstone.environments.settings import EnvironmentSection
     from whetstone.evaluate.checker_writing import CheckerWriting
-    from whetstone.evaluate.plan import Plan
-    from whetstone.evaluate.replies.endpoint import Endpoint, Settings
+    from whetstone.evaluate.plan import SamplingPlan
+    from whetstone.evaluate.replies.endpoint import EndpointModel
+    from whetstone.evaluate.replies.settings import EndpointSettings
     from whetstone.judge import Judge
-    from whetstone.workflow.settings import WorkflowSection
 
     said: list[str] = []
 
@@ -209,13 +210,15 @@ def test_what_is_awaited_is_said(tmp_path: Path) -> None:
         return completion("I do not know.")
 
     write_problems(tmp_path / "raw.jsonl", [named("slow")])
-    plan = Plan(n=1, k=(1,))
+    plan = SamplingPlan(n=1, k=(1,))
     with (
         serving(Scripted(answer)) as server,
-        Journal(tmp_path / "j.jsonl", {}) as journal,
+        CheckerJournal(tmp_path / "j.jsonl", {}) as journal,
         Judge(workers=1) as judge,
     ):
-        writer = Endpoint(server.url, None, Settings()).writer(plan, WorkflowSection(prompt="{statement}"))
+        writer = EndpointModel(server.url, None, EndpointSettings()).writer(
+            plan, EnvironmentSection(prompt="{statement}")
+        )
         writing = CheckerWriting(
             tmp_path / "raw.jsonl", judge, writer, plan, "m", say=said.append, minute_s=0.05
         )
@@ -225,23 +228,23 @@ def test_what_is_awaited_is_said(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whetstone.data.checkers.journal import Answered, Journal
+    from whetstone.data.checkers.journal import CheckerJournal, ReplyEntry
 
-    with Journal(tmp_path / "j.jsonl", {"model": "m"}) as journal:
+    with CheckerJournal(tmp_path / "j.jsonl", {"model": "m"}) as journal:
 
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("whetstone.outputs.write_all", full)
-        with pytest.raises(UserError, match="free some space and give the same command again"):
-            journal.add(Answered("p", "d", 0, "text"))
+        monkeypatch.setattr("whetstone.core.outputs.write_all", full)
+        with pytest.raises(UserError, match="free some space and run the same command again"):
+            journal.add(ReplyEntry("p", "d", 0, "text"))
 
 
 def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
-    from whetstone.data.checkers.journal import Journal
+    from whetstone.data.checkers.journal import CheckerJournal
 
     with (
-        Journal(tmp_path / "j.jsonl", {}),
+        CheckerJournal(tmp_path / "j.jsonl", {}),
         pytest.raises(UserError, match="another run is writing it"),
     ):
-        Journal(tmp_path / "j.jsonl", {})
+        CheckerJournal(tmp_path / "j.jsonl", {})

@@ -9,10 +9,10 @@ import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
+from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.data.dataset import open_problems
 from whetstone.data.files import write_problems
 from whetstone.data.strengthen.evidence import evidence_of
-from whetstone.problem import CallCase, CallTests, Problem, Program
 
 pytestmark = pytest.mark.process
 

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CallCase, CallTests, Problem
 from whetstone.data.dataset import open_problems
 from whetstone.data.decisions import read_decisions
 from whetstone.data.files import write_problems
 from whetstone.data.pass_rate import PassRate, rate_of
-from whetstone.errors import UserError
-from whetstone.evaluate.pass_rates import read_pass_rates
-from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.compare import read_pass_rates
+from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
-from whetstone.problem import CallCase, CallTests, Problem
 
 NOTHING = Shares(0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def evaluation(folder: Path, problems: list[ProblemResult], n: int = 8) -> None:
-    found = Evaluation(Plan(n=n), problems, {}, NOTHING, {}, {"model": {"source": "models/tiny"}})
+    found = Evaluation(SamplingPlan(n=n), problems, {}, NOTHING, {}, {"model": {"source": "models/tiny"}})
     found.save(folder)
 
 
@@ -100,9 +100,9 @@ def test_replies_are_drawn_judged_and_not_drawn_again(
     [
         ("SET --out OUT", "--model is missing"),
         ("SET --out SET --model m", "which is read; name another output"),
-        ("SET --out OUT --model m --n 1", "--keep 1..n-1: no count is in it for n = 1"),
+        ("SET --out OUT --model m --n 1", "--keep 1..n-1: no count is within it for n = 1"),
         ("SET --out OUT --model m --from-eval e", "leave out --model"),
-        ("SET --out OUT --from-eval absent", "holds no evaluation.json"),
+        ("SET --out OUT --from-eval absent", "has no evaluation.json"),
     ],
 )
 def test_bad_input_ends_with_the_way_out(

@@ -10,27 +10,30 @@ from typing import Any
 import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CallCase, CallTests, Problem, Program
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import SingleTurn
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.replies.endpoint import Endpoint, Settings
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.endpoint import EndpointModel
+from whetstone.evaluate.replies.settings import EndpointSettings
 from whetstone.evaluate.results import Evaluation
-from whetstone.problem import CallCase, CallTests, Problem, Program
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import SingleTurn
 
 pytestmark = pytest.mark.process
 
-PLAN = Plan(n=2, k=(1, 2), temperature=0.6, top_p=0.9, max_tokens=50, stop=("END",), seed=3)
-FAST = Settings(concurrency=4, timeout_s=20, patience_s=0.3, first_wait_s=0.01)
+PLAN = SamplingPlan(n=2, k=(1, 2), temperature=0.6, top_p=0.9, max_tokens=50, stop=("END",), seed=3)
+FAST = EndpointSettings(concurrency=4, timeout_s=20, retry_s=0.3, first_wait_s=0.01)
 GOOD, BAD = fenced("good = 1"), fenced("bad = 1")
 VLLM = [{"id": "m", "owned_by": "vllm", "root": "/weights", "max_model_len": 900}]
 
 
 class GoodPasses:
     """Accepts programs that say good."""
+
+    minimum_tier = "restricted"
 
     async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         if not program.source.strip():
@@ -49,16 +52,17 @@ def run(
     asked: list[Problem],
     folder: EvaluationFolder | None = None,
     *,
-    settings: Settings = FAST,
-    **workflow: Any,
+    settings: EndpointSettings = FAST,
+    **environment: Any,
 ) -> Evaluation:
-    section = WorkflowSection.model_validate({"prompt": "{statement}", **workflow})
-    endpoint = Endpoint(server.url, None, settings)
+    section = EnvironmentSection.model_validate({"prompt": "{statement}", **environment})
+    endpoint = EndpointModel(server.url, None, settings)
     return asyncio.run(
         evaluate(
             asked,
             endpoint.writer(PLAN, section),
-            SingleTurn(section, GoodPasses()),
+            SingleTurn(section),
+            GoodPasses(),
             PLAN,
             known=folder.finished() if folder else (),
             record=folder.add if folder else None,
@@ -94,9 +98,11 @@ def test_a_request_holds_the_chat_the_sampling_and_a_seed_of_its_own(
 
 
 def test_vllm_gets_its_settings_a_prefix_and_more_fields_and_says_what_it_is() -> None:
-    extra = Settings(concurrency=1, timeout_s=20, body={"chat_template_kwargs": {"enable_thinking": False}})
+    extra = EndpointSettings(
+        concurrency=1, timeout_s=20, body={"chat_template_kwargs": {"enable_thinking": False}}
+    )
     with serving(Scripted(lambda *_: completion(GOOD), VLLM)) as server:
-        endpoint = Endpoint(server.url, None, extra)
+        endpoint = EndpointModel(server.url, None, extra)
         run(server, problems("a"), prefix="Well: ", settings=extra)
     told = {key: endpoint.manifest[key] for key in ("source", "owner", "root", "context", "version")}
     assert told == {"source": "m", "owner": "vllm", "root": "/weights", "context": 900, "version": "1.2.3"}
@@ -139,7 +145,7 @@ def test_plain_text_goes_to_completions_with_its_prefix(tmp_path: Path) -> None:
 def test_only_what_follows_the_thinking_is_a_solution(
     tmp_path: Path, answer: Answer, thinks: bool, text: str, program: str | None
 ) -> None:
-    settings = Settings(concurrency=4, timeout_s=20, thinks=thinks)
+    settings = EndpointSettings(concurrency=4, timeout_s=20, thinks=thinks)
     with serving(Scripted(lambda *_: answer)) as server:
         samples = samples_of(server, tmp_path, problems("a"), settings=settings)
     assert [(s.text, s.program) for s in samples] == [(text, program)] * 2
@@ -153,7 +159,7 @@ def test_thinking_is_reported_with_its_length_and_how_much_of_it_never_ended() -
             return completion(None, "length", 40, reasoning="m" * 30)
         return completion(GOOD, "stop", 40, reasoning="h" * 10)
 
-    one = Settings(concurrency=1, timeout_s=20)
+    one = EndpointSettings(concurrency=1, timeout_s=20)
     with serving(Scripted(answer)) as server:
         shares = run(server, problems("a", "b"), settings=one).shares
     assert (shares.thinking, shares.unfinished_thinking, shares.truncated) == (0.5, 0.25, 0.25)
@@ -177,7 +183,7 @@ def test_a_passing_failure_is_tried_again_and_leaves_no_trace(trouble: Answer) -
     def answer(path: str, body: dict[str, Any], before: int) -> Answer:
         return trouble if before < 3 else completion(GOOD)
 
-    patient = Settings(concurrency=4, timeout_s=20, patience_s=60, first_wait_s=0.01)
+    patient = EndpointSettings(concurrency=4, timeout_s=20, retry_s=60, first_wait_s=0.01)
     with serving(Scripted(answer)) as server:
         result = run(server, problems("a", "b"), settings=patient)
     assert (result.pass_at[1].value, result.shares.failed) == (1.0, 0)
@@ -234,7 +240,7 @@ def test_what_every_request_would_meet_ends_the_evaluation() -> None:
             run(server, problems("a"))
     with (
         serving(Scripted(lambda *_: (400, {}))) as server,
-        pytest.raises(UserError, match="no reply could be had"),
+        pytest.raises(UserError, match="no reply was received"),
     ):
         run(server, problems("a"))
 
@@ -243,10 +249,10 @@ def test_the_model_to_ask_is_the_only_one_or_named() -> None:
     two = [{"id": "one"}, {"id": "two"}]
     with serving(Scripted(lambda *_: completion(GOOD), two)) as server:
         with pytest.raises(UserError, match="it serves one, two"):
-            Endpoint(server.url, None, FAST)
+            EndpointModel(server.url, None, FAST)
         with pytest.raises(UserError, match="did you mean `two`"):
-            Endpoint(server.url, "tow", FAST)
-        assert Endpoint(f"{server.url}/v1/", "two", FAST).manifest["source"] == "two"
+            EndpointModel(server.url, "tow", FAST)
+        assert EndpointModel(f"{server.url}/v1/", "two", FAST).manifest["source"] == "two"
 
 
 def test_a_folder_is_refused_to_a_second_writer_and_a_torn_line_is_dropped(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
-from whetstone.attacks.corpus import load_corpus
 from whetstone.cli.main import main
+from whetstone.core.problem import Problem
 from whetstone.data.files import write_problems
 from whetstone.evaluate.folder import read_samples
 from whetstone.evaluate.results import load_evaluation
-from whetstone.problem import Problem
+from whetstone.testing.attacks.corpus import load_corpus
 
 pytestmark = pytest.mark.process
 

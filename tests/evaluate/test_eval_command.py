@@ -59,7 +59,7 @@ def test_measures_saves_repeats_and_compares(
     assert texts[0] == texts[1]
     first, second = (load_evaluation(folder) for folder in folders)
     assert first.manifest["benchmark"]["problems"] == 3
-    assert first.manifest["workflow"]["prefix"] == "def f(xs):\n    return "
+    assert first.manifest["environment"]["prefix"] == "def f(xs):\n    return "
     assert first.manifest["judge"]["isolation"] in {"root", "userns", "restricted"}
     assert first.manifest["harness"] == "ours"
     assert first == second
@@ -67,7 +67,7 @@ def test_measures_saves_repeats_and_compares(
     assert main(["eval", "compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = capsys.readouterr().out
     assert "3 problems in both" in out
-    assert "not measured alike" not in out
+    assert "not measured in the same way" not in out
 
 
 def test_a_full_disk_keeps_what_was_judged_and_the_same_command_goes_on(model: Path, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_full_disk_keeps_what_was_judged_and_the_same_command_goes_on(model: P
     # No file may become longer than 2 KiB: like a full disk, and no right is needed.
     full = subprocess.run(["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *command], capture_output=True)
     assert full.returncode == 2, full.stderr
-    assert b"free some space and give the same command again" in full.stderr
+    assert b"free some space and run the same command again" in full.stderr
     assert b"Loading weights" not in full.stderr  # a bar is for a terminal
     begun = list(read_samples(tmp_path / "a" / "problems"))
     assert main(arguments(model, tmp_path / "a")) == 0
@@ -123,7 +123,7 @@ def test_several_benchmarks_in_one_run_have_a_folder_each_and_are_compared_by_na
 
 
 def test_every_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "benchmarks"]) == 0
+    assert main(["recipes", "--benchmarks"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in BENCHMARKS)
 
@@ -153,7 +153,7 @@ def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(
         ("--model m --benchmark problems", "needs --data"),
         ("--model m --benchmark humaneval --data absent.jsonl", "absent.jsonl: no such file"),
         ("--model m --benchmark problems --data builtin:heldout --n 4 --k 8", "pass@8 needs n >= 8"),
-        ("--model m --benchmark humaneval,mbpp --data x.json", "with several benchmarks, say which"),
+        ("--model m --benchmark humaneval,mbpp --data x.json", "there are several benchmarks; name one"),
         ("--model m --benchmark problems --data builtin:heldout --patience 3", "are for --endpoint"),
         ("--endpoint http://127.0.0.1:9 --benchmark problems --data builtin:heldout", "cannot be reached"),
         ("--endpoint localhost:9 --benchmark problems --data builtin:heldout", "expected an address such as"),
@@ -167,7 +167,7 @@ def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(
             "--max-prompt-tokens",
         ),
         ("--model ./absent --benchmark problems --data builtin:heldout", "absent: no such file or folder"),
-        ("compare absent other", "absent: holds no evaluation.json"),
+        ("compare absent other", "absent: has no evaluation.json"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_the_way_out(

@@ -1,4 +1,4 @@
-"""An evaluation of scripted replies: the real engine writer, workflow and judge, and what is counted."""
+"""An evaluation of scripted replies: the real engine writer, environment and judge, and what is counted."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import AssertTests, CallCase, CallTests, Limits, Problem, Program
+from whetstone.core.settings import read_settings
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.engine.engine import Completion, GenerationRequest
-from whetstone.errors import UserError
-from whetstone.evaluate.compare import print_comparison
+from whetstone.environments.episode import ProgramJudge
+from whetstone.environments.replies import EngineReplies
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import SingleTurn
+from whetstone.evaluate.compare import print_comparison, read_pass_rates
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.pass_rates import read_pass_rates
-from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
 from whetstone.evaluate.tables import print_evaluation
 from whetstone.evaluate.tally import Tally
 from whetstone.judge import AsyncJudge
-from whetstone.problem import AssertTests, CallCase, CallTests, Limits, Problem, Program
-from whetstone.settings import read_settings
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.workflow.episode import ProgramJudge
-from whetstone.workflow.replies import EngineReplies
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import SingleTurn
 
 
 class CharacterTokenizer:
@@ -47,7 +46,7 @@ class CharacterTokenizer:
         return "".join(map(chr, token_ids))
 
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self, conversation: list[dict[str, Any]], *, tokenize: bool, add_generation_prompt: bool, **more: Any
     ) -> str:
         raise NotImplementedError
 
@@ -85,6 +84,8 @@ class ScriptedEngine:
 class ForgeableJudge:
     """Accepts whatever it is given, in one interpreter with its test."""
 
+    minimum_tier = "restricted"
+
     async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         case = CaseJudgement(Verdict.ACCEPTED, shared_interpreter=True)
         return Judgement(Verdict.ACCEPTED, [case], None, "none", shared_interpreter=True)
@@ -92,6 +93,8 @@ class ForgeableJudge:
 
 class FailingJudge:
     """Fails on every program that says so; accepts the rest."""
+
+    minimum_tier = "restricted"
 
     async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
         if "fail" in program.source:
@@ -108,8 +111,8 @@ def problem(name: str, **meta: str) -> Problem:
 
 GOOD = "```python\ndef f(x):\n    return x + 1\n```"
 BAD = "```python\ndef f(x):\n    return x + 2\n```"
-PLAN = Plan(n=4, k=(1, 4), max_tokens=200, seed=5)
-SETTINGS = WorkflowSection(chat=False, prompt="{statement}", max_prompt_tokens=40)
+PLAN = SamplingPlan(n=4, k=(1, 4), max_tokens=200, seed=5)
+SETTINGS = EnvironmentSection(chat=False, prompt="{statement}", max_prompt_tokens=40)
 
 
 def run(
@@ -117,8 +120,8 @@ def run(
     engine: ScriptedEngine,
     judge: ProgramJudge | None = None,
     *,
-    settings: WorkflowSection = SETTINGS,
-    plan: Plan = PLAN,
+    settings: EnvironmentSection = SETTINGS,
+    plan: SamplingPlan = PLAN,
     wave_replies: int = 256,
     samples: list[SampleResult] | None = None,
     tokenizer: CharacterTokenizer | None = None,
@@ -134,9 +137,9 @@ def run(
         writer = EngineWriter(replies, wave_replies=wave_replies)
         more.setdefault("record", recorded.append)
         if judge is not None:
-            return await evaluate(problems, writer, SingleTurn(settings, judge), plan, **more)
+            return await evaluate(problems, writer, SingleTurn(settings), judge, plan, **more)
         async with AsyncJudge(workers=1) as real:
-            return await evaluate(problems, writer, SingleTurn(settings, real), plan, **more)
+            return await evaluate(problems, writer, SingleTurn(settings), real, plan, **more)
 
     evaluation = asyncio.run(go())
     if samples is not None:
@@ -171,11 +174,11 @@ def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
     assert result.shares.verdicts == {"accepted": 6, "wrong_answer": 2, "no_code": 4}
     assert result.shares.truncated == pytest.approx(2 / 12)
     assert result.shares.no_code == pytest.approx(4 / 12)
-    assert [(r.name, r.pass_1.value, r.pass_1.problems) for r in result.tables["difficulty"]] == [
+    assert [(r.name, r.estimate.value, r.estimate.problems) for r in result.tables["difficulty"]] == [
         ("easy", 0.75, 2),
         ("hard", 0.0, 1),
     ]
-    assert [(r.name, r.pass_1.value) for r in result.tables["concept"]] == [("sums", 1.0), ("loops", 0.25)]
+    assert [(r.name, r.estimate.value) for r in result.tables["concept"]] == [("sums", 1.0), ("loops", 0.25)]
     assert "kind" not in result.tables  # all are of one
     assert seen[-1] == (12, 12, 6)
     assert [s.index for s in samples] == [0, 1, 2, 3] * 3
@@ -270,7 +273,7 @@ class ThinkingTokenizer(CharacterTokenizer):
     chat_template = "there is one"
 
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self, conversation: list[dict[str, Any]], *, tokenize: bool, add_generation_prompt: bool, **more: Any
     ) -> str:
         return f"{conversation[-1]['content']}<think>\n"
 
@@ -282,7 +285,7 @@ def test_thinking_that_the_template_opens_is_told_from_the_answer() -> None:
     samples: list[SampleResult] = []
     chat = SETTINGS.model_copy(update={"chat": True})
     result = run([problem("a")], engine, settings=chat, samples=samples, tokenizer=ThinkingTokenizer())
-    assert [(s.text, s.accepted) for s in samples[:2]] == [
+    assert [(s.text, s.solved) for s in samples[:2]] == [
         (f"<think>{ended}", True),
         (f"<think>{cut}", False),
     ]
@@ -314,7 +317,7 @@ def test_saved_evaluations_load_equal_and_metrics_name_their_set(tmp_path: Path)
         result = run([problem("a")], engine, FailingJudge(), manifest={"seed": 1}, record=folder.add)
         folder.finish(result)
     assert load_evaluation(tmp_path) == result
-    assert [(s.index, s.accepted) for s in read_samples(tmp_path)] == [(i, True) for i in range(4)]
+    assert [(s.index, s.solved) for s in read_samples(tmp_path)] == [(i, True) for i in range(4)]
     numbers = result.metrics("heldout")
     assert numbers["eval/heldout/pass@1"] == 1.0
     assert {
@@ -344,7 +347,7 @@ def test_saved_evaluations_load_equal_and_metrics_name_their_set(tmp_path: Path)
 )
 def test_a_plan_that_cannot_be_drawn_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(change))}|pass@8"):
-        read_settings(Plan, {"n": 4, "k": (1,), **change})
+        read_settings(SamplingPlan, {"n": 4, "k": (1,), **change})
 
 
 @pytest.mark.process

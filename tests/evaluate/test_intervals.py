@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.evaluate.intervals import difference_interval, share_interval
+from whetstone.evaluate.intervals import difference_interval, share_interval, student_interval
 
 SEED, TRIALS, REPLIES = 7, 120, 8
 
@@ -115,6 +115,30 @@ def test_lies_in_its_range_and_mirrors(values: list[float]) -> None:
     assert mirrored == pytest.approx((1.0 - high, 1.0 - low), abs=1e-6)
     down, up = difference_interval([-value for value in values])
     assert -1.0 <= down < up <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    # By hand: the mean, and Student's quantile (from a table) times deviation / sqrt(size).
+    [
+        ([7.0], 7.0, 7.0),
+        ([-1.0, 3.0], 1 - 12.7062 * 2, 1 + 12.7062 * 2),
+        ([2.0, 4.0, 6.0], 4 - 4.30265 * 2 / 3**0.5, 4 + 4.30265 * 2 / 3**0.5),
+        ([0.0, 2.0, 2.0, 4.0], 2 - 3.18245 * (8 / 3 / 4) ** 0.5, 2 + 3.18245 * (8 / 3 / 4) ** 0.5),
+        ([-5.0] * 8, -5.0, -5.0),
+    ],
+)
+def test_of_numbers_without_bounds_it_is_students(values: Sequence[float], low: float, high: float) -> None:
+    assert student_interval(values) == pytest.approx((low, high), abs=4e-3)
+
+
+def test_covers_the_mean_of_rewards_of_any_sign() -> None:
+    rng = random.Random(SEED)
+    held = 0
+    for _ in range(400):
+        low, high = student_interval([rng.choice([-1.0, 0.5, 3.0]) for _ in range(20)])
+        held += low <= 2.5 / 3 <= high
+    assert held >= 0.92 * 400
 
 
 @pytest.mark.parametrize("values", [[], [0.5, 1.5], [0.5, float("nan")]])

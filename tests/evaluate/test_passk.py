@@ -51,6 +51,16 @@ def test_interval_holds_the_mean(values: list[float]) -> None:
     assert estimate.low <= estimate.value <= estimate.high
 
 
+def test_a_number_outside_the_shares_has_students_interval() -> None:
+    estimate = mean_with_interval([2.0, 4.0, 6.0])
+    assert (estimate.value, estimate.problems) == (4.0, 3)
+    assert (estimate.low, estimate.high) == pytest.approx((-0.96827, 8.96827), abs=1e-4)
+    paired = paired_difference({"x": 1.0, "y": 5.0, "z": 0.0}, {"x": 3.0, "y": 5.0, "z": 4.0})
+    assert (paired.a, paired.b, paired.value) == (2.0, 4.0, 2.0)
+    assert (paired.low, paired.high) == pytest.approx((-2.96827, 6.96827), abs=1e-4)
+    assert (paired.better, paired.worse, paired.equal) == (2, 0, 1)
+
+
 def test_no_problem_has_no_mean() -> None:
     with pytest.raises(ValueError, match="no problem"):
         mean_with_interval([])

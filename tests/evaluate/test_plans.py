@@ -10,7 +10,7 @@ import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.evaluate.plan_file import read_plan, shipped_plans
 from whetstone.evaluate.results import load_evaluation
 from whetstone.evaluate.shots import own_shots, read_shots
@@ -46,7 +46,7 @@ def test_each_benchmark_of_a_plan_is_sampled_and_asked_as_it_says(
     assert (short.plan.n, short.plan.k, short.plan.max_tokens, short.plan.stop) == (2, (1, 2), 100, ("END",))
     assert (long.plan.n, long.plan.max_tokens, long.plan.stop) == (1, 200, ())
     assert short.plan.temperature == long.plan.temperature == 0.25
-    assert (long.manifest["workflow"]["prompt"], len(long.problems)) == ("lcb", 1)
+    assert (long.manifest["environment"]["prompt"], len(long.problems)) == ("lcb", 1)
     asked = [body["messages"] for _, body in server.requests]
     assert [turns[0]["role"] for turns in asked] == ["user", "user", "system"]
     assert asked[2][1]["content"].startswith("### Question:\n")
@@ -97,7 +97,7 @@ def test_the_plans_that_ship_are_whole_and_say_where_they_are_from(
             base, *words = entry.benchmark.split(":")
             if base == "livecodebench":
                 livecodebench_variant(words)
-    assert main(["eval", "plans"]) == 0
+    assert main(["recipes", "--plans"]) == 0
     assert "scalebox" in capsys.readouterr().out
 
 

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
+from whetstone.environments.conversation import Reply
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import SingleTurn
+from whetstone.environments.turn_barrier import TurnBarrier
 from whetstone.evaluate.benchmarks import Benchmark, load_benchmark
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
 from whetstone.evaluate.manifest import build_manifest
-from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.rejudge import DIFFERENCES_FILE
-from whetstone.evaluate.replies.writer import Question
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.writer import ReplyRequest
 from whetstone.evaluate.results import load_evaluation
 from whetstone.judge import AsyncJudge
-from whetstone.workflow.replies import Reply
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import SingleTurn
+from whetstone_graders.rejudge import DIFFERENCES_FILE, StoredReplies
 
 PROMPT = "from typing import List\n\n\ndef last(xs: List[int]) -> int:\n    '''The last one.'''\n"
 ROW = {
@@ -44,27 +45,35 @@ REPLIES = [
 ]
 
 
-class _Scripted:
-    def waiting(self) -> str:
-        return ""
+class _Scripted(StoredReplies):
+    def __init__(self) -> None:
+        self.barrier = TurnBarrier()
 
-    async def write(self, questions: Iterable[Question]) -> AsyncGenerator[tuple[Question, Reply], None]:
+    async def write(
+        self, questions: Iterable[ReplyRequest], *, several_turns: bool = False
+    ) -> AsyncGenerator[tuple[ReplyRequest, Reply], None]:
         for question in questions:
             for index in sorted(question.wanted):
                 yield question, Reply(index, REPLIES[index], "stop", 7)
 
 
 async def _evaluate(benchmark: Benchmark, folder: Path) -> None:
-    settings = WorkflowSection(chat=True, prompt=benchmark.prompt, extraction="first_fence")
-    plan = Plan(n=len(REPLIES), k=(1,))
+    settings = EnvironmentSection(chat=True, prompt=benchmark.prompt, extraction="first_fence")
+    plan = SamplingPlan(n=len(REPLIES), k=(1,))
     manifest = build_manifest(
-        benchmark, plan, settings, model={}, grading="ours", isolation="root", environment="default"
+        benchmark, plan, settings, model={}, grading="ours", isolation="root", packages="default"
     )
     async with AsyncJudge(workers=1) as judge:
         with EvaluationFolder(folder, manifest) as stored:
-            workflow = SingleTurn(settings, judge)
+            environment = SingleTurn(settings)
             found = await evaluate(
-                benchmark.problems, _Scripted(), workflow, plan, record=stored.add, manifest=manifest
+                benchmark.problems,
+                _Scripted(),
+                environment,
+                judge,
+                plan,
+                record=stored.add,
+                manifest=manifest,
             )
             stored.finish(found)
 
@@ -87,8 +96,8 @@ def test_differences_between_harnesses_are_listed_with_their_reasons(
     assert "replies that differ: 2 (right only by official: 0, only by ours: 2)" in out
     assert "base inputs alone: 25.0% of the replies are right" in out
     before, after = (measured / name / "humanevalplus" for name in ("run", "run-official"))
-    assert [sample.accepted for sample in read_samples(before)] == [True, True, True, False]
-    assert [sample.accepted for sample in read_samples(after)] == [True, False, False, False]
+    assert [sample.solved for sample in read_samples(before)] == [True, True, True, False]
+    assert [sample.solved for sample in read_samples(after)] == [True, False, False, False]
     found = [json.loads(line) for line in (after / DIFFERENCES_FILE).read_text().splitlines()]
     assert [(each["index"], each["before"], each["after"]) for each in found] == [
         (1, "accepted", "runtime_error"),

@@ -16,20 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluate.test_endpoint_replies import BAD, GOOD, GoodPasses, problems
-from whetstone.engine.remote.completion import Completion, StreamBroken
-from whetstone.engine.remote.patience import Patience
-from whetstone.engine.remote.server import Server
-from whetstone.engine.remote.silence import Hearing, Silent
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.engine.remote.completion import StreamAssembler, StreamBroken
+from whetstone.engine.remote.idle_timeout import IdleTimeout, IdleWatch
+from whetstone.engine.remote.request_policy import RetryPolicy
+from whetstone.engine.remote.server import RemoteServer
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import SingleTurn
 from whetstone.evaluate.evaluate import evaluate
-from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.replies.endpoint import EndpointWriter, Settings
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.endpoint import EndpointWriter
+from whetstone.evaluate.replies.settings import EndpointSettings
 from whetstone.evaluate.results import Evaluation
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import SingleTurn
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-IMPATIENT = Settings(concurrency=4, timeout_s=600, silence_s=0.3, patience_s=600, first_wait_s=0.01)
+IMPATIENT = EndpointSettings(concurrency=4, timeout_s=600, silence_s=0.3, retry_s=600, first_wait_s=0.01)
 Talk = Callable[[socket.socket, dict[str, Any], int], None]
 
 
@@ -98,15 +99,17 @@ def sockets(talk: Talk) -> Generator[Sockets]:
 def run(
     server: Sockets,
     *names: str,
-    settings: Settings = IMPATIENT,
+    settings: EndpointSettings = IMPATIENT,
     on_minute: Callable[..., None] | None = None,
     n: int = 1,
 ) -> Evaluation:
-    section = WorkflowSection(prompt="{statement}")
-    plan = Plan(n=n, max_tokens=1)
-    writer = EndpointWriter(Server(server.url, "m"), plan, settings)
-    workflow = SingleTurn(section, GoodPasses())
-    asked = evaluate(problems(*names), writer, workflow, plan, on_minute=on_minute, minute_s=0.02)
+    section = EnvironmentSection(prompt="{statement}")
+    plan = SamplingPlan(n=n, max_tokens=1)
+    writer = EndpointWriter(RemoteServer(server.url, "m"), plan, settings)
+    environment = SingleTurn(section)
+    asked = evaluate(
+        problems(*names), writer, environment, GoodPasses(), plan, on_minute=on_minute, minute_s=0.02
+    )
     return asyncio.run(asked)
 
 
@@ -116,7 +119,7 @@ def test_a_streamed_reply_is_whole_with_its_tokens() -> None:
         connection.sendall(streamed(GOOD))
 
     with sockets(talk) as server:
-        result = run(server, "a", settings=Settings(timeout_s=600))
+        result = run(server, "a", settings=EndpointSettings(timeout_s=600))
     assert (result.pass_at[1].value, result.shares.mean_tokens) == (1.0, 7)
     assert server.requests[0]["stream"] is True
 
@@ -142,7 +145,7 @@ def test_a_server_that_is_always_silent_costs_its_patience_and_says_why() -> Non
     def talk(connection: socket.socket, body: dict[str, Any], before: int) -> None:
         server.over.wait()
 
-    short = Settings(concurrency=1, timeout_s=600, silence_s=0.2, patience_s=0.2, first_wait_s=0.01)
+    short = EndpointSettings(concurrency=1, timeout_s=600, silence_s=0.2, retry_s=0.2, first_wait_s=0.01)
     with (
         sockets(talk) as server,
         pytest.raises(UserError, match=r"no byte for 0 s \(--silence\), after \d tr"),
@@ -157,7 +160,7 @@ def test_a_reply_that_trickles_for_ever_ends_at_the_whole_limit_and_is_not_asked
         while not server.over.wait(0.01):
             connection.sendall(event(delta={"content": "x"}))
 
-    limited = Settings(concurrency=1, timeout_s=1, silence_s=600, patience_s=600, first_wait_s=0.01)
+    limited = EndpointSettings(concurrency=1, timeout_s=1, silence_s=600, retry_s=600, first_wait_s=0.01)
     with (
         sockets(talk) as server,
         pytest.raises(UserError, match=r"no reply within 1 s \(--request-timeout\)"),
@@ -181,7 +184,7 @@ def test_a_stream_that_ends_early_is_no_reply(broken: bytes) -> None:
         connection.sendall(broken if before == 0 else streamed(GOOD))
 
     with sockets(talk) as server:
-        result = run(server, "a", settings=Settings(timeout_s=600, patience_s=600, first_wait_s=0.01))
+        result = run(server, "a", settings=EndpointSettings(timeout_s=600, retry_s=600, first_wait_s=0.01))
     assert result.pass_at[1].value == 1.0
     assert len(server.requests) == 2
 
@@ -197,7 +200,7 @@ def test_a_server_that_refuses_streams_is_asked_in_one_piece_from_then_on() -> N
         connection.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n" % (status, len(data)))
         connection.sendall(b"Connection: close\r\n\r\n" + data)
 
-    one = Settings(concurrency=1, timeout_s=600, patience_s=600, first_wait_s=0.01)
+    one = EndpointSettings(concurrency=1, timeout_s=600, retry_s=600, first_wait_s=0.01)
     with sockets(talk) as server:
         result = run(server, "a", "b", "c", settings=one)
     assert result.pass_at[1].value == 1.0
@@ -220,7 +223,7 @@ def test_what_is_awaited_is_said_while_nothing_comes() -> None:
             named.set()
 
     with sockets(talk) as server:
-        patient = Settings(timeout_s=600, silence_s=600, patience_s=600)
+        patient = EndpointSettings(timeout_s=600, silence_s=600, retry_s=600)
         assert run(server, "a", "b", settings=patient, on_minute=minute).pass_at[1].value == 1.0
     assert f"{server.url}: 1 request open" in heard[0]
     assert "last byte" in heard[0]
@@ -234,7 +237,7 @@ def test_how_the_bytes_of_a_stream_are_cut_does_not_matter(cuts: list[int]) -> N
         event(delta={"content": "\n"}, finish_reason="stop", stop_reason="END"),
     ]
     data = b"".join(events).replace(b"\n\n", b"\r\n\r\n") + b'data: {"usage": {"completion_tokens": 3}}'
-    completion, at = Completion(), 0
+    completion, at = StreamAssembler(), 0
     for size in cuts:
         completion.feed(data[at : at + size])
         at += size
@@ -245,11 +248,11 @@ def test_how_the_bytes_of_a_stream_are_cut_does_not_matter(cuts: list[int]) -> N
 
 
 def test_completions_of_plain_text_are_streamed_as_text() -> None:
-    completion = Completion()
+    completion = StreamAssembler()
     completion.feed(event(text="a") + event(text="b", finish_reason="length"))
     assert completion.body()["choices"] == [{"text": "ab", "finish_reason": "length"}]
     with pytest.raises(StreamBroken):
-        Completion().body()
+        StreamAssembler().body()
 
 
 class _Clock(asyncio.SelectorEventLoop):
@@ -274,23 +277,23 @@ class _Jumping(selectors.DefaultSelector):
         return super().select(0)
 
 
-async def _wait(hearing: Hearing, more_s: float = 0.0, bytes_at: tuple[float, ...] = ()) -> float:
+async def _wait(hearing: IdleWatch, more_s: float = 0.0, bytes_at: tuple[float, ...] = ()) -> float:
     """When the silence ends a request whose bytes come at these seconds."""
     loop = asyncio.get_running_loop()
     try:
-        async with hearing.limited(more_s) as heard:
+        async with hearing.watch(more_s) as heard:
             for at in bytes_at:
                 await asyncio.sleep(at - loop.time())
                 heard()
             await asyncio.sleep(10_000)
-    except Silent:
+    except IdleTimeout:
         return loop.time()
     raise AssertionError("it was not ended")
 
 
 def _ends(*requests: dict[str, Any]) -> list[float]:
     async def all_of_them() -> list[float]:
-        hearing = Hearing(10.0)
+        hearing = IdleWatch(10.0)
         return await asyncio.gather(*(_wait(hearing, **each) for each in requests))
 
     loop = _Clock()
@@ -314,14 +317,14 @@ def test_patience_begins_with_the_first_failure_not_with_the_last_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("whetstone.engine.remote.patience.time.monotonic", lambda: now[0])
-    patience = Patience(300.0, 1.0)
-    patience.answered()
+    monkeypatch.setattr("whetstone.engine.remote.request_policy.time.monotonic", lambda: now[0])
+    patience = RetryPolicy(300.0, 1.0)
+    patience.succeeded()
     now[0] = 5_000.0  # a reply that takes long is no failure of the server
-    assert patience.wait_s(1, None) is not None
+    assert patience.delay_s(1, None) is not None
     now[0] += 299
-    assert patience.wait_s(2, None) is not None
+    assert patience.delay_s(2, None) is not None
     now[0] += 1
-    assert patience.wait_s(2, None) is None
-    patience.answered()
-    assert patience.wait_s(2, None) is not None
+    assert patience.delay_s(2, None) is None
+    patience.succeeded()
+    assert patience.delay_s(2, None) is not None

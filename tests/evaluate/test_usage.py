@@ -12,7 +12,7 @@ from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced,
 from whetstone.cli.main import main
 from whetstone.evaluate.folder import read_prompts
 from whetstone.evaluate.results import Shares, load_evaluation
-from whetstone.evaluate.usage import Prices, Usage, usage_of
+from whetstone.evaluate.usage import EvaluationUsage, Prices, usage_of
 
 pytestmark = pytest.mark.process
 
@@ -68,6 +68,6 @@ def test_a_price_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp
 
 def test_what_nobody_counts_costs_nothing_that_is_known() -> None:
     shares = Shares(1, {}, 0, 0, 0, 0, 5.0, tokens=5, prompt_tokens=None)
-    assert usage_of(shares, 3725, Prices(1, 1)) == Usage(5, None, 3725, None)
+    assert usage_of(shares, 3725, Prices(1, 1)) == EvaluationUsage(5, None, 3725, None)
     assert usage_of(shares, 3725).line == "5 tokens written in 1 h 2 min"
     assert usage_of(shares, 65).line == "5 tokens written in 1 min 5 s"

@@ -14,19 +14,19 @@ import torch
 from transformers import AutoConfig
 
 from tests.families.tiny_families import FAMILIES, VOCABULARY, tiny_family
-from whetstone.engine.architecture import OWN_ATTENTION, PROVED, check_architecture
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
+from whetstone.engine.architecture import OWN_ATTENTION, TESTED_FAMILIES, check_architecture
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.loading import load_model
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
 from whetstone.trainer.forward import Forward
-from whetstone.trainer.packing import Prompted
+from whetstone.trainer.packing import PromptReplies
 
 GROUPS = [
-    Prompted([3, 4, 5, 6, 7, 8, 9, 10], [[7, 8, 9] * 4, [10], [11, 12, 13, 3]]),
-    Prompted([13], [[14, 15, 16, 17, 18, 5, 6]]),
-    Prompted([21, 22, 23], [[6, 5], [9, 8, 7, 11, 30, 31, 33]]),
+    PromptReplies([3, 4, 5, 6, 7, 8, 9, 10], [[7, 8, 9] * 4, [10], [11, 12, 13, 3]]),
+    PromptReplies([13], [[14, 15, 16, 17, 18, 5, 6]]),
+    PromptReplies([21, 22, 23], [[6, 5], [9, 8, 7, 11, 30, 31, 33]]),
 ]
 TOKENS = sum(len(reply) for group in GROUPS for reply in group.replies)
 LIMIT = 30
@@ -115,7 +115,7 @@ def test_generation_gives_the_greedy_tokens_of_transformers(family: str) -> None
 
 
 def test_every_family_that_is_taken_is_proved_here() -> None:
-    assert set(FAMILIES) == PROVED
+    assert set(FAMILIES) == TESTED_FAMILIES
 
 
 @pytest.mark.parametrize("kind", ["bloom", "mpt", "opt", "mamba", "llama4_text", "qwen3_next", "gemma3"])
@@ -133,7 +133,7 @@ def test_layers_of_another_kind_are_refused_in_a_family_that_is_proved() -> None
 
 def test_a_family_is_refused_before_its_weights_are_looked_for(tmp_path: Any) -> None:
     AutoConfig.for_model("opt", vocab_size=VOCABULARY).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"^opt: a family that is not proved here.*llama"):
+    with pytest.raises(UserError, match=r"^opt: an untested family.*llama"):
         load_model(str(tmp_path))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from whetstone.graders import COMPARISONS
 from whetstone.judge import Judge
+from whetstone_graders import COMPARISONS
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import problem_from
 from whetstone.judge import Judge, Program, Verdict
-from whetstone.problem import problem_from
 
 pytestmark = pytest.mark.process
 
@@ -29,7 +29,9 @@ def test_a_grader_decides_where_it_was_given_and_named(judge: Judge) -> None:
 
 def test_a_judge_that_was_given_none_refuses_and_says_where_they_are() -> None:
     with Judge(workers=1) as plain:
-        with pytest.raises(UserError, match=r"compared by `grader:lcb`.*whetstone\.graders\.comparisons"):
+        with pytest.raises(
+            UserError, match=r"uses the comparison `grader:lcb`.*pip install \./packages/graders"
+        ):
             plain.judge(stdin("grader:lcb"), PRINTS_ONE_LINE)
         with pytest.raises(UserError, match="comparisons: No module named 'nowhere'"):
             Judge(workers=1, comparisons=["nowhere"])

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from whetstone.graders import COMPARISONS
-from whetstone.graders.allclose import allclose
-from whetstone.graders.values import lcb_equal
+from whetstone.core.problem import CallCase, CallTests, Compare, Problem, Program
 from whetstone.judge import Judge
 from whetstone.judge.answers.comparisons import add_comparisons, value_rule
-from whetstone.problem import CallCase, CallTests, Compare, Problem, Program
+from whetstone_graders import COMPARISONS
+from whetstone_graders.allclose import allclose
+from whetstone_graders.values import lcb_equal
 
 add_comparisons(COMPARISONS)
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from whetstone.graders import COMPARISONS, evalplus, livecodebench
-from whetstone.graders.evalplus import Task
-from whetstone.graders.form import OfficialForm
+from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests
 from whetstone.judge import Judge
 from whetstone.judge.calling import Caller
-from whetstone.problem import CallCase, CallTests, Problem, StdinCase, StdinTests
+from whetstone_graders import COMPARISONS, evalplus, livecodebench
+from whetstone_graders.evalplus import EvalPlusTask
+from whetstone_graders.form import OfficialForm
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,10 @@ def test_livecodebench_functions(judge: Judge, code: str, accepted: bool) -> Non
     assert _accepts(judge, livecodebench.official_form(_PAIRS), code) is accepted
 
 
-def _task(reference: str, base: list[list[object]], entry: str = "f", dataset: str = "humaneval") -> Task:
-    return Task(dataset, entry, reference, base, [[7]], 0)
+def _task(
+    reference: str, base: list[list[object]], entry: str = "f", dataset: str = "humaneval"
+) -> EvalPlusTask:
+    return EvalPlusTask(dataset, entry, reference, base, [[7]], 0)
 
 
 _HALF = "def f(x):\n    return x / 4 if x < 5 else (x, 10**9)"
@@ -154,7 +156,7 @@ def test_evalplus_tolerance_stays_on_for_integers_after_a_float(judge: Judge, ca
     integers_first = _task(floats_first.reference, [[7], [1.0]])
     off_by_one = "def f(x):\n    return x / 4 if x < 5 else 10**9 + (1 if x != 8 else 0)"
     forms = [
-        evalplus.official_form(_PLUS, Task("humaneval", "f", t.reference, t.base, [[8]], 0), caller)
+        evalplus.official_form(_PLUS, EvalPlusTask("humaneval", "f", t.reference, t.base, [[8]], 0), caller)
         for t in (floats_first, integers_first)
     ]
     assert [_accepts(judge, form, off_by_one) for form in forms] == [True, False]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import time
 import warnings
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from whetstone.graders.livecodebench import code_in
-from whetstone.graders.sanitize import longest_parsable, sanitized
+from whetstone_graders.livecodebench import code_in
+from whetstone_graders.sanitize import longest_parsable, sanitized
 
 _LINES = [
     "Sure! Here is it:", "It's done (I think", "1. first", "```python", "```", "", "   ", "# note", "x = [",
@@ -92,3 +93,21 @@ def test_what_is_kept_of_a_reply(reply: str, kept: str) -> None:
 )
 def test_livecodebench_takes_what_is_between_the_last_two_fences(reply: str, code: str) -> None:
     assert code_in(reply) == code
+
+
+HOSTILE = {
+    "starts of calls": lambda n: "x = f(\n" * (n // 7),
+    "programs and ends of others": lambda n: ("x = 1\n" * 40 + ")\n") * (n // 242),
+    "strings that never end": lambda n: 'x = """\n' * (n // 8),
+    "fences": lambda n: "```\n" * (n // 4),
+    "f-strings with an error": lambda n: "x = f'{a b}'\n" * (n // 13),
+    "many names": lambda n: "".join(f"a{i} = {i}\n" for i in range(n // 13)),
+    "combining marks": lambda n: "a" + "\u0316\u0301" * (n // 4) + " = 1\nx = 1\n",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_reply_does_not_stall_it(kind: str) -> None:
+    started = time.process_time()
+    sanitized(HOSTILE[kind](60_000), "f")
+    assert time.process_time() - started < 10

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from whetstone.algorithm.advantage import group_advantages
-from whetstone.algorithm.algorithm import Algorithm, LossInputs
+from whetstone.algorithm.algorithm import Algorithm, LossInputs, objective
 from whetstone.algorithm.loss import token_weights
-from whetstone.algorithm.objective import objective
 
 LENGTHS = torch.tensor([5, 1, 7, 3, 6, 2, 9, 4])
 REWARDS = torch.tensor([1.0, 0.0, 0.3, 0.0, 1.0, 1.0, 0.0, 0.7], dtype=torch.float64)

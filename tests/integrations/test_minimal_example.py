@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "minimal_rl.py"
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     from whetstone.engine.loading import save_model
-    from whetstone.engine.miniature import build_miniature
+    from whetstone.engine.scratch import build_miniature
 
     built, tokenizer = build_miniature("llama", ["def f(xs):\n    return sum(xs)\n"] * 4, 0)
     folder = tmp_path_factory.mktemp("model")
@@ -40,7 +40,7 @@ def test_it_samples_judges_trains_and_serves_the_new_weights(model: Path) -> Non
 
 def test_only_groups_with_different_rewards_are_trained_on() -> None:
     pytest.importorskip("torch")
-    from whetstone.sample import Group, Sample
+    from whetstone.core.sample import Group, Sample
 
     def group(*rewards: float | None) -> Group:
         return Group("p", [1], [Sample([2], [-0.1], [0], "stop", "", reward=reward) for reward in rewards])

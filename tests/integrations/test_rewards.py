@@ -1,4 +1,4 @@
-"""The core of the plug-ins: it takes rows of our layouts, starts nothing early and leaves nothing behind."""
+"""The core of the plug-ins: it takes rows of the export formats, starts late and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import AssertTests, Problem, Program, StdinCase, StdinTests
+from whetstone.data.export_formats.write import export_format_named, write_export
 from whetstone.data.files import write_problems
-from whetstone.data.layouts.write import layout_named, write_layout
-from whetstone.errors import UserError
+from whetstone.environments.prompt_text import prompt_of
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.integrations import openrlhf, trl, verl
 from whetstone.integrations.reward_url import reward_app
 from whetstone.integrations.rewards import NoReward, Rewards, reward
 from whetstone.integrations.rows import problem_of, reply_text
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
-from whetstone.problem import AssertTests, Problem, Program, StdinCase, StdinTests
-from whetstone.workflow.prompt import prompt_of
-from whetstone.workflow.settings import WorkflowSection
 
 ADD = Problem("t/add", "Print the sum.", StdinTests([StdinCase("1 2\n", "3\n"), StdinCase("0 0\n", "0\n")]))
 DOUBLE = "def f(x):\n    return 2 * x\n"
@@ -46,9 +46,9 @@ HALF = "```python\nprint(0)\n```"
 ENOUGH_S = 120.0
 
 
-def rows(problems: list[Problem], layout: str, folder: Path) -> list[dict[str, Any]]:
+def rows(problems: list[Problem], export_format: str, folder: Path) -> list[dict[str, Any]]:
     write_problems(folder / "set.jsonl", problems)
-    write_layout(str(folder / "set.jsonl"), folder / "out.parquet", layout_named(layout))
+    write_export(str(folder / "set.jsonl"), folder / "out.parquet", export_format_named(export_format))
     return pq.read_table(folder / "out.parquet").to_pylist()
 
 
@@ -63,7 +63,7 @@ def test_trl_gets_a_reward_for_each_completion_of_our_rows(judge: Judge, tmp_pat
     function.rewards = Rewards(judge=judge)
     add, forgeable = rows([ADD, FORGEABLE], "trl", tmp_path)
     found = [add, add, forgeable]  # TRL repeats a row for each completion
-    assert found[0]["prompt"] == prompt_of(ADD, WorkflowSection()).messages()
+    assert found[0]["prompt"] == prompt_of(ADD, EnvironmentSection()).messages()
     columns = {key: [row[key] for row in found] for key in found[0] if key != "prompt"}
     replies = [RIGHT, HALF, f"```python\n{DOUBLE}```"]
     completions = [[{"role": "assistant", "content": reply}] for reply in replies]
@@ -71,14 +71,14 @@ def test_trl_gets_a_reward_for_each_completion_of_our_rows(judge: Judge, tmp_pat
     assert given == [1.0, 0.0, None]
     assert logged == {"code_reward/accepted": 2 / 3, "code_reward/no_reward": 1 / 3}
     assert function(completions=replies[:2], **{"problem": columns["problem"][:2]}) == [1.0, 0.0]
-    with pytest.raises(UserError, match="--layout trl"):
+    with pytest.raises(UserError, match="--export-format trl"):
         function(completions=completions)
 
 
 @pytest.mark.process
 def test_verl_gets_a_dict_and_stops_where_there_is_no_verdict(tmp_path: Path) -> None:
     add, forgeable = rows([ADD, FORGEABLE], "verl-whole", tmp_path)
-    settings = {"judge": {"workers": 1}, "workflow": {"reward": "fraction"}}
+    settings = {"judge": {"workers": 1}, "environment": {"reward": "fraction"}}
 
     def score(row: dict[str, Any], reply: str, **more: Any) -> dict[str, Any]:
         return asyncio.run(
@@ -113,8 +113,8 @@ def test_forked_processes_score_with_judges_of_their_own(judge: Judge) -> None:
 
 
 def test_openrlhf_s_queries_hold_the_prompt_and_the_tokens_that_end_a_reply(judge: Judge) -> None:
-    function = openrlhf.CodeReward()
-    function.rewards = Rewards(reward_settings({"workflow": {"extraction": "whole"}}), judge)
+    function = openrlhf.RewardFunction()
+    function.rewards = Rewards(reward_settings({"environment": {"extraction": "whole"}}), judge)
     prompt = "<|im_start|>user\nPrint the sum.<|im_end|>\n<|im_start|>assistant\n"
     code = RIGHT.strip("`").removeprefix("python")
     logs = {"accepted": 1.0, "judged": 1.0}
@@ -125,12 +125,12 @@ def test_openrlhf_s_queries_hold_the_prompt_and_the_tokens_that_end_a_reply(judg
     answer = function([f"{prompt}<think>\n{code}"], [f"{prompt}<think>\n"], [_json(ADD)])
     assert answer["rewards"] == 0.0
     assert function([prompt + code, prompt + "0"], [prompt] * 2, [_json(ADD)] * 2)["rewards"] == [1.0, 0.0]
-    with pytest.raises(UserError, match="cannot be told"):
+    with pytest.raises(UserError, match="cannot be separated"):
         function([code], [prompt], [_json(ADD)])
 
 
 def test_a_reward_url_answers_those_with_a_token_and_says_what_is_wrong(judge: Judge) -> None:
-    function = openrlhf.CodeReward()
+    function = openrlhf.RewardFunction()
     function.rewards = Rewards(judge=judge)
     asks = {"query": [f"ask{RIGHT}</s>"], "prompts": ["ask"], "labels": [_json(ADD)]}
     broken = [
@@ -157,10 +157,10 @@ def test_a_reward_url_answers_those_with_a_token_and_says_what_is_wrong(judge: J
 
 def test_what_is_no_problem_or_no_setting_is_refused_by_name() -> None:
     for cell, words in [("{", "not JSON"), ('{"inputs": []}', "no `tests`"), (7, "is a int")]:
-        with pytest.raises(UserError, match=f"{words}.*--layout trl"):
+        with pytest.raises(UserError, match=f"{words}.*--export-format trl"):
             problem_of(cell)
-    with pytest.raises(UserError, match=r"workflow\.rewards.*did you mean `workflow\.reward`"):
-        reward([RIGHT], [ADD], workflow={"rewards": "all"})
+    with pytest.raises(UserError, match=r"environment\.rewards.*did you mean `environment\.reward`"):
+        reward([RIGHT], [ADD], environment={"rewards": "all"})
     with pytest.raises(UserError, match="judge"):
         trl.CodeReward(judge={"workers": -1})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolation.lesser_rights import EXPECTED_TIER
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import Sandbox, Tier, detect_tier
 
 pytestmark = pytest.mark.process

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from whetstone.graders.values import lcb_equal
 from whetstone.judge.answers.equality import equal
-from whetstone.judge.answers.inert import read_one
-from whetstone.judge.answers.showing import show
+from whetstone.judge.answers.inert import read_one, show
 from whetstone.judge.value_reader import WireError
+from whetstone_graders.values import lcb_equal
 
 
 def judged(data: bytes, expected: object) -> None:

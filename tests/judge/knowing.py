@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.judge.judge_processes import ENOUGH_S, waiting_mb
-from whetstone.judge.boxes import Boxes, Side
-from whetstone.sandbox import Ended, Job, RunResult, Sandbox, Tier, supervise
-from whetstone.sandbox.run import Run
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet
+from whetstone.sandbox import EndReason, RunResult, Sandbox, SandboxJob, Tier, supervise
+from whetstone.sandbox.run import SandboxRun
 from whetstone.sandbox.zygote import wire
 
 NUMBER = re.compile(rb"run-\d{4}")
@@ -69,7 +69,7 @@ def knowing(plan: Plan, body: str, link: int = wire.LINK_FD) -> str:
     return HEAD.format(plan=[list(entry) for entry in plan]) + tables + body
 
 
-class KnowingBoxes(Boxes):
+class KnowingBoxes(SandboxSet):
     """Sandboxes whose programs learn the number of their run."""
 
     def __init__(self, tier: Tier) -> None:
@@ -77,7 +77,7 @@ class KnowingBoxes(Boxes):
         self._around: dict[int, Any] = {}
         self._runs = 0
         self._plan: Plan = []
-        self.tested: Run | None = None
+        self.tested: SandboxRun | None = None
         self.story: list[_Part] = []
 
     def follow(self, plan: Plan) -> None:
@@ -90,12 +90,12 @@ class KnowingBoxes(Boxes):
         """Whether it went by the plan: on a busy machine a clock may run out before the killer comes."""
         return not any(part.missed_its_killer for part in self.story)
 
-    def python(self, side: Side, *sources: str) -> Any:
+    def python(self, role: SandboxRole, *sources: str) -> Any:
         """The same, around which runs are counted."""
-        box = super().python(side, *sources)
+        box = super().python(role, *sources)
         return self._around.setdefault(id(box), _Around(box, self))
 
-    def numbered(self, job: Job) -> tuple[Job, tuple[str, ...]]:
+    def numbered(self, job: SandboxJob) -> tuple[SandboxJob, tuple[str, ...]]:
         """The job with its run's number, and what the plan has for it; nothing for other programs."""
         if not NUMBER.search(job.payload):
             return job, ()
@@ -104,7 +104,7 @@ class KnowingBoxes(Boxes):
         entry = self._plan[min(self._runs, len(self._plan)) - 1]
         return replace(job, payload=NUMBER.sub(number, job.payload)), entry
 
-    def begins(self, run: Run, entry: tuple[str, ...]) -> _Part:
+    def begins(self, run: SandboxRun, entry: tuple[str, ...]) -> _Part:
         """A run of the program by its entry, or of what is beside it."""
         part = _Part(run, entry)
         self.story.append(part)
@@ -125,14 +125,14 @@ class KnowingBoxes(Boxes):
 class _Part:
     """A run, the plan's entry for it where it is one of the program, and who is to end it."""
 
-    run: Run
+    run: SandboxRun
     entry: tuple[str, ...]
     killers: list[threading.Thread] = field(default_factory=list)
 
     @property
     def missed_its_killer(self) -> bool:
         """Whether a clock ended it that the plan knows nothing of."""
-        clocks = {Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.STARVED}
+        clocks = {EndReason.CPU_LIMIT, EndReason.WALL_LIMIT, EndReason.STARVED}
         awaited = self.killers and self.run.ended and not any("spin" in action for action in self.entry)
         return bool(awaited) and self.run.result().ended in clocks
 
@@ -147,7 +147,7 @@ class _Around:
     def __init__(self, box: Sandbox, boxes: KnowingBoxes) -> None:
         self._box, self._boxes = box, boxes
 
-    def start(self, job: Job) -> Run:
+    def start(self, job: SandboxJob) -> SandboxRun:
         job, entry = self._boxes.numbered(job)
         if entry:
             self._boxes.join_killers()
@@ -158,10 +158,10 @@ class _Around:
             part.killers[-1].start()
         return part.run
 
-    def run(self, job: Job) -> RunResult:
+    def run(self, job: SandboxJob) -> RunResult:
         return supervise([self.start(job)])[0]
 
-    def _strike(self, run: Run, action: str) -> None:
+    def _strike(self, run: SandboxRun, action: str) -> None:
         """Once the program waits for it, which shows by its size: of all below its own fork-server alone, for
         those of other tests may be as large. Each end has a size of its own: where each case has a run, the
         plan's entry may name both, and the other is not what this run waits for."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-from whetstone.problem import AssertTests, Problem
+from whetstone.core.problem import AssertTests, Problem
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from whetstone.problem import AssertTests, Limits, Problem, Program
+from whetstone.core.problem import AssertTests, Limits, Problem, Program
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _LIMITS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)

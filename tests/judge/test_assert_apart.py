@@ -9,7 +9,7 @@ import pytest
 
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
-from whetstone.judge.kinds.apart import CannotStandApart, refuse_inseparable
+from whetstone.judge.kinds.apart import NotSeparable, refuse_inseparable
 
 VALUE = """
 import asyncio, dataclasses, functools, logging, os, random
@@ -85,7 +85,7 @@ CANNOT = {
     "import dataclasses\nassert dataclasses.asdict(D(2)) == {'a': 2}": "calls dataclasses.asdict",
     "from unittest.mock import patch\nwith patch('builtins.input', return_value='z'):\n"
     "    assert V().ask() == 'z'":
-    "puts a mock in the place of `builtins.input`",
+    "replaces `builtins.input` by a mock",
     "import io, sys\nsys.stdin = io.StringIO('q\\n')\nassert V().ask() == 'q'": "sets `sys.stdin`",
     "import os\nos.environ['HOME'] = 'x'\nassert V().home() == 'x'": "sets `os.environ['HOME']`",
 }  # fmt: skip
@@ -130,7 +130,7 @@ def test_what_cannot_work_is_named_and_works_with_a_reference(judge: Judge, code
 )
 def test_what_works_apart_is_not_named(code: str) -> None:
     refuse_inseparable(code, frozenset({"V", "kept", "called"}))
-    with pytest.raises(CannotStandApart):
+    with pytest.raises(NotSeparable):
         refuse_inseparable(f"{code}\nclass X(V): pass", frozenset({"V"}))
 
 

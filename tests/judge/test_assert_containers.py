@@ -11,8 +11,8 @@ import pytest
 
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.harness.containers import refill
 from whetstone.judge.kinds import names
+from whetstone.judge.rpc.containers import refill
 
 SHOP = """
 from collections import Counter, OrderedDict, defaultdict, deque

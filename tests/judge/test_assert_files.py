@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import assert_problem, python
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.harness.files import MAX_FILE_BYTES, SharedFiles, check_database
+from whetstone.judge.rpc.files import MAX_FILE_BYTES, SharedFiles, check_database
 from whetstone.judge.values import WireError
 from whetstone.sandbox import Tier
 
@@ -252,7 +252,7 @@ def test_only_small_plain_files_go_over(tmp_path: Any) -> None:
     (tmp_path / "books.db-journal").write_text("3")
     files = SharedFiles(str(tmp_path), (), ("b",))
     assert files.changes() == [[["b", b"2"]], []]
-    files.name(["call", {"path": "./a"}, "large", "link", "books.db"])
+    files.add_named_paths(["call", {"path": "./a"}, "large", "link", "books.db"])
     assert files.changes() == [[["a", b"1"]], []]
     assert files.changes() == [[], []]
     (tmp_path / "a").unlink()

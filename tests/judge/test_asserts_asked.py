@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judge.judge_problems import assert_problem, python
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.problem import AssertTests, problem_from
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.inert import read_one
-from whetstone.judge.kinds.by_calls import Conversation, is_asked
+from whetstone.judge.kinds.by_calls import AssertConversation, is_judged_by_calls
 from whetstone.judge.kinds.pair import described_unit
 from whetstone.judge.kinds.plain import Plain, plain_asserts
 from whetstone.judge.values import WireError, encode
-from whetstone.problem import AssertTests, problem_from
 from whetstone.sandbox import Tier
 
 CHECK = "def check(candidate):\n    "
@@ -192,7 +192,7 @@ def test_what_does_more_has_a_testing_process(test: str) -> None:
     ],
 )
 def test_a_check_that_does_more_has_a_testing_process(check: str) -> None:
-    assert not is_asked(problem_from(assert_problem(check=check, entry_point="f")))
+    assert not is_judged_by_calls(problem_from(assert_problem(check=check, entry_point="f")))
 
 
 def test_a_check_that_only_compares_is_asked() -> None:
@@ -201,7 +201,7 @@ def test_a_check_that_only_compares_is_asked() -> None:
         + CHECK
         + "'''Doc.'''\n    assert True\n    assert candidate(1) == 2\n"
     )
-    assert is_asked(problem_from(assert_problem(check=check, entry_point="f")))
+    assert is_judged_by_calls(problem_from(assert_problem(check=check, entry_point="f")))
 
 
 UNITS = [asserts("assert f(1) == 2\nassert f(3) == 4"), asserts("assert f(5)"), asserts("assert f(6) == [7]")]
@@ -238,13 +238,13 @@ def test_no_program_makes_the_judge_raise_wait_or_accept_what_was_not_said(
     """Whatever comes, in whatever pieces: each unit has at most one outcome, and passes by right answers."""
     near, far = socket.socketpair()
     said = framed(encode(["loaded"])) + b"".join(map(framed, messages)) + end
-    with closing(Conversation([unit for unit in UNITS if unit], near)) as talk, far:
+    with closing(AssertConversation([unit for unit in UNITS if unit], near)) as talk, far:
         going = True
         for size in [*pieces, len(said)]:
             if going and said:
                 far.sendall(said[:size])
                 said = said[size:]
-                going = talk.heard()
+                going = talk.receive()
         far.close()
         talk.finish()
         assert 1 <= len(talk.outcomes) <= len(UNITS)
@@ -270,9 +270,9 @@ def test_no_program_makes_the_judge_raise_wait_or_accept_what_was_not_said(
 )
 def test_an_answer_of_no_bytes_is_no_answer(test: str) -> None:
     near, far = socket.socketpair()
-    with closing(Conversation([asserts(test) or []], near)) as talk, far:
+    with closing(AssertConversation([asserts(test) or []], near)) as talk, far:
         far.sendall(framed(encode(["loaded"])) + framed(b""))
-        while talk.heard():
+        while talk.receive():
             pass
         assert [outcome.status for outcome in talk.outcomes] == ["gone"]
 
@@ -282,9 +282,9 @@ def test_an_answer_of_no_bytes_is_no_answer(test: str) -> None:
 def test_a_flood_ends_the_conversation(junk: bytes) -> None:
     near, far = socket.socketpair()
     flood = framed(encode(["loaded"])) + framed(encode(["unplain"])) * 50 + junk
-    with closing(Conversation([asserts("assert f(5)") or []], near)) as talk, far:
+    with closing(AssertConversation([asserts("assert f(5)") or []], near)) as talk, far:
         far.sendall(flood)
-        while talk.heard():
+        while talk.receive():
             pass
         assert [outcome.status for outcome in talk.outcomes] == ["gone"]
 
@@ -310,7 +310,7 @@ SEARCHES = [
 @pytest.mark.parametrize("source", SEARCHES, ids=["frames", "collector", "memory"])
 def test_what_is_expected_never_comes_where_the_program_runs(judge: Judge, source: str) -> None:
     problem = assert_problem(asserts=[f"assert f('k{n}-') == 'k{n}-{SECRET}'" for n in range(3)])
-    assert is_asked(problem_from(problem))
+    assert is_judged_by_calls(problem_from(problem))
     assert not any(case.verdict is Verdict.ACCEPTED for case in judge.judge(problem, python(source)).cases)
 
 
@@ -372,8 +372,8 @@ def test_each_way_of_ending_has_its_verdict(tier: Tier) -> None:
                 {**assert_problem(asserts=tests, setup=setup, entry_point="f"), "limits": limits}
                 for setup in ("", "apart = 1")
             )
-            assert is_asked(problem_from(asked))
-            assert not is_asked(problem_from(apart))
+            assert is_judged_by_calls(problem_from(asked))
+            assert not is_judged_by_calls(problem_from(apart))
             for number, source in enumerate(programs):
                 one, other = (judge.judge(problem, python(source)) for problem in (asked, apart))
                 assert [case.verdict for case in one.cases] == [case.verdict for case in other.cases], source

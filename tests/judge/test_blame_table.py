@@ -18,12 +18,12 @@ from whetstone.judge.answers.protocols import Protocol, callable_event, event_of
 from whetstone.judge.answers.responsibility import (
     BLAME,
     Blame,
-    Did,
+    CheckerEvent,
     Event,
-    failed_over_program,
-    settle,
+    decide_blame,
+    output_failure_prefix,
 )
-from whetstone.sandbox import Ended, RunResult
+from whetstone.sandbox import EndReason, RunResult
 
 AC, WA, JE = Verdict.ACCEPTED, Verdict.WRONG_ANSWER, Verdict.JUDGE_ERROR
 ACT = """
@@ -141,7 +141,7 @@ def test_a_checker(judge: Judge, protocol: str, word: str, alone: Verdict, prove
         judged = judge.judge(problem, python(f"print({printed!r})"))
         return judged.verdict, judged.reason
 
-    failed = failed_over_program("checker")
+    failed = output_failure_prefix("checker")
     own, always = verdict("own", word), verdict(word, "whatever")
     assert (own[0], own[1].startswith(failed)) == (proved, alone is not proved), own
     assert (always[0], always[1].startswith(failed)) == (alone, False), always
@@ -156,7 +156,7 @@ def test_an_interactor(judge: Judge, protocol: str, word: str, alone: Verdict, p
         judged = judge.judge(problem, python(f"print({printed!r})"))
         return judged.verdict, judged.reason
 
-    failed = failed_over_program("interactor")
+    failed = output_failure_prefix("interactor")
     own, always = verdict("own", word, "refuse", "accept"), verdict(word, "whatever", "accept")
     assert (own[0], own[1].startswith(failed)) == (proved, alone is not proved), own
     assert (always[0], always[1].startswith(failed)) == (alone, False), always
@@ -237,7 +237,7 @@ def test_the_same_in_cpp(judge: Judge, protocol: str, yes: int, no: int) -> None
         assert judge.judge({**problem, "references": []}, written).verdict is alone, word
 
 
-def ran(ended: Ended) -> RunResult:
+def ran(ended: EndReason) -> RunResult:
     return RunResult(ended, None, None, 1.0, 1.0, 1 << 20, b"", b"", b"")
 
 
@@ -245,34 +245,34 @@ def ran(ended: Ended) -> RunResult:
 @pytest.mark.parametrize(
     ("ended", "did"),
     [
-        (Ended.CPU_LIMIT, Did.EXHAUSTED),
-        (Ended.WALL_LIMIT, Did.EXHAUSTED),
-        (Ended.MEMORY_LIMIT, Did.EXHAUSTED),
-        (Ended.PROCESS_LIMIT, Did.EXHAUSTED),
-        (Ended.OUTPUT_LIMIT, Did.FLOODED),
-        (Ended.SIGNALED, Did.CRASHED),
-        (Ended.KILLED, Did.BROKEN),
-        (Ended.STARVED, Did.BROKEN),
+        (EndReason.CPU_LIMIT, CheckerEvent.EXHAUSTED),
+        (EndReason.WALL_LIMIT, CheckerEvent.EXHAUSTED),
+        (EndReason.MEMORY_LIMIT, CheckerEvent.EXHAUSTED),
+        (EndReason.PROCESS_LIMIT, CheckerEvent.EXHAUSTED),
+        (EndReason.OUTPUT_LIMIT, CheckerEvent.FLOODED),
+        (EndReason.SIGNALED, CheckerEvent.CRASHED),
+        (EndReason.KILLED, CheckerEvent.BROKEN),
+        (EndReason.STARVED, CheckerEvent.BROKEN),
     ],
 )
-def test_a_limit_means_the_same_in_every_protocol(protocol: Any, ended: Ended, did: Did) -> None:
+def test_a_limit_means_the_same_in_every_protocol(protocol: Any, ended: EndReason, did: CheckerEvent) -> None:
     """Real ones take a checker's 20 seconds or 2 GiB; what a run's end is called is tested with runs."""
     if protocol == "callable":
-        assert callable_event(ran(ended), refused="no").did is did
+        assert callable_event(ran(ended), refused="no").kind is did
     else:
         exact: Protocol = protocol
-        assert event_of(exact, ran(ended), python=True).did is did
-        assert event_of(exact, ran(ended), python=False).did is did
+        assert event_of(exact, ran(ended), python=True).kind is did
+        assert event_of(exact, ran(ended), python=False).kind is did
 
 
-@pytest.mark.parametrize("did", Did)
-def test_evidence_only_ever_turns_a_failure_into_a_refusal(did: Did) -> None:
+@pytest.mark.parametrize("did", CheckerEvent)
+def test_evidence_only_ever_turns_a_failure_into_a_refusal(did: CheckerEvent) -> None:
     alone, proved = BLAME[did]
     assert (alone, proved) in {
-        (Blame.NOBODY, Blame.NOBODY),
+        (Blame.NONE, Blame.NONE),
         (Blame.PROGRAM, Blame.PROGRAM),
         (Blame.JUDGE, Blame.PROGRAM),
         (Blame.JUDGE, Blame.JUDGE),
     }
     for works, blame in ((True, proved), (False, alone)):
-        assert settle("checker", Event(did, "how"), lambda: works, "unproved").blame is blame  # noqa: B023
+        assert decide_blame("checker", Event(did, "how"), lambda: works, "unproved").blame is blame  # noqa: B023

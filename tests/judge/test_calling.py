@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from whetstone.core.problem import Limits
 from whetstone.judge.calling import Caller, CallFailed
-from whetstone.problem import Limits
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def caller() -> Iterator[Caller]:
 @pytest.mark.process
 def test_values_come_in_order_with_their_types(caller: Caller) -> None:
     source = "seen = []\ndef f(x):\n    seen.append(x)\n    return (x, len(seen), {1j})"
-    assert caller.returned(source, "f", [[1], ["a"], [(2, 3)]]) == [
+    assert caller.call(source, "f", [[1], ["a"], [(2, 3)]]) == [
         (1, 1, {1j}), ("a", 1, {1j}), ((2, 3), 1, {1j})
     ]  # fmt: skip
 
@@ -27,7 +27,7 @@ def test_values_come_in_order_with_their_types(caller: Caller) -> None:
 @pytest.mark.process
 def test_results_too_large_for_one_process_are_fetched_one_by_one(caller: Caller) -> None:
     limits = Limits(output_mb=1)
-    values = caller.returned("def f(n): return 'x' * n", "f", [[600_000]] * 4, limits=limits)
+    values = caller.call("def f(n): return 'x' * n", "f", [[600_000]] * 4, limits=limits)
     assert [len(value) for value in values] == [600_000] * 4
 
 
@@ -44,6 +44,4 @@ def test_results_too_large_for_one_process_are_fetched_one_by_one(caller: Caller
 )
 def test_a_reference_that_fails_is_named(caller: Caller, source: str, says: str) -> None:
     with pytest.raises(CallFailed, match=says):
-        caller.returned(
-            source, "f", [[1], [0]] if "lambda" not in source else [[0]], limits=Limits(cpu_s=0.3)
-        )
+        caller.call(source, "f", [[1], [0]] if "lambda" not in source else [[0]], limits=Limits(cpu_s=0.3))

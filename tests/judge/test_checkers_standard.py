@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.judge.judge_problems import python, stdin_problem
 from tests.judge.testlib_model import MODELS, model
+from whetstone.core.problem import StandardCheckerName
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
-from whetstone.problem import StandardCheckerName
 
 NAMES = sorted(CHECKERS)
 _SPACES = st.sampled_from([b" ", b"  ", b"\n", b"\r\n", b"\t", b"\n\n", b" \n"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import LIMITS, python
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.judge import Judge, Verdict
 
 LRU = """

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whetstone.core.problem import Compare
 from whetstone.judge.answers.text import compare
-from whetstone.problem import Compare
 
 TOKENS = Compare()
 

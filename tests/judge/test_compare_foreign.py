@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.graders import COMPARISONS
+from whetstone.core.problem import Compare
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.answers.text import compare
-from whetstone.problem import Compare
+from whetstone_graders import COMPARISONS
 
 add_comparisons(COMPARISONS)
 

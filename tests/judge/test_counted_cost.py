@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.judge.judged_answers import judged
-from whetstone.graders import COMPARISONS
+from whetstone.core.problem import CallCase, CallTests, Compare, Limits, Problem, Program
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.answers.equality import equal
@@ -31,7 +31,7 @@ from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
 from whetstone.judge.answers.text import compare
 from whetstone.judge.value_reader import TooManyItems, WireError
 from whetstone.judge.values import decode, encode
-from whetstone.problem import CallCase, CallTests, Compare, Limits, Problem, Program
+from whetstone_graders import COMPARISONS
 
 _PRIME = (1 << 61) - 1
 _numbers = (
@@ -65,7 +65,7 @@ _values = st.recursive(
 
 add_comparisons(COMPARISONS)
 _COUNTED = (
-    "values.py", "value_reader.py", "inert.py", "equality.py", "graders/values.py", "allclose.py",
+    "values.py", "value_reader.py", "inert.py", "equality.py", "whetstone_graders/values.py", "allclose.py",
     "showing.py", "text.py", "texts.py", "kattis.py", "standard_checkers.py", "fractions.py",
 )  # fmt: skip
 

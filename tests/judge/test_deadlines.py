@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
 from tests.judge.judge_processes import ENOUGH_S
 from tests.sandbox.test_starvation import spinning
+from whetstone.core.problem import problem_from
 from whetstone.judge import CaseJudgement, Judge, Judgement, JudgeOptions, Verdict
+from whetstone.judge.deadline import DeadlinePassed
 from whetstone.judge.judging import conclude_unfinished
-from whetstone.judge.late import DeadlinePassed
 from whetstone.judge.options import queued_before
 from whetstone.judge.outcome import limit_exceeded
-from whetstone.judge_service.spread import joined, parts_of
-from whetstone.problem import problem_from
-from whetstone.sandbox import Ended, RunResult
+from whetstone.sandbox import EndReason, RunResult
+from whetstone.service.case_parallel import joined, parts_of
 
 ATTEMPTS = 5
 LIMITS = {"cpu_s": 1.0, "memory_mb": 256.0, "output_mb": 1.0}
@@ -156,7 +156,7 @@ def test_a_starved_program_is_answered_by_its_deadline_with_what_it_waited() -> 
 
 
 def test_a_starved_run_says_how_long_it_waited() -> None:
-    result = RunResult(Ended.STARVED, None, 9, 1.25, 242.0, 0, b"", b"", b"", waited_s=239.5)
+    result = RunResult(EndReason.STARVED, None, 9, 1.25, 242.0, 0, b"", b"", b"", waited_s=239.5)
     judged = limit_exceeded(result)
     assert judged is not None
     assert judged.verdict is Verdict.JUDGE_ERROR

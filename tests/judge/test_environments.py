@@ -10,12 +10,12 @@ import pytest
 
 from tests.judge.environment_folders import environment_folder, packages_of
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
-from whetstone.errors import SandboxUnavailable, UserError
+from whetstone.core.errors import SandboxUnavailable, UserError
+from whetstone.core.verdict import Verdict
 from whetstone.judge import Judge
 from whetstone.judge.environments.environment import default_environment, environment_named
 from whetstone.judge.environments.made import create_environment, remove_environment
 from whetstone.sandbox import Tier
-from whetstone.verdict import Verdict
 
 OWN = {
     "shown": "from shown_needs import VALUE\n",
@@ -204,7 +204,7 @@ def test_what_cannot_be_made_leaves_nothing_and_says_why(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(UserError, match="not known by that name"):
+    with pytest.raises(UserError, match="with that name or version does not exist"):
         create_environment("mine", ["no-such-package"])
     for name, packages in (("../up", ["numpy"]), ("default", ["numpy"]), ("x", []), ("x", ["-r"])):
         with pytest.raises(UserError):

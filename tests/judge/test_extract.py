@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.judge.reply_corpus import Reply, no_programs, replies
+from whetstone.core.problem import problem_from
 from whetstone.judge import answer_part, extract_program, names_called, strip_thinking
-from whetstone.problem import problem_from
 
 TWO = "First:\n```python\na = 1\n```\nthen\n```py\nb = 2\n```\nDone. ```inline```\n"
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judge.judge_problems import python, stdin_problem
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CaseGroup, Compare, Limits
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.workers.admission import Order
-from whetstone.problem import CaseGroup, Compare, Limits
+from whetstone.judge.workers.job_queue import QueuedJob
 
 ECHO = stdin_problem(("1\n", "1\n"))
 PROGRAM = python("print(input())")
@@ -88,7 +88,7 @@ def test_a_thread_that_fails_over_one_program_settles_it_and_goes_on(
     silence_s: float, one_worker: Judge
 ) -> None:
     """The pool is handed a timeout that no system call takes, past everything that would refuse it."""
-    pool = one_worker._running()  # pyright: ignore[reportPrivateUsage]
-    future: Future[Judgement] = pool.submit(Order(b"no task at all", silence_s))
+    pool = one_worker._started_pool()  # pyright: ignore[reportPrivateUsage]
+    future: Future[Judgement] = pool.submit(QueuedJob(b"no task at all", silence_s))
     assert future.result(300).verdict is Verdict.JUDGE_ERROR
     assert one_worker.judge(ECHO, PROGRAM).accepted

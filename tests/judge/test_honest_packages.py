@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.judge.judge_problems import python, stdin_problem
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.verdict import Verdict
 from whetstone.judge import Judge
 from whetstone.judge.environments.environment import COMPETITION, default_environment
 from whetstone.sandbox import Tier
-from whetstone.verdict import Verdict
 
 pytestmark = pytest.mark.skipif(
     set(default_environment().preload) != set(COMPETITION), reason="the extra `programs` is not installed"

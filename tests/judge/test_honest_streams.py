@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.judge.judge_problems import stdin_problem
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.judge import Judge, Judgement, Program
 
 LIMITS = {"cpu_s": 5.0, "memory_mb": 512.0, "output_mb": 1.0}

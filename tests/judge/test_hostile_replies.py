@@ -18,16 +18,21 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import call_problem
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, problem_from
+from whetstone.environments.generated_cases import InvalidCases, read_cases
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import program_of
 from whetstone.judge.extract import answer_part, extract_program, strip_thinking
-from whetstone.problem import problem_from
-from whetstone.workflow.generated import NoCases, read_cases
-from whetstone.workflow.settings import WorkflowSection
-from whetstone.workflow.single_turn import program_of
 
 LENGTH = 100_000
 MOST_CPU_S = 2.0
 PROBLEM = problem_from(call_problem("f", ([1], 2)))
-FORMS = WorkflowSection(answer_format="think_answer")
+STARTER = "def f(x):\n"
+COMPLETED = Problem(
+    "c", "", AssertTests(asserts=["f(1)"], entry_point="f"), starter=STARTER, meta={COMPLETES_STARTER: True}
+)
+PLAIN = EnvironmentSection()
+FORMS = EnvironmentSection(answer_format="think_answer")
 DEFINITION = "def f(x):\n    return x + 1\n"
 
 
@@ -36,12 +41,13 @@ def read(reply: str) -> None:
     strip_thinking(reply)
     answer_part(reply)
     program_of(PROBLEM, FORMS, reply)
+    program_of(COMPLETED, PLAIN, reply)
     for rule in ("program", "last_fence", "all_fences"):
         extract_program(reply, rule, names=("f",))
     extract_program(reply, "program", "cpp")
     try:
         read_cases(reply, PROBLEM, count=2, most_bytes=1000)
-    except NoCases:
+    except InvalidCases:
         return
 
 
@@ -52,6 +58,12 @@ def repeated(unit: str, before: str = "", after: str = "") -> Callable[[int], st
 def nested_ifs(length: int) -> str:
     depth = int((2 * length) ** 0.5)
     return "```python\n" + "".join(" " * level + "if x:\n" for level in range(depth)) + "\n```"
+
+
+def nested_finally(_length: int) -> str:
+    """The compiler copies each ``finally`` block twice, and so the innermost one half a million times."""
+    levels = (f"{' ' * n}try:\n{' ' * n} g()\n{' ' * n}finally:\n" for n in range(1, 20))
+    return f"```python\n{''.join(levels)}{' ' * 20}g()\n```"
 
 
 HOSTILE: dict[str, Callable[[int], str]] = {
@@ -83,16 +95,24 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "commas": repeated(", b", "a"),
     "a dotted name": repeated("a.", "import ", " as"),
     "a dotted name with blanks": repeated("a . ", "import ", " as"),
+    "combining marks in a name": repeated("\u0316\u0301", "```python\na", " = 1\n```"),
+    "marks that are made of others": repeated("\u0f73", "```python\na", " = 1\n```"),
+    "fields of an f-string": repeated("{a}", "```python\nx = f'", "'\n```"),
+    "fields of a long f-string": repeated("{a}\n", '```python\nx = rF"""', '"""\n```'),
+    "f-strings in a row": repeated("f'{a}' 'and text beside it' ", "```python\nx = ", "\n```"),
+    "quotes that never close": repeated('f"""{{\\', "```python\nx = ", "\n```"),
     "blanks": repeated(" ", "", "x"),
     "blank lines before a test": repeated("\n \n", "```python\n", "import\n```"),
     "blank lines": repeated("\n", "", "def test"),
     "brackets": repeated("(", "```python\n", "\n```"),
     "a number": repeated("9", "```python\nx = ", "\n```"),
     "indentation": nested_ifs,
+    "blocks that the compiler copies": nested_finally,
     "a tag of HTML": repeated("a", '<pre><code class="language-'),
     "attributes": repeated("a-", "```python ", "\nx=1\n```"),
     "braces": repeated("{", "```python "),
     "objects in objects": repeated('{"inputs": '),
+    "objects that end at once": repeated('{" '),
     "objects in lists": repeated('{"a": [1, 1, 1, 1, '),
     "brackets around code": repeated("[PYTHON] [/PYTHON] "),
     "carriage returns": repeated("\r```\r"),
@@ -108,7 +128,9 @@ def cpu_s(reply: str) -> float:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
-    assert cpu_s(HOSTILE[kind](LENGTH)) < MOST_CPU_S
+    reply = HOSTILE[kind](LENGTH)
+    # Other processes evict the caches of this one and so multiply its CPU time. One of three tries is enough.
+    assert any(cpu_s(reply) < MOST_CPU_S for _ in range(3))
 
 
 TOKENS = ["```", "~~~", "`", " ", "\n", "\t", "python", "x = 1", "(", ")", "<think>", "</think>", "<answer>"]
@@ -139,7 +161,13 @@ def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
         assert cpu_s(reply) < MOST_CPU_S, (units[0], units[1], units[2])
 
 
-READERS = ("judge.extract", "judge.fences", "workflow.single_turn", "workflow.generated", "syntax")
+READERS = (
+    "judge.extract",
+    "judge.fences",
+    "environments.single_turn",
+    "environments.generated_cases",
+    "core.syntax",
+)
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.judge.environments.installed import Installed, extras_of, installed_in, version_of
+from whetstone.judge.environments.installed import InstalledDistribution, extras_of, installed_in, version_of
 
 METADATA = """\
 Metadata-Version: 2.1
@@ -44,7 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_distribution_is_read_from_its_headers_and_its_record(site: Path) -> None:
     names = ["Shown_Package-1.0.dist-info", "shown", "shown_single.py"]
     folder = str(site.resolve())
-    expected = Installed("Shown_Package", "1.0", folder, ["numpy", "some-other"], names)
+    expected = InstalledDistribution("Shown_Package", "1.0", folder, ["numpy", "some-other"], names)
     assert installed_in(str(site)) == [expected]
 
 

@@ -115,7 +115,7 @@ def test_a_shell_may_ask_for_the_first_failure_or_a_choice_of_cases(
     assert run(files, wrong, "--max-cases", "1", "--subset-seed", "3") == 0
     assert len(json.loads(capsys.readouterr().out)["cases"]) == 1
     assert run(files, wrong, "--max-cases", "0") == 2
-    assert "max_cases" in capsys.readouterr().err
+    assert "max-cases" in capsys.readouterr().err
 
 
 def test_judging_one_program_imports_little(files: Path) -> None:

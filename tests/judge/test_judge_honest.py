@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]

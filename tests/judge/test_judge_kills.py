@@ -124,7 +124,7 @@ def test_a_program_that_brings_down_every_fork_server_meets_a_verdict() -> None:
     with Judge(workers=2) as judge, killing(judge, fork_servers):
         judgement = judged_among_others(judge, ECHO, program)
     assert judgement.verdict is Verdict.RUNTIME_ERROR
-    assert "brought the sandbox down 3 times" in judgement.reason
+    assert "ended the sandbox 3 times" in judgement.reason
 
 
 def test_a_program_that_brings_down_every_worker_meets_a_verdict() -> None:
@@ -132,7 +132,7 @@ def test_a_program_that_brings_down_every_worker_meets_a_verdict() -> None:
     with Judge(workers=2) as judge, killing(judge, lambda worker: [worker]):
         judgement = judged_among_others(judge, ECHO, program)
     assert judgement.verdict is Verdict.RUNTIME_ERROR
-    assert "brought the judge's worker down 3 times" in judgement.reason
+    assert "ended the judge's worker 3 times" in judgement.reason
 
 
 def test_what_was_refused_outlasts_the_worker() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Program, Verdict
 
 pytestmark = pytest.mark.process
@@ -234,7 +234,7 @@ def test_the_judge_imports_neither_torch_nor_numpy() -> None:
 MODULE = """
 import multiprocessing
 from whetstone.judge import Judge, Problem, Program
-from whetstone.problem import StdinCase, StdinTests
+from whetstone.core.problem import StdinCase, StdinTests
 
 judge = Judge(workers=1)
 problem = Problem("echo", "", StdinTests([StdinCase("1", "1")]))

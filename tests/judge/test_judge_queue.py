@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
 from tests.judge.judge_processes import ENOUGH_S, GROW, fork_servers, wait_for_something_big
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Verdict
-from whetstone.judge.scoring import chosen_cases
+from whetstone.judge.judging import chosen_cases
 
 ECHO = stdin_problem(("1\n", "1\n"))
 ONE = python("print(1)")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.judge.mutants import mutants, plainly_right
 from tests.judge.shared_sets import humaneval, mbpp, shared_folder
+from whetstone.core.problem import Limits, Problem
 from whetstone.judge import Judge, Program
-from whetstone.problem import Limits, Problem
 
 _SEED = 20260
 _MUTATED_PROBLEMS = 40

@@ -11,12 +11,11 @@ import pytest
 
 import whetstone.judge.languages.toolchains as toolchains
 from tests.judge.language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
-from whetstone.judge.languages.java import java_names
-from whetstone.judge.languages.table import LANGUAGES, language_named
+from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
 from whetstone.judge.languages.toolchains import check_tier, runs_here
-from whetstone.problem import Limits, StdinCase, StdinTests
 
 GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
 
@@ -151,13 +150,13 @@ def test_a_missing_toolchain_is_an_error_and_no_verdict(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    toolchains._executable.cache_clear()
+    toolchains._find_executable.cache_clear()
     try:
-        with pytest.raises(UserError, match=r"no rustc.*install Rust.*Languages here: python"):
+        with pytest.raises(UserError, match=r"no rustc.*install Rust.*Available languages: python"):
             judged(judge, "rust", "fn main() {}")
     finally:
         monkeypatch.undo()
-        toolchains._executable.cache_clear()
+        toolchains._find_executable.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["ruts", "pypy", "cobol"])
@@ -312,7 +311,9 @@ def test_processes_of_a_script_end_with_it(judge: Judge) -> None:
 def test_tools_that_only_root_can_reach_are_refused_where_root_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whetstone.judge.languages.toolchains._executable", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(
+        "whetstone.judge.languages.toolchains._find_executable", lambda name: str(tmp_path / name)
+    )
     (tmp_path / "gcc").touch(0o755)
     tmp_path.chmod(0o700)
     with pytest.raises(UserError, match="gcc"):

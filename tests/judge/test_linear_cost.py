@@ -22,12 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judge.judged_answers import judged
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.inert import FREE_ITEMS, read_one
 from whetstone.judge.value_reader import MAX_PART_BITS, WireError
 from whetstone.judge.values import NotInert, decode, encode
-from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.sandbox.streams import Stream
 
 SMALL, LARGE = 125_000, 500_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.literal import read_literal, write_literal
+from whetstone.core.literal import read_literal, write_literal
 
 _SCALARS = st.one_of(
     st.none(),

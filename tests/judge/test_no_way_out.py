@@ -17,7 +17,7 @@ import pytest
 
 from tests.judge.judge_problems import python
 from tests.tiers import every_tier
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge import Judge, Judgement, Verdict
 
 pytestmark = pytest.mark.process

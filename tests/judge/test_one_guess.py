@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from tests.judge.knowing import LATER, SANDBOX_DIES, TESTS_DIE, KnowingBoxes, Plan, knowing
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.problem import problem_from
 from whetstone.judge import Verdict
-from whetstone.judge.blame import DEATHS
+from whetstone.judge.failure_cause import DEATHS
 from whetstone.judge.judging import judge_program
 from whetstone.judge.options import JudgeOptions
-from whetstone.problem import problem_from
 from whetstone.sandbox import Tier, detect_tier
 
 pytestmark = pytest.mark.process

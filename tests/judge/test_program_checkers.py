@@ -9,7 +9,7 @@ import pytest
 
 from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.answers.responsibility import failed_over_program
+from whetstone.judge.answers.responsibility import output_failure_prefix
 
 TESTLIB_LIKE = """
 import sys
@@ -103,7 +103,7 @@ def test_a_checker_that_crashes_on_one_output_only_refuses_it_and_says_so(judge:
     problem = stdin_problem(CASE, checker={"type": "python", "source": source})
     judgement = judge.judge(problem, python("print('x')"))
     assert judgement.verdict is Verdict.WRONG_ANSWER
-    assert judgement.reason.startswith(failed_over_program("checker"))
+    assert judgement.reason.startswith(output_failure_prefix("checker"))
     assert judge.judge(problem, python("print('y')")).verdict is Verdict.WRONG_ANSWER
 
 

@@ -6,26 +6,37 @@ import socket
 
 import pytest
 
-from whetstone.judge.boxes import Boxes, Side
-from whetstone.judge.harness.rehearsal import Rehearsal, of_asked, of_program, of_tests
-from whetstone.sandbox import Job, RunLimits, Tier, supervise
+from whetstone.judge.rpc.rehearsal import (
+    Rehearsal,
+    program_rehearsal,
+    program_server_rehearsal,
+    rehearsal_of_tests,
+)
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet
+from whetstone.sandbox import RunLimits, SandboxJob, Tier, supervise
 
 pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize(
     ("side", "rehearsal"),
-    [(Side.ASKED, of_asked()), (Side.CALLED, of_program()), (Side.TESTS, of_tests())],
+    [
+        (SandboxRole.QUERIED_BY_JUDGE, program_server_rehearsal()),
+        (SandboxRole.CALLED_BY_TESTS, program_rehearsal()),
+        (SandboxRole.TESTS, rehearsal_of_tests()),
+    ],
 )
-def test_a_rehearsed_conversation_is_heard_to_its_end(side: Side, rehearsal: Rehearsal) -> None:
+def test_a_rehearsed_conversation_is_heard_to_its_end(side: SandboxRole, rehearsal: Rehearsal) -> None:
     limits = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 20)
-    with Boxes(Tier.RESTRICTED) as boxes:
+    with SandboxSet(Tier.RESTRICTED) as boxes:
         near, far = socket.socketpair()
         with near:
-            run = boxes.python(side).start(Job(side.value, rehearsal.payload, limits, link=far.detach()))
-            near.sendall(rehearsal.heard)
+            run = boxes.python(side).start(
+                SandboxJob(side.value, rehearsal.payload, limits, link=far.detach())
+            )
+            near.sendall(rehearsal.received)
             said = b""
-            while rehearsal.last not in said:
+            while rehearsal.last_sent not in said:
                 part = near.recv(1 << 16)
                 assert part, f"it ended after {said!r}"
                 said += part

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.judge.judge_problems import python, stdin_problem
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import CaseGroup, Scoring
 from whetstone.judge import Judge, Verdict
-from whetstone.judge.scoring import score
-from whetstone.problem import CaseGroup, Scoring
+from whetstone.judge.judging import score
 
 CASES = [("1", "1"), ("2", "4"), ("3", "9"), ("4", "16")]
 RIGHT_FOR_TWO = "n = int(input()); print(n * n if n < 3 else 0)"

@@ -12,9 +12,9 @@ import pytest
 
 from tests.judge.judge_problems import call_problem, python, stdin_problem
 from whetstone.cli.main import main
+from whetstone.core.problem import AssertTests, Program, case_count
 from whetstone.data.dataset import load_problems
 from whetstone.judge import Judge, Verdict
-from whetstone.problem import AssertTests, Program, case_count
 
 COUNT = 4
 SUM = stdin_problem(*[(f"{n} {n + 1}\n", f"{2 * n + 1}\n") for n in range(COUNT)])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.judge.set_order import in_one_order
+from whetstone.judge.set_order import in_canonical_order
 from whetstone.judge.values import decode, encode
 
 WRITES = """
@@ -21,7 +21,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from random import Random
-from whetstone.judge.harness.link import changes, content
+from whetstone.judge.rpc.link import changes, content
 from whetstone.judge.values import encode
 texts = ["%s", "", "a", "b", "c", "ab", "ba", "\\ud800", *map(str, range(40))]
 numbers = [-2**63, 2**70, 1.5, float("nan"), 3 + 4j, Decimal("1.25"), Fraction(10**5000, 7)]
@@ -77,7 +77,7 @@ def test_processes_that_hash_differently_write_the_same() -> None:
 def test_the_order_in_a_set_is_not_told(held: frozenset[object], random: Random) -> None:
     mixed = list(held)
     random.shuffle(mixed)
-    assert _numbers(held) or in_one_order(mixed) == in_one_order(list(held))
+    assert _numbers(held) or in_canonical_order(mixed) == in_canonical_order(list(held))
     assert decode(encode(held)) == held
 
 
@@ -95,4 +95,4 @@ def test_numbers_stay_as_python_keeps_them(numbers: list[object]) -> None:
     """An honest program may have been asked for the list of a set of small numbers."""
     held = set(numbers)
     assert list(decode(encode(held))) == list(held)
-    assert in_one_order(list(held)) == list(held)
+    assert in_canonical_order(list(held)) == list(held)

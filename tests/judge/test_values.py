@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whetstone.judge.answers.equality import equal
-from whetstone.judge.answers.showing import show
+from whetstone.judge.answers.inert import show
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
 
 scalars = (

@@ -6,11 +6,11 @@ import math
 import random
 from pathlib import Path
 
+from whetstone.core.sample import Batch, Group, Sample
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.report.batch import batch_metrics
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
-from whetstone.sample import Batch, Group, Sample
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 RECIPE = """\
 name: {name}
@@ -97,6 +97,7 @@ def _group(rng: random.Random, step: int, number: int, skill: float, reply: str 
                 else reply or f"def f(xs):\n    return sum(xs) + {number}",
                 judgement=_judgement(verdict),
                 reward=float(verdict is Verdict.ACCEPTED),
+                accepted=verdict is Verdict.ACCEPTED,
             )
         )
     source = "<taco>" if number % 2 else "apps"

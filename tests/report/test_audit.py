@@ -9,11 +9,11 @@ import pytest
 
 from tests.report.synthetic_run import write_run
 from whetstone.cli.main import main
-from whetstone.flow.audit import Audit
-from whetstone.flow.facts import Facts
-from whetstone.launch.roles.told import write_flow_url
 from whetstone.report.audit import KeptAudit, audit_rows, keep_audit, read_audit
 from whetstone.report.page import write_page
+from whetstone.rollout.audit import Audit
+from whetstone.rollout.group_facts import GroupFacts
+from whetstone.run.run_dir import write_flow_url
 
 ACCOUNTS = {"trained": 2, "zero_variance": 2, "buffered": 1, "under_way": 3}
 
@@ -23,7 +23,7 @@ def figures() -> dict[str, float]:
     audit = Audit()
     for reason, length in (("", 10), ("", 20), ("zero_variance", 90), ("zero_variance", 80)):
         reward = 1.0 if reason else 0.5
-        audit.add(Facts("p", "a", "x", [reward, reward], [length, length], 0, 0), reason)
+        audit.add(GroupFacts("p", "a", "x", [reward, reward], [length, length], 0, 0), reason)
     return audit.figures()
 
 
@@ -55,9 +55,9 @@ def test_the_audit_is_said_in_words() -> None:
 def test_status_of_a_finished_run_reads_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["status", str(finished(tmp_path))]) == 0
+    assert main(["view", str(finished(tmp_path)), "--text"]) == 0
     said = capsys.readouterr().out
-    assert "step 6 of 6 is made; the run is complete" in said
+    assert "step 6 of 6 is complete; the run is complete" in said
     assert "its roles have ended" in said
     assert "prompts of policy, up to step 6: 2 trained, dropped: 2 zero_variance; 1 wait for a batch" in said
     assert "audit of policy: groups trained: 2 of 4 sampled; " in said
@@ -72,7 +72,7 @@ def test_status_of_an_interrupted_run_says_that_no_flow_answers(
     run = finished(tmp_path, audited=False)
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("steps: 6", "steps: 9"))
-    assert main(["status", str(run)]) == 0
+    assert main(["view", str(run), "--text"]) == 0
     assert "flow: none answers at http://127.0.0.1:" in capsys.readouterr().out
 
 
@@ -82,7 +82,7 @@ def test_the_page_shows_the_audit_of_a_run_that_has_one(tmp_path: Path) -> None:
     keep_audit(run, KeptAudit(6, figures(), ACCOUNTS))
     page = write_page(run).read_text(encoding="utf-8")
     assert "Audit of the dataflow" in page
-    assert "<th>groups trained</th><td>2 of 4 sampled</td>" in page
+    assert '["groups trained","2 of 4 sampled"]' in page
     (run / "flow-audit.json").write_text('{"step": "<b>"}')
     assert read_audit(run) is None
     assert "Audit of the dataflow" not in write_page(run).read_text(encoding="utf-8")

@@ -10,20 +10,21 @@ import pytest
 
 from tests.report.test_page import HOSTILE, Outline
 from whetstone.cli.main import main
+from whetstone.core.problem import CallCase, CallTests, Problem
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.environments.prompt import Prompt
 from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.results import SampleResult
 from whetstone.evaluate.tally import Tally
-from whetstone.problem import CallCase, CallTests, Problem
-from whetstone.report.evaluation_page import MOST_HEAD, MOST_TAIL, clipped
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.workflow.prompt import Prompt
+from whetstone.report.evaluation_page import MOST_HEAD, MOST_TAIL, clip_text
+from whetstone.report.page import script
 
 
 def write(folder: Path, right: dict[str, list[bool]], text: str = "reply", model: str = "m") -> Path:
     """An evaluation with these verdicts of each problem's replies."""
     n = len(next(iter(right.values())))
-    tally = Tally(Plan(n=n), n * len(right))
+    tally = Tally(SamplingPlan(n=n), n * len(right))
     manifest = {"model": {"source": model}, "sampling": {"n": n}}
     with EvaluationFolder(folder, manifest) as kept:
         for name, verdicts in right.items():
@@ -43,7 +44,7 @@ def write(folder: Path, right: dict[str, list[bool]], text: str = "reply", model
     return folder
 
 
-def data_of(file: Path) -> dict[str, list[dict[str, Any]]]:
+def data_of(file: Path) -> dict[str, Any]:
     outline = Outline(file.read_text(encoding="utf-8"))
     return json.loads(outline.scripts[0])
 
@@ -52,14 +53,15 @@ def test_an_evaluation_is_shown_problem_by_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write(tmp_path / "one" / "mbpp", {"p/1": [True, False], "p/2": [False, False]})
-    assert main(["eval", "page", str(folder), "--replies", "1"]) == 0
+    assert main(["report", str(folder), "--replies", "1"]) == 0
     file = folder / "evaluation.html"
     assert capsys.readouterr().out.strip() == str(file)
     text = file.read_text()
-    assert "25.0%" in text
-    assert "src=" not in text
+    assert "src=" not in text.replace(script(), "")
     assert "http" not in text.partition("</style>")[2].partition("<script")[0]
-    first, second = data_of(file)["problems"]
+    (results,) = data_of(file)["page"]["results"]
+    assert results["rows"][0][:2] == ["pass@1", "25.0%"]
+    first, second = data_of(file)["rows"]
     assert (first["id"], first["prompt"]) == ("p/1", "[system]\nreply\n\n[user]\nreply about p/1")
     (side,) = first["sides"]
     assert (side["right"], side["n"], len(side["replies"])) == (1, 2, 1)
@@ -71,42 +73,42 @@ def test_a_comparison_has_both_sides_and_says_what_was_not_alike(tmp_path: Path)
     a = write(tmp_path / "a", {"p/1": [False, False], "p/2": [True, True], "p/3": [True, True]}, model="old")
     b = write(tmp_path / "b", {"p/1": [True, True, True], "p/2": [True, True, False]}, model="new")
     out = tmp_path / "both.html"
-    assert main(["eval", "page", str(a), str(b), "--out", str(out)]) == 0
+    assert main(["report", str(a), str(b), "--out", str(out)]) == 0
     found = data_of(out)
-    assert [[s["right"] for s in p["sides"]] for p in found["problems"]] == [[0, 3], [2, 2]]
-    text = out.read_text()
-    assert "Not measured alike" in text
-    assert "sampling.n (2 and 3)" in text
-    assert "a: old" in text
+    assert [[s["right"] for s in p["sides"]] for p in found["rows"]] == [[0, 3], [2, 2]]
+    assert [row["outcome"] for row in found["rows"]] == ["gained", "lost"]
+    (results,) = found["page"]["results"]
+    assert any("sampling.n (2 and 3)" in line for line in results["differences"])
+    assert results["notes"][0].startswith("a: old")
 
 
 def test_hostile_replies_stay_text(tmp_path: Path) -> None:
     tame = write(tmp_path / "tame", {"p": [True]})
     hostile = write(tmp_path / "hostile", {"p": [True]}, text=HOSTILE, model=HOSTILE)
     for folder in (tame, hostile):
-        assert main(["eval", "page", str(folder)]) == 0
+        assert main(["report", str(folder)]) == 0
     pages = [Outline((folder / "evaluation.html").read_text(encoding="utf-8")) for folder in (tame, hostile)]
     assert [tag for tag, _ in pages[0].tags] == [tag for tag, _ in pages[1].tags]
-    (problem,) = json.loads(pages[1].scripts[0])["problems"]
+    (problem,) = json.loads(pages[1].scripts[0])["rows"]
     assert problem["sides"][0]["replies"][0]["text"] == HOSTILE
 
 
 def test_a_long_text_keeps_its_two_ends(tmp_path: Path) -> None:
     text = "a" * MOST_HEAD + "b" * 1000 + "c" * MOST_TAIL
-    short = clipped(text)
+    short = clip_text(text)
     assert short.startswith("a" * MOST_HEAD)
     assert short.endswith("\n" + "c" * MOST_TAIL)
     assert "1000 characters left out" in short
-    assert clipped("c" * (MOST_HEAD + MOST_TAIL)) == "c" * (MOST_HEAD + MOST_TAIL)
+    assert clip_text("c" * (MOST_HEAD + MOST_TAIL)) == "c" * (MOST_HEAD + MOST_TAIL)
 
 
 def test_what_cannot_be_shown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "page", str(tmp_path)]) == 2
-    assert "holds no evaluation.json" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 2
+    assert "contains no evaluation.json" in capsys.readouterr().err
     a, b = write(tmp_path / "a" / "x", {"p": [True]}), write(tmp_path / "b" / "y", {"q": [True]})
-    assert main(["eval", "page", str(a), str(b)]) == 2
+    assert main(["report", str(a), str(b)]) == 2
     assert "compare evaluations of the same benchmark" in capsys.readouterr().err
     samples = a / "samples.jsonl"
     before = samples.read_bytes()
-    assert main(["eval", "page", str(a), "--out", str(samples), "--replace"]) == 2
+    assert main(["report", str(a), "--out", str(samples), "--replace"]) == 2
     assert samples.read_bytes() == before

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.report.metrics import MetricsWriter, encode_record, read_metrics
 
 NUMBERS = st.one_of(st.integers(-(2**60), 2**60), st.floats(allow_nan=False))

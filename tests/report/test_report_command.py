@@ -24,15 +24,15 @@ def test_the_result_is_had_as_json_without_a_page(tmp_path: Path, capsys: pytest
     assert main(["report", str(run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["name"], found["step"], found["steps"]) == ("demo", 4, 4)
-    measured = {(one["set"], one["k"]): one for one in found["evaluations"]}
-    assert measured["heldout", 1]["before"] == {
+    measured = {(one["set"], one["estimate"]): one for one in found["evaluations"]}
+    assert measured["heldout", "pass@1"]["before"] == {
         "step": 0,
         "value": pytest.approx(0.27),
         "low": pytest.approx(0.21),
         "high": pytest.approx(0.33),
     }
-    assert measured["train", 8]["after"]["step"] == 4
-    assert measured["train", 8]["change"] is None
+    assert measured["train", "pass@8"]["after"]["step"] == 4
+    assert measured["train", "pass@8"]["change"] is None
     assert 0 <= found["last"]["reward/mean"] <= 1
     assert not (run / "report.html").exists()
 
@@ -45,6 +45,6 @@ def test_the_result_is_had_as_json_without_a_page(tmp_path: Path, capsys: pytest
 
 def test_bad_input_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    assert "no metrics.jsonl" in capsys.readouterr().err
+    assert "no evaluation.json and no metrics.jsonl" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--max-rollouts", "-1"]) == 2
     assert "--max-rollouts" in capsys.readouterr().err

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.sample import Batch, Group, Sample
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.report.batch import batch_metrics, repetition
 from whetstone.report.rollouts import RolloutWriter, read_rollouts, rollout_steps, rollouts_from
-from whetstone.sample import Batch, Group, Sample
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 ACCEPTED = Judgement(Verdict.ACCEPTED, [CaseJudgement(Verdict.ACCEPTED, 0.25, 0.5, 123, "")], 1.0, "root")
 WRONG = Judgement(
@@ -31,6 +31,7 @@ def sample(judgement: Judgement | None, reward: float | None, length: int = 2, t
         program=None if judgement is None else text,
         judgement=judgement,
         reward=reward,
+        accepted=None if judgement is None or judgement.score is None else judgement.accepted,
     )
 
 
@@ -80,7 +81,7 @@ def test_step_statistics_leave_out_what_has_no_reward() -> None:
     assert numbers["reward/std"] == pytest.approx((2 / 9) ** 0.5)
     assert numbers["reward/pass_rate"] == pytest.approx(1 / 3)
     assert numbers["sample/unscored"] == 2
-    assert (numbers["verdict/wrong_answer"], numbers["verdict/judge_error"]) == (2, 2)
+    assert (numbers["verdict/wrong_answer"], numbers["verdict/judge_error"]) == (2, 1)
     assert (numbers["length/max"], numbers["length/truncated"]) == (6, pytest.approx(1 / 5))
     assert (numbers["group/sampled"], numbers["group/trained"], numbers["group/zero_variance"]) == (2, 1, 1)
     assert numbers["dropped/zero_variance"] == 1

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.report.synthetic_run import write_run
+from whetstone.core.verdict import CaseJudgement, Verdict
 from whetstone.report.rollouts import RolloutWriter, read_rollouts
-from whetstone.report.signs import Signs, ignores_its_input, sudden_rises, what_it_looks_at
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.report.signs import Signs, ignores_its_input, sudden_rises, suspicious_names
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_a_constant_program_reads_nothing_that_it_is_given(program: str, ignores
     ],
 )
 def test_programs_that_look_around_are_named_by_what_they_use(program: str, seen: str) -> None:
-    assert what_it_looks_at(program) == seen
+    assert suspicious_names(program) == seen
 
 
 def test_what_is_planted_in_a_run_is_found_with_its_place(tmp_path: Path) -> None:
     write_run(tmp_path, steps=3)
     signs = Signs(tmp_path)
-    before = signs.found()
+    before = signs.summary()
     assert [before[name]["count"] for name in ("constant", "looks", "marked")] == [0, 0, 0]
     rows = read_rollouts(tmp_path, 3)
     good = next(row for row in rows if row.verdict is Verdict.ACCEPTED)
@@ -63,7 +63,7 @@ def test_what_is_planted_in_a_run_is_found_with_its_place(tmp_path: Path) -> Non
         msgspec.structs.replace(good, step=4, cases=[marked]),
     ]
     RolloutWriter(tmp_path).write(4, planted)
-    found = signs.found()
+    found = signs.summary()
     assert [(one["step"], one["row"]) for one in found["constant"]["first"]] == [(4, 0)]
     assert [(one["row"], one["why"]) for one in found["looks"]["first"]] == [(1, "import ctypes")]
     assert [one["row"] for one in found["marked"]["first"]] == [2]

@@ -19,6 +19,7 @@ from tests.report.test_page import HOSTILE
 from tests.report.view_process import ViewProcess, viewed
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.page import write_page
+from whetstone.report.rollouts import read_rollouts
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
 ]
 OVERLAPS = """() => {
-  const nodes = [...document.querySelectorAll("main .panel, main figure")];
+  const nodes = [...document.querySelectorAll("main .panel, main figure, main canvas")];
   const boxes = nodes.map((node) => [node, node.getBoundingClientRect()]);
   const beside = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1;
   const below = (a, b) => a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
@@ -100,7 +101,7 @@ def test_pages_are_filled_and_nothing_overlaps(
         address(view, "/"): "#evaluations tbody tr",
         address(view, "/run?id={}", "/one"): "#detail .program",
         address(view, "/evaluation?id={}&with={}", "step-0-heldout", "step-20-heldout"): "#detail .program",
-        address(view, "/curves?ids={},{}", "/one", "/two"): ".overlaid svg",
+        address(view, "/curves?ids={},{}", "/one", "/two"): ".chart canvas",
     }
     for url, filled in pages.items():
         page.goto(url)
@@ -145,6 +146,40 @@ def test_a_run_is_followed_without_a_reload(view: ViewProcess, folder: Path, pag
     until(page, "document.querySelector('#live').textContent.includes('step 21')")
     until(page, "document.querySelector('.facts').textContent.includes('21 of 20')")
     assert page.evaluate("window.stays")
+
+
+def test_filters_and_orders_select_rollouts(view: ViewProcess, folder: Path, page: Any) -> None:
+    page.goto(address(view, "/run?id={}", "/one"))
+    page.wait_for_selector("#detail .program")
+    every = [rollout for step in range(1, 21) for rollout in read_rollouts(folder / "one", step)]
+    wrong = [rollout for rollout in every if rollout.step == 2 and rollout.verdict == "wrong_answer"]
+    page.select_option("#f-step", "2")
+    page.select_option("#f-verdict", "wrong_answer")
+    page.select_option("#f-sort", "shortest")
+    until(page, f"document.querySelector('#f-count').textContent === '{len(wrong)} of {len(every)}'")
+    shown = page.evaluate("[...document.querySelectorAll('#list .sub')].map((one) => one.textContent)")
+    lengths = [int(text.rpartition("·")[2].split()[0]) for text in shown]
+    assert lengths == sorted(rollout.tokens for rollout in wrong)
+
+
+def test_charts_are_read_and_zoomed_and_keep_the_zoom(view: ViewProcess, page: Any) -> None:
+    page.goto(address(view, "/run?id={}", "/one"))
+    page.wait_for_selector(".chart canvas")
+    page.focus("[data-chart=lengths]")
+    legend = "document.querySelector('[data-chart=lengths] .u-legend').textContent"
+    page.keyboard.press("ArrowLeft")
+    until(page, legend + ".includes('step19')")
+    box = page.locator("[data-chart=lengths] .u-over").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 20)
+    page.mouse.up()
+    scale = "plots.get(document.querySelector('[data-chart=lengths]')).plot.scales.x"
+    until(page, f"{scale}.max < 19")
+    page.emulate_media(color_scheme="dark")  # draws the charts again
+    until(page, f"{scale}.max < 19")
+    page.keyboard.press("Escape")
+    until(page, f"{scale}.max === 20")
 
 
 def test_signs_of_hacking_are_found_when_asked_for(view: ViewProcess, page: Any) -> None:

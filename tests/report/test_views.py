@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.report.settings import ReportSection
 from whetstone.report.sinks.shown import SINKS, ShownMetrics, check_views
-from whetstone.report.sinks.sink import Row, Run
+from whetstone.report.sinks.sink import MetricRow, SinkRun
 
 ASKED = ReportSection(wandb="project", tensorboard=True)
 
@@ -21,12 +21,12 @@ class Kept:
 
     remembers = True
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SinkRun) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)
         self._file = (run.folder / "rows").open("a" if self.remembers else "w")
         self._limit = 3 if run.project == "breaks" else 1 << 30
 
-    def show(self, row: Row) -> None:
+    def show(self, row: MetricRow) -> None:
         if row.step == self._limit:
             raise OSError("the tool is gone")
         print(row.kind, row.step, json.dumps(row.numbers), file=self._file, flush=True)
@@ -84,7 +84,7 @@ def test_a_view_that_is_switched_on_later_is_shown_what_was_before(tmp_path: Pat
 
 def test_a_view_that_fails_costs_the_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start(tmp_path, -1, range(1, 6), settings=ReportSection(wandb="breaks", tensorboard=True))
-    assert "`report.wandb` is let go of, for it failed: the tool is gone" in capsys.readouterr().out
+    assert "`report.wandb` is closed because it failed: the tool is gone" in capsys.readouterr().out
     assert shown(tmp_path, "wandb") == ["train 1", "train 2", "eval 2"]
     assert shown(tmp_path, "tensorboard")[-1] == "train 5"
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 7

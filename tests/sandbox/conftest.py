@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.errors import SandboxUnavailable
-from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox, Tier
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.sandbox import RunLimits, RunResult, Sandbox, SandboxJob, Tier
 
 HARNESS = """
 import os, socket
@@ -62,6 +62,6 @@ def run(sandbox: Sandbox) -> Callable[..., RunResult]:
         wall_s: float | None = None,
     ) -> RunResult:
         limits = RunLimits(cpu_s, memory_mb << 20, output_bytes, wall_s)
-        return sandbox.run(Job("script", source.encode(), limits, stdin=stdin))
+        return sandbox.run(SandboxJob("script", source.encode(), limits, stdin=stdin))
 
     return run

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.processes import descendants
-from whetstone.sandbox import Ended, Job, RunLimits, RunResult, Sandbox, Tier, supervise
+from whetstone.sandbox import EndReason, RunLimits, RunResult, Sandbox, SandboxJob, Tier, supervise
 
 LIMITS = RunLimits(cpu_s=30.0, memory_bytes=200 << 20, output_bytes=1 << 20, wall_s=1.0)
-WRITES = Job("script", b"import time\ntime.sleep(0.1)\nprint('done')", LIMITS)
+WRITES = SandboxJob("script", b"import time\ntime.sleep(0.1)\nprint('done')", LIMITS)
 
 
 @contextmanager
-def kept_from_beginning(tier: Tier, job: Job) -> Generator[list[RunResult]]:
+def kept_from_beginning(tier: Tier, job: SandboxJob) -> Generator[list[RunResult]]:
     """Within the block the fork-server stands still with the job before it; then come the results."""
     before = descendants(os.getpid())
     with Sandbox({}, tier=tier) as sandbox:
@@ -35,23 +35,23 @@ def kept_from_beginning(tier: Tier, job: Job) -> Generator[list[RunResult]]:
             for server in servers:
                 os.kill(server, signal.SIGCONT)
             supervisor.join()
-        assert sandbox.run(Job("script", b"print(1)", replace(LIMITS, wall_s=60.0))).stdout == b"1\n"
+        assert sandbox.run(SandboxJob("script", b"print(1)", replace(LIMITS, wall_s=60.0))).stdout == b"1\n"
 
 
 def test_a_program_that_begins_after_its_limit_has_all_of_its_time(tier: Tier) -> None:
     with kept_from_beginning(tier, WRITES) as results:
         time.sleep(1.5)
-    assert (results[0].ended, results[0].stdout) == (Ended.EXITED, b"done\n")
+    assert (results[0].ended, results[0].stdout) == (EndReason.EXITED, b"done\n")
     assert results[0].wall_s > 1.5
 
 
 def test_it_has_no_more_than_that(tier: Tier) -> None:
     with kept_from_beginning(tier, replace(WRITES, payload=b"import time\ntime.sleep(600)")) as results:
         time.sleep(1.5)
-    assert results[0].ended is Ended.WALL_LIMIT
+    assert results[0].ended is EndReason.WALL_LIMIT
 
 
 def test_one_that_is_not_begun_within_all_patience_is_the_machines_failure(tier: Tier) -> None:
     with kept_from_beginning(tier, replace(WRITES, limits=replace(LIMITS, wall_s=0.1))) as results:
         time.sleep(1.5)
-    assert results[0].ended is Ended.STARVED
+    assert results[0].ended is EndReason.STARVED

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.tiers import every_tier
-from whetstone.errors import SandboxUnavailable
-from whetstone.sandbox import Ended, RunResult, Sandbox, Tier
-from whetstone.sandbox.priority import turn
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.sandbox import EndReason, RunResult, Sandbox, Tier
+from whetstone.sandbox.priority import supervisor_priority
 
 pytestmark = [pytest.mark.isolation, pytest.mark.crowd]
 
@@ -85,25 +85,29 @@ for _ in range(20):
 
 
 def supervisor_goes_first() -> bool:
-    with turn() as mine:
-        mine.go_first()
+    with supervisor_priority() as mine:
+        mine.raise_priority()
         return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
 
 
-def check_limit(run: Runner, source: str, ended: Ended, **limits: float) -> None:
+def check_limit(run: Runner, source: str, ended: EndReason, **limits: float) -> None:
     """Within the bound; now and then not where the supervisor may have to wait for a core (threats.md)."""
     for _ in range(1 if supervisor_goes_first() else 3):
         result = run(source, **limits)
         assert result.ended is ended
-        if ended is Ended.CPU_LIMIT:
+        if ended is EndReason.CPU_LIMIT:
             assert result.cpu_s >= CPU_S
-        if (result.cpu_s <= MOST_CPU_S) if ended is Ended.CPU_LIMIT else (result.peak_bytes <= MOST_BYTES):
+        if (
+            (result.cpu_s <= MOST_CPU_S)
+            if ended is EndReason.CPU_LIMIT
+            else (result.peak_bytes <= MOST_BYTES)
+        ):
             return
     raise AssertionError(result)
 
 
 def check_cpu_limit(run: Runner, source: str, **limits: float) -> None:
-    check_limit(run, source, Ended.CPU_LIMIT, cpu_s=CPU_S, **limits)
+    check_limit(run, source, EndReason.CPU_LIMIT, cpu_s=CPU_S, **limits)
 
 
 @pytest.mark.parametrize("source", ["while True: pass", THREADS.format(before="")], ids=["plain", "threads"])
@@ -148,7 +152,7 @@ BOMB = (
 @pytest.mark.usefixtures("tree")
 def test_a_fork_bomb(run: Runner, step: str) -> None:
     result = run(BOMB.format(step), cpu_s=30.0, memory_mb=2000)
-    assert result.ended is Ended.PROCESS_LIMIT
+    assert result.ended is EndReason.PROCESS_LIMIT
     assert result.cpu_s < 10.0
     assert run("print(1)").stdout == b"1\n"
 
@@ -177,7 +181,7 @@ time.sleep(60)
 
 def test_memory_of_one_process(run: Runner) -> None:
     result = run(GROWING, memory_mb=MEMORY_MB)
-    assert result.ended is Ended.MEMORY_LIMIT
+    assert result.ended is EndReason.MEMORY_LIMIT
     assert MEMORY_MB << 20 < result.peak_bytes <= MOST_BYTES
 
 
@@ -188,7 +192,7 @@ def test_memory_of_one_process(run: Runner) -> None:
 )
 @pytest.mark.usefixtures("tree")
 def test_memory_of_many_processes(run: Runner, source: str) -> None:
-    check_limit(run, source, Ended.MEMORY_LIMIT, memory_mb=MEMORY_MB)
+    check_limit(run, source, EndReason.MEMORY_LIMIT, memory_mb=MEMORY_MB)
 
 
 @pytest.mark.usefixtures("tree")
@@ -204,13 +208,13 @@ def test_memory_that_processes_share_counts_once(run: Runner) -> None:
         "print('shared')"
     )
     result = run(source, memory_mb=MEMORY_MB)
-    assert (result.ended, result.stdout) == (Ended.EXITED, b"shared\n")
+    assert (result.ended, result.stdout) == (EndReason.EXITED, b"shared\n")
     assert 150 << 20 < result.peak_bytes < 250 << 20
 
 
 def test_the_wall_clock_of_one_that_sleeps(run: Runner) -> None:
     result = run("import time; time.sleep(60)", wall_s=0.5)
-    assert result.ended is Ended.WALL_LIMIT
+    assert result.ended is EndReason.WALL_LIMIT
     assert result.wall_s < 5.0
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from whetstone.sandbox import Ended, Tier
+from whetstone.sandbox import EndReason, Tier
 from whetstone.sandbox.probe import probe_tier
 
 pytestmark = pytest.mark.isolation
@@ -64,7 +64,7 @@ def test_system_calls_that_confine_or_harm_are_closed(run):
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="x32 calls exist on x86-64 only")
 def test_calls_of_another_numbering_kill(run):
-    assert run(PRELUDE + "call(0x40000000 + 39)").ended is Ended.SIGNALED
+    assert run(PRELUDE + "call(0x40000000 + 39)").ended is EndReason.SIGNALED
 
 
 def test_no_program_is_executed_where_not_all_processes_are_counted(run, tier):

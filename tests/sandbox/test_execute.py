@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.sandbox import Ended, Job, Profile, RunLimits, Sandbox, Tier, supervise
+from whetstone.sandbox import EndReason, Profile, RunLimits, Sandbox, SandboxJob, Tier, supervise
 from whetstone.sandbox.execute import (
-    Failed,
+    CommandFailure,
     File,
     NotExecuted,
     execute_job,
-    fault,
-    made,
+    execution_error,
     make_job,
-    unpacked,
+    read_products,
+    unpack_files,
 )
 from whetstone.sandbox.script import script_job
 
@@ -42,25 +42,33 @@ def test_files_arguments_and_environment_reach_an_executed_program(compiler: San
     files = [script, File("in/text", b"file"), File("empty/", b"")]
     job = execute_job(["./tool", "argument"], files, LIMITS, environment={"WORD": "word"}, stdin=b"input")
     result = compiler.run(job)
-    assert (result.stdout, result.stderr, fault(result.result)) == (b"argument word file input\n", b"", None)
+    assert (result.stdout, result.stderr, execution_error(result.result)) == (
+        b"argument word file input\n",
+        b"",
+        None,
+    )
 
 
 def test_what_cannot_be_executed_is_a_fault_and_no_exit(compiler: Sandbox) -> None:
-    assert "no-such" in (fault(compiler.run(execute_job(["/no-such"], [], LIMITS)).result) or "")
+    assert "no-such" in (execution_error(compiler.run(execute_job(["/no-such"], [], LIMITS)).result) or "")
     with pytest.raises(NotExecuted, match="no-such"):
-        made(compiler.run(make_job([["/no-such"]], [], ["x"], LIMITS)).result)
+        read_products(compiler.run(make_job([["/no-such"]], [], ["x"], LIMITS)).result)
 
 
 def test_products_come_out_as_they_were_made(compiler: Sandbox) -> None:
     command = [*SHELL, "mkdir -p a/b && tr a-z A-Z < in > a/b/x.out && cp in y.out && ln -s in z.out"]
-    products = made(compiler.run(make_job([command], [File("in", b"te\0xt")], ["*.out"], LIMITS)).result)
+    products = read_products(
+        compiler.run(make_job([command], [File("in", b"te\0xt")], ["*.out"], LIMITS)).result
+    )
     assert isinstance(products, bytes)
-    assert unpacked(products, ["*.out"]) == [File("a/b/x.out", b"TE\0XT"), File("y.out", b"te\0xt")]
+    assert unpack_files(products, ["*.out"]) == [File("a/b/x.out", b"TE\0XT"), File("y.out", b"te\0xt")]
 
 
 def test_the_first_command_that_fails_ends_the_job_and_is_quoted(compiler: Sandbox) -> None:
     commands = [[*SHELL, "true"], [*SHELL, "echo what is wrong >&2; exit 3"], [*SHELL, "touch never"]]
-    assert made(compiler.run(make_job(commands, [], ["*"], LIMITS)).result) == Failed(3, "what is wrong\n")
+    assert read_products(compiler.run(make_job(commands, [], ["*"], LIMITS)).result) == CommandFailure(
+        3, "what is wrong\n"
+    )
 
 
 def test_a_limit_ends_all_processes_of_a_command(compiler: Sandbox) -> None:
@@ -68,10 +76,13 @@ def test_a_limit_ends_all_processes_of_a_command(compiler: Sandbox) -> None:
     spin = [*SHELL, "(while :; do sleep 0.02; echo > late; done) & sleep 60"]
     limits = RunLimits(5.0, 512 << 20, 1 << 20, wall_s=0.3)
     # Starved: its time is over, and the machine was too busy to say that it had a fair share of it.
-    assert compiler.run(make_job([spin], [], ["x"], limits)).ended in {Ended.WALL_LIMIT, Ended.STARVED}
+    assert compiler.run(make_job([spin], [], ["x"], limits)).ended in {
+        EndReason.WALL_LIMIT,
+        EndReason.STARVED,
+    }
     time.sleep(0.1)
     look = [*SHELL, "sleep 0.2; test ! -e late"]
-    assert isinstance(made(compiler.run(make_job([look], [], ["x"], LIMITS)).result), bytes)
+    assert isinstance(read_products(compiler.run(make_job([look], [], ["x"], LIMITS)).result), bytes)
 
 
 def test_arguments_and_files_reach_a_python_program(sandbox: Sandbox) -> None:
@@ -111,6 +122,6 @@ def test_a_folder_that_a_profile_names_is_readable_and_nothing_beside_it(tier: T
             (Path(folder) / name / "file").write_text(name)
         source = f"print(open('{folder}/seen/file').read())\nopen('{folder}/unseen/file')".encode()
         with Sandbox({}, profile=Profile("reader", reads=[f"{folder}/seen"]), tier=tier) as sandbox:
-            result = sandbox.run(Job("script", source, LIMITS))
+            result = sandbox.run(SandboxJob("script", source, LIMITS))
     assert result.stdout == b"seen\n"
     assert result.exit_code == 1

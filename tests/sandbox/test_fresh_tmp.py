@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from whetstone.sandbox import Job, RunLimits, Sandbox, Tier
+from whetstone.sandbox import RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
@@ -52,7 +52,7 @@ def box(tier: Tier):
 
 
 def look(box: Sandbox) -> dict[str, object]:
-    result = box.run(Job("script", LOOK.encode(), LIMITS))
+    result = box.run(SandboxJob("script", LOOK.encode(), LIMITS))
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -61,5 +61,5 @@ def look(box: Sandbox) -> dict[str, object]:
 def test_the_next_run_sees_no_trace(box: Sandbox, trace: str) -> None:
     before = look(box)
     assert before == {**before, "names": ["main.py"], "mode": "0o40700", "odd_times": []}
-    box.run(Job("script", TRACES[trace].encode(), LIMITS))
+    box.run(SandboxJob("script", TRACES[trace].encode(), LIMITS))
     assert look(box) == before

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from whetstone.core.problem import Program
 from whetstone.judge import Judge
-from whetstone.problem import Program
-from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, Tier
+from whetstone.sandbox import Profile, RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = pytest.mark.isolation
 
@@ -24,7 +24,7 @@ PRINT_SET = Program("python", "print(*set(input().split()))")
 
 def order(tier: Tier, seed: int | None) -> list[str]:
     with Sandbox({}, profile=Profile(hash_seed=seed), tier=tier) as box:
-        result = box.run(Job("script", ORDER.encode(), LIMITS))
+        result = box.run(SandboxJob("script", ORDER.encode(), LIMITS))
     assert result.exit_code == 0, result.stderr
     found, variables = json.loads(result.stdout)
     assert variables == ["HOME", "LANG", "PATH", "TMPDIR"]
@@ -39,7 +39,7 @@ def test_what_hashes_as_its_address_has_the_same_hash_in_every_fork_server(tier:
     def hashes() -> bytes:
         with Sandbox({}, profile=Profile(hash_seed=0), tier=tier) as box:
             return box.run(
-                Job("script", b"print(hash(None), hash(print), {None, 'a', 1, len})", LIMITS)
+                SandboxJob("script", b"print(hash(None), hash(print), {None, 'a', 1, len})", LIMITS)
             ).stdout
 
     asked = "import ctypes; assert ctypes.CDLL(None).personality(0x0040000) >= 0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
-from whetstone.sandbox.starvation import Held, Patience, Waited
+from whetstone.sandbox import EndReason, RunLimits, Sandbox, SandboxJob, Tier
+from whetstone.sandbox.cpu_starvation import StallObservation, ThreadWait, WallClock
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20, wall_s=0.4)
 BEHIND_VFORK = b"""
@@ -20,48 +20,49 @@ os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0,
 os.wait(), os.wait()
 print("done")
 """
-COMPUTES = Held(ready=True, computes=True)
-SLEPT_AGAIN = Held(ready=True)
-STALLED = Held(stalled=True)
-NOT_HELD = Held()
+COMPUTES = StallObservation(ready=True, computes=True)
+SLEPT_AGAIN = StallObservation(ready=True)
+STALLED = StallObservation(stalled=True)
+NOT_HELD = StallObservation()
 
 
-def behind_vfork(tier: Tier, seconds: float) -> tuple[Ended, bytes]:
+def behind_vfork(tier: Tier, seconds: float) -> tuple[EndReason, bytes]:
     if tier is Tier.RESTRICTED:
         pytest.skip("a program has one process there")
     with Sandbox({}, tier=tier) as sandbox:
         source = BEHIND_VFORK.replace(b"SECONDS", str(seconds).encode())
-        result = sandbox.run(Job("script", source, LIMITS))
+        result = sandbox.run(SandboxJob("script", source, LIMITS))
     return result.ended, result.stdout
 
 
 def test_time_held_up_in_the_kernel_is_not_the_programs(tier: Tier) -> None:
-    assert behind_vfork(tier, 1.0) == (Ended.EXITED, b"done\n")
+    assert behind_vfork(tier, 1.0) == (EndReason.EXITED, b"done\n")
 
 
 def test_who_is_held_up_by_its_own_doing_is_excused_only_so_long(tier: Tier) -> None:
-    assert behind_vfork(tier, 600.0) == (Ended.WALL_LIMIT, b"")
+    assert behind_vfork(tier, 600.0) == (EndReason.WALL_LIMIT, b"")
 
 
-def after(*looks: tuple[float, Held]) -> Patience:
-    """The patience with a run of which each look, so much after the last, saw that; it never computed."""
-    patience, now = Patience(0.0, 1.0, 5.0), 0.0
+def after(*looks: tuple[float, StallObservation]) -> WallClock:
+    """The wall clock of a run that never computed, after readings at these intervals that saw these
+    stalls."""
+    wall_clock, now = WallClock(0.0, 1.0, 5.0), 0.0
     for seconds, held in looks:
         now += seconds
-        patience.looked(now, 0.0, held)
-    return patience
+        wall_clock.record_usage(now, 0.0, held)
+    return wall_clock
 
 
-def is_over(patience: Patience, now: float) -> bool:
-    return patience.over(now, Waited(0.0, False), begun=0.0)
+def is_over(wall_clock: WallClock, now: float) -> bool:
+    return wall_clock.is_over(now, ThreadWait(0.0, False), start_time=0.0)
 
 
 @pytest.mark.parametrize("held", [COMPUTES, SLEPT_AGAIN, STALLED])
-def test_a_run_has_its_limit_besides_what_it_was_held_up(held: Held) -> None:
-    patience = after((2.0, held))
-    assert not is_over(patience, 2.9)
-    assert is_over(patience, 3.1)
-    assert not patience.starved
+def test_a_run_has_its_limit_besides_what_it_was_held_up(held: StallObservation) -> None:
+    wall_clock = after((2.0, held))
+    assert not is_over(wall_clock, 2.9)
+    assert is_over(wall_clock, 3.1)
+    assert not wall_clock.starved
 
 
 def test_a_run_that_sleeps_has_its_limit() -> None:
@@ -80,14 +81,16 @@ def test_a_run_that_sleeps_has_its_limit() -> None:
     ],
     ids=["no core", "then no lock", "no lock and no crowd", "a disk", "sleeps", "sleeps, no lock"],
 )
-def test_only_a_crowd_makes_it_the_machines_failure(looks: list[tuple[float, Held]], starved: bool) -> None:
-    patience = after(*looks)
-    assert is_over(patience, 6.1)
-    assert patience.starved is starved
+def test_only_a_crowd_makes_it_the_machines_failure(
+    looks: list[tuple[float, StallObservation]], starved: bool
+) -> None:
+    wall_clock = after(*looks)
+    assert is_over(wall_clock, 6.1)
+    assert wall_clock.starved is starved
 
 
 def test_what_it_computed_meanwhile_it_was_not_held_up() -> None:
-    patience = Patience(0.0, 1.0, 5.0)
-    patience.looked(2.0, 1.9, COMPUTES)
-    assert is_over(patience, 2.0)
+    wall_clock = WallClock(0.0, 1.0, 5.0)
+    wall_clock.record_usage(2.0, 1.9, COMPUTES)
+    assert is_over(wall_clock, 2.0)
     assert not is_over(after((2.0, COMPUTES)), 2.0)

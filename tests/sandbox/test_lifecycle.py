@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.processes import descendants, wait_until
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import (
-    Ended,
-    Job,
+    EndReason,
     RunLimits,
     RunResult,
     Sandbox,
     SandboxFault,
+    SandboxJob,
     Tier,
     detect_tier,
     supervise,
@@ -28,8 +28,8 @@ from whetstone.sandbox import (
 pytestmark = pytest.mark.isolation
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
-HELLO = Job("script", b"print('hello')", LIMITS)
-SLEEP = Job("script", b"import time; time.sleep(60)", LIMITS)
+HELLO = SandboxJob("script", b"print('hello')", LIMITS)
+SLEEP = SandboxJob("script", b"import time; time.sleep(60)", LIMITS)
 
 
 def open_files() -> set[str]:
@@ -46,9 +46,9 @@ def test_many_runs_leave_nothing_over(tier, harness):
         for _ in range(15):
             assert sandbox.run(HELLO).stdout == b"hello\n"
             left = "open('left', 'w')\nimport threading\nthreading.Thread(target=input, daemon=True).start()"
-            sandbox.run(Job("script", left.encode(), LIMITS))
-            assert sandbox.run(Job("script", b"1/0", LIMITS)).exit_code == 1
-        assert sandbox.run(Job("script", SLEEP.payload, RunLimits(5, 1 << 29, 10, 0.1))).signal == 9
+            sandbox.run(SandboxJob("script", left.encode(), LIMITS))
+            assert sandbox.run(SandboxJob("script", b"1/0", LIMITS)).exit_code == 1
+        assert sandbox.run(SandboxJob("script", SLEEP.payload, RunLimits(5, 1 << 29, 10, 0.1))).signal == 9
         assert open_files() == while_open
         assert descendants(os.getpid()) == servers
     assert open_files() == files
@@ -91,7 +91,7 @@ def test_a_program_outlives_neither_its_caller_nor_leaves_files(tier):
     source = (
         "import os, time\nfrom whetstone.sandbox import *\n"
         f"s = Sandbox({{}}, tier=Tier.{tier.name})\n"
-        "s.start(Job('script', b'while True: pass', RunLimits(60, 1 << 29, 100)))\n"
+        "s.start(SandboxJob('script', b'while True: pass', RunLimits(60, 1 << 29, 100)))\n"
         "print(s._server.directory, flush=True); time.sleep(60)"
     )
     caller = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
@@ -105,15 +105,15 @@ def test_a_program_outlives_neither_its_caller_nor_leaves_files(tier):
     assert not directory or not os.path.exists(directory)
 
 
-@pytest.mark.parametrize("victim", [0, 1], ids=["the keeper", "the one that forks"])
+@pytest.mark.parametrize("victim", [0, 1], ids=["the supervisor", "the one that forks"])
 def test_a_program_ends_with_either_process_of_its_fork_server(tier, victim):
     before = descendants(os.getpid())
     sandbox = Sandbox({}, tier=tier)
-    sandbox.start(Job("script", b"import time\nwhile True: time.sleep(0.01)", LIMITS))
+    sandbox.start(SandboxJob("script", b"import time\nwhile True: time.sleep(0.01)", LIMITS))
     wait_until(lambda: len(descendants(os.getpid()) - before) == 3)
-    keeper, stem, program = sorted(descendants(os.getpid()) - before)
-    os.kill((keeper, stem)[victim], signal.SIGKILL)
-    wait_until(lambda: not alive(stem) and not alive(program))
+    supervisor, template, program = sorted(descendants(os.getpid()) - before)
+    os.kill((supervisor, template)[victim], signal.SIGKILL)
+    wait_until(lambda: not alive(template) and not alive(program))
     sandbox.close()
     assert descendants(os.getpid()) == before
 
@@ -146,13 +146,13 @@ def test_closing_ends_a_run_that_nobody_supervises(tier):
 
 def test_an_unknown_harness_names_the_known(sandbox):
     with pytest.raises(KeyError, match="script"):
-        sandbox.start(Job("absent", b"", LIMITS))
+        sandbox.start(SandboxJob("absent", b"", LIMITS))
     assert sandbox.run(HELLO).exit_code == 0
 
 
 def test_a_harness_returns_its_result(sandbox):
-    result = sandbox.run(Job("linked", b"return", LIMITS))
-    assert (result.ended, result.exit_code, result.result) == (Ended.EXITED, 0, b"returned")
+    result = sandbox.run(SandboxJob("linked", b"return", LIMITS))
+    assert (result.ended, result.exit_code, result.result) == (EndReason.EXITED, 0, b"returned")
 
 
 def test_a_broken_harness_is_refused_with_its_error(tier, tmp_path):
@@ -181,8 +181,8 @@ def test_the_strongest_tier_is_the_default():
 def linked(lead: Sandbox, partner: Sandbox, lead_payload: bytes, partner_payload: bytes, limits=LIMITS):
     ours, theirs = (end.detach() for end in socket.socketpair())
     runs = [
-        lead.start(Job("linked", lead_payload, limits, link=ours)),
-        partner.start(Job("linked", partner_payload, LIMITS, link=theirs)),
+        lead.start(SandboxJob("linked", lead_payload, limits, link=ours)),
+        partner.start(SandboxJob("linked", partner_payload, LIMITS, link=theirs)),
     ]
     for fd in (ours, theirs):
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -198,25 +198,25 @@ def partner(tier, harness):
 
 def test_linked_runs_talk_and_end_together(sandbox, partner):
     lead, other = linked(sandbox, partner, b"ask", b"echo")
-    assert (lead.ended, lead.result) == (Ended.EXITED, b"HELLO")
-    assert (other.ended, other.exit_code, other.result) == (Ended.EXITED, 0, b"link ended")
+    assert (lead.ended, lead.result) == (EndReason.EXITED, b"HELLO")
+    assert (other.ended, other.exit_code, other.result) == (EndReason.EXITED, 0, b"link ended")
 
 
 def test_a_partner_that_goes_on_is_killed(sandbox, partner):
     lead, other = linked(sandbox, partner, b"return", b"spin")
-    assert (lead.ended, lead.result) == (Ended.EXITED, b"returned")
-    assert (other.ended, other.exit_code) == (Ended.KILLED, None)
+    assert (lead.ended, lead.result) == (EndReason.EXITED, b"returned")
+    assert (other.ended, other.exit_code) == (EndReason.KILLED, None)
 
 
 def test_a_partner_that_ends_first_ends_the_link_for_the_leader(sandbox, partner):
     lead, other = linked(sandbox, partner, b"hear", b"return")
-    assert (lead.ended, lead.result) == (Ended.EXITED, b"got ")
+    assert (lead.ended, lead.result) == (EndReason.EXITED, b"got ")
     assert other.result == b"returned"
 
 
 def test_a_leader_over_its_limit_takes_the_partner_along(sandbox, partner):
     lead, other = linked(sandbox, partner, b"spin", b"spin", RunLimits(0.2, 1 << 29, 100))
-    assert (lead.ended, other.ended) == (Ended.CPU_LIMIT, Ended.KILLED)
+    assert (lead.ended, other.ended) == (EndReason.CPU_LIMIT, EndReason.KILLED)
 
 
 def test_a_run_may_take_longer_than_the_fork_server_has_to_answer(
@@ -224,4 +224,4 @@ def test_a_run_may_take_longer_than_the_fork_server_has_to_answer(
 ) -> None:
     monkeypatch.setattr("whetstone.sandbox.run._ANSWER_TIMEOUT_S", 0.4)
     result = run("import time; time.sleep(1.2); print('done')")
-    assert (result.ended, result.stdout) == (Ended.EXITED, b"done\n")
+    assert (result.ended, result.stdout) == (EndReason.EXITED, b"done\n")

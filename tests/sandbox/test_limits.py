@@ -2,7 +2,7 @@
 
 import pytest
 
-from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
+from whetstone.sandbox import EndReason, RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = pytest.mark.isolation
 
@@ -26,8 +26,9 @@ SPIN = "while True: pass"
 )
 def test_cpu_limit(run, source):
     result = run(source, cpu_s=0.3)
-    assert result.ended is Ended.CPU_LIMIT
-    assert 0.3 <= result.cpu_s < 1.5
+    assert result.ended is EndReason.CPU_LIMIT
+    # The meter's reading decided. The kernel's report of the killed process may be some clock ticks less.
+    assert 0.2 <= result.cpu_s < 1.5
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_cpu_limit(run, source):
 )
 def test_wall_limit(run, source):
     result = run(source, wall_s=0.3)
-    assert result.ended is Ended.WALL_LIMIT
+    assert result.ended is EndReason.WALL_LIMIT
     assert result.wall_s >= 0.3
 
 
@@ -73,7 +74,7 @@ def test_wall_limit(run, source):
     ],
 )
 def test_memory_limit(run, source):
-    assert run(source, memory_mb=100, cpu_s=20).ended is Ended.MEMORY_LIMIT
+    assert run(source, memory_mb=100, cpu_s=20).ended is EndReason.MEMORY_LIMIT
 
 
 def test_only_resident_memory_counts(run):
@@ -85,7 +86,7 @@ def test_only_resident_memory_counts(run):
         "[t.start() for t in ts]; [t.join() for t in ts]\nprint('ok')"
     )
     result = run(reserve, memory_mb=100)
-    assert (result.ended, result.stdout) == (Ended.EXITED, b"ok\n"), result.stderr
+    assert (result.ended, result.stdout) == (EndReason.EXITED, b"ok\n"), result.stderr
     assert 5 << 20 < result.peak_bytes < 100 << 20
 
 
@@ -96,7 +97,7 @@ def test_peak_memory_is_seen_after_it_is_freed(run):
 
 def test_a_caught_memory_error_is_the_programs_business(run):
     result = run("try: x = bytearray(1 << 44)\nexcept MemoryError: print('caught')")
-    assert (result.ended, result.exit_code, result.stdout) == (Ended.EXITED, 0, b"caught\n")
+    assert (result.ended, result.exit_code, result.stdout) == (EndReason.EXITED, 0, b"caught\n")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_caught_memory_error_is_the_programs_business(run):
 )
 def test_output_limit(run, source):
     result = run(source, output_bytes=100_000)
-    assert result.ended is Ended.OUTPUT_LIMIT
+    assert result.ended is EndReason.OUTPUT_LIMIT
     assert max(len(result.stdout), len(result.stderr), len(result.result)) <= 100_000
 
 
@@ -120,7 +121,7 @@ def test_output_up_to_the_limit_is_kept_and_stderr_to_its_end(run):
         "import sys; sys.stdout.write('x' * 100_000); sys.stderr.write('y' * 99_990 + 'end')",
         output_bytes=100_000,
     )
-    assert (result.ended, len(result.stdout)) == (Ended.EXITED, 100_000)
+    assert (result.ended, len(result.stdout)) == (EndReason.EXITED, 100_000)
     assert len(result.stderr) == 64 << 10
     assert result.stderr.endswith(b"yend")
 
@@ -128,10 +129,10 @@ def test_output_up_to_the_limit_is_kept_and_stderr_to_its_end(run):
 def test_a_full_disk_is_an_error_of_the_program_alone(run, tier):
     fill = "open('a', 'wb').write(bytes(70 << 20))"
     result = run(fill)
-    assert (result.exit_code, result.ended) == (1, Ended.EXITED)
+    assert (result.exit_code, result.ended) == (1, EndReason.EXITED)
     many = "for i in range(200): open(f'{i}', 'wb').write(bytes(1 << 20))\nimport time; time.sleep(9)"
     result = run(many)
-    expected = Ended.OUTPUT_LIMIT if tier is Tier.RESTRICTED else Ended.EXITED
+    expected = EndReason.OUTPUT_LIMIT if tier is Tier.RESTRICTED else EndReason.EXITED
     assert result.ended is expected
     assert run("open('a', 'wb').write(bytes(20 << 20))").exit_code == 0
 
@@ -143,9 +144,11 @@ def test_a_thread_bomb_ends_itself_or_is_ended(run):
         memory_mb=1000,
         cpu_s=20,
     )
-    assert (result.ended, result.exit_code) in ((Ended.EXITED, 1), (Ended.PROCESS_LIMIT, None))
+    assert (result.ended, result.exit_code) in ((EndReason.EXITED, 1), (EndReason.PROCESS_LIMIT, None))
     assert run("print(1)").stdout == b"1\n"
 
 
 def test_a_limit_below_the_interpreters_own_memory_is_a_memory_limit(sandbox: Sandbox):
-    assert sandbox.run(Job("script", b"pass", RunLimits(5, 1 << 20, 100))).ended is Ended.MEMORY_LIMIT
+    assert (
+        sandbox.run(SandboxJob("script", b"pass", RunLimits(5, 1 << 20, 100))).ended is EndReason.MEMORY_LIMIT
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, Tier
+from whetstone.sandbox import Profile, RunLimits, Sandbox, SandboxJob, Tier
 
 PROGRAM = b"""
 import shown
@@ -31,5 +31,5 @@ def test_packages_are_found_wherever_they_are_installed(parent: str, tier: Tier)
             (Path(folder) / name / "__init__.py").write_text(f"VALUE = {len(name)}\n")
         profile = Profile("packages", reads=[f"{folder}/shown"], imports=["shown"], import_from=[folder])
         with Sandbox({}, tier=tier, profile=profile) as sandbox:
-            result = sandbox.run(Job("script", PROGRAM, RunLimits(5, 512 << 20, 1 << 16)))
+            result = sandbox.run(SandboxJob("script", PROGRAM, RunLimits(5, 512 << 20, 1 << 16)))
     assert (result.stdout, result.stderr) == (b"5\nhidden\n", b"")

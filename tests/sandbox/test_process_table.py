@@ -75,7 +75,7 @@ def table(family: Family) -> Iterator[ProcessTable]:
 
 def new_table(family: Family) -> ProcessTable:
     table = ProcessTable(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), shared=True)
-    table.of_run(family.first.pid)
+    table.select_run(family.first.pid)
     return table
 
 

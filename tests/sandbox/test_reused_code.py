@@ -5,7 +5,7 @@ import os
 import pytest
 
 from whetstone.sandbox import RunLimits, RunResult, Sandbox
-from whetstone.sandbox.script import HandedOut, script_job, script_job_with_code
+from whetstone.sandbox.script import LinkedCode, script_job, script_job_with_code
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 16)
 LONG = "numbers = [" + ", ".join(f"'{n:x}'" for n in range(20_000)) + "]\n"
@@ -36,7 +36,7 @@ write_result(len(code).to_bytes(4, "little") + code)
 
 def handing_out(sandbox: Sandbox, source: str, stdin: bytes = b"") -> tuple[RunResult, bytes]:
     """A run that hands out, and what it handed out."""
-    hand_out = HandedOut()
+    hand_out = LinkedCode()
     job = script_job_with_code(source.encode(), b"", LIMITS, stdin=stdin, hand_out=hand_out)
     return sandbox.run(job), hand_out.code()
 
@@ -99,7 +99,7 @@ def test_a_source_that_looks_like_a_payload_with_code_is_a_source(sandbox):
 
 @pytest.mark.parametrize("said", [b"", b"\5\0", b"\5\0\0\0code", b"\xff\xff\xff\xff", b"\1\0\0\0code"])
 def test_what_broke_off_or_goes_on_is_no_code(said):
-    hand_out = HandedOut()
+    hand_out = LinkedCode()
     os.write(hand_out.link, said)
     os.close(hand_out.link)
     assert hand_out.code() == b""

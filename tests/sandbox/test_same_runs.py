@@ -2,7 +2,7 @@
 
 import pytest
 
-from whetstone.sandbox import Job, RunLimits, Sandbox, Tier
+from whetstone.sandbox import RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
@@ -43,7 +43,7 @@ def box(tier: Tier):
 
 
 def said(box: Sandbox, source: str) -> bytes:
-    result = box.run(Job("script", source.encode(), LIMITS))
+    result = box.run(SandboxJob("script", source.encode(), LIMITS))
     assert result.exit_code == 0, result.stderr
     return result.stdout
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from whetstone.sandbox import Ended
+from whetstone.sandbox import EndReason
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from whetstone.sandbox import Ended
 )
 def test_every_way_to_read_and_write(run, source):
     result = run(source, b"1 2\n3\n")
-    assert (result.ended, result.exit_code, result.stdout) == (Ended.EXITED, 0, b"6\n"), result.stderr
+    assert (result.ended, result.exit_code, result.stdout) == (EndReason.EXITED, 0, b"6\n"), result.stderr
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_every_way_to_read_and_write(run, source):
 )
 def test_exit_codes_and_errors_are_pythons(run, source, code, stderr):
     result = run("print('before')\n" + source)
-    assert (result.ended, result.exit_code, result.signal) == (Ended.EXITED, code, None)
+    assert (result.ended, result.exit_code, result.signal) == (EndReason.EXITED, code, None)
     assert result.stderr.endswith(stderr)
     assert result.stdout == (b"" if "_exit" in source else b"before\n")
 
@@ -67,7 +67,7 @@ def test_a_program_dies_of_its_own_signals(run, name):
     reset = "" if name in ("SIGKILL", "SIGINT") else f"signal.signal(signal.{name}, signal.SIG_DFL)\n"
     result = run(f"import os, signal\n{reset}os.kill(os.getpid(), signal.{name})\nimport time; time.sleep(5)")
     assert (result.ended, result.signal, result.exit_code) == (
-        Ended.SIGNALED,
+        EndReason.SIGNALED,
         int(getattr(signal, name)),
         None,
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from whetstone.sandbox import Ended, Job, RunLimits, Sandbox, Tier
+from whetstone.sandbox import EndReason, RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = [pytest.mark.process, pytest.mark.crowd]
 
@@ -65,11 +65,11 @@ def passes_a_limit_that_the_machine_uses_up(sandbox: Sandbox, source: bytes) -> 
     gets too little to be judged has met with the machine's failure, and is tried again.
     """
     for _ in range(ATTEMPTS):
-        unhurried = sandbox.run(Job("script", source, replace(LIMITS, wall_s=60.0)))
-        assert unhurried.ended is Ended.EXITED
-        hurried = sandbox.run(Job("script", source, replace(LIMITS, wall_s=unhurried.wall_s / 2.5)))
-        assert hurried.ended in (Ended.EXITED, Ended.STARVED)
-        if hurried.ended is Ended.EXITED and hurried.wall_s > unhurried.wall_s / 2.5:
+        unhurried = sandbox.run(SandboxJob("script", source, replace(LIMITS, wall_s=60.0)))
+        assert unhurried.ended is EndReason.EXITED
+        hurried = sandbox.run(SandboxJob("script", source, replace(LIMITS, wall_s=unhurried.wall_s / 2.5)))
+        assert hurried.ended in (EndReason.EXITED, EndReason.STARVED)
+        if hurried.ended is EndReason.EXITED and hurried.wall_s > unhurried.wall_s / 2.5:
             return hurried.stdout == b"done\n"
     return False
 
@@ -90,9 +90,9 @@ def test_who_sleeps_cannot_blame_the_machine(crowded: Sandbox, program: str) -> 
 
     Only where we ourselves get no core to look is it the machine's failure, and tried again.
     """
-    job = Job("script", f"import time\n{program}".encode(), LIMITS)
+    job = SandboxJob("script", f"import time\n{program}".encode(), LIMITS)
     ends = (crowded.run(job).ended for _ in range(ATTEMPTS))
-    assert next(ended for ended in ends if ended is not Ended.STARVED) is Ended.WALL_LIMIT
+    assert next(ended for ended in ends if ended is not EndReason.STARVED) is EndReason.WALL_LIMIT
 
 
 @pytest.mark.parametrize("source", [WORKER, FAMILY.replace(b"10", b"1000")], ids=["one", "family"])
@@ -103,8 +103,8 @@ def test_what_never_gets_enough_of_a_core_is_the_machines_failure(
         pytest.skip("a program has one process there")
     # Of a seventh of a core a run could use up its limit before it has waited six times as long.
     with spinning(12):
-        result = crowded.run(Job("script", source.replace(b"0.1", b"4.0"), LIMITS))
-    assert result.ended is Ended.STARVED
+        result = crowded.run(SandboxJob("script", source.replace(b"0.1", b"4.0"), LIMITS))
+    assert result.ended is EndReason.STARVED
 
 
 def test_a_program_that_had_no_time_to_begin_is_not_blamed(tier: Tier) -> None:
@@ -112,6 +112,6 @@ def test_a_program_that_had_no_time_to_begin_is_not_blamed(tier: Tier) -> None:
 
     It is one of four where little computes beside, and one of two hundred where much does.
     """
-    job = Job("script", b"", replace(LIMITS, wall_s=1e-6))
+    job = SandboxJob("script", b"", replace(LIMITS, wall_s=1e-6))
     with on_one_core(tier, 1) as sandbox:
-        assert any(sandbox.run(job).ended is Ended.STARVED for _ in range(5000))
+        assert any(sandbox.run(job).ended is EndReason.STARVED for _ in range(5000))

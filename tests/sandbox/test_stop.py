@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from whetstone.sandbox import Job, RunLimits, Sandbox, Stopped, Tier, supervise
+from whetstone.sandbox import RunLimits, Sandbox, SandboxJob, SandboxStopped, Tier, supervise
 
 LIMITS = RunLimits(cpu_s=60.0, memory_bytes=512 << 20, output_bytes=1 << 20)
-HELLO = Job("script", b"print('hello')", LIMITS)
+HELLO = SandboxJob("script", b"print('hello')", LIMITS)
 
 
 @pytest.mark.parametrize("source", [b"while True: pass", b"import time; time.sleep(3600)"])
@@ -20,8 +20,8 @@ def test_a_run_stops_when_its_caller_says_so(tier: Tier, source: bytes) -> None:
         server = sandbox._server
         timer = threading.Timer(0.1, os.write, (write, b"x"))
         timer.start()
-        with pytest.raises(Stopped):
-            sandbox.run(Job("script", source, LIMITS))
+        with pytest.raises(SandboxStopped):
+            sandbox.run(SandboxJob("script", source, LIMITS))
         timer.join()
         os.read(read, 1)
         assert sandbox.run(HELLO).stdout == b"hello\n"
@@ -38,9 +38,11 @@ def test_a_pair_stops_together(tier: Tier, harness) -> None:
         Sandbox({"linked": harness}, tier=tier, stop_fd=read) as one,
         Sandbox({"linked": harness}, tier=tier) as other,
     ):
-        first = one.start(Job("linked", b"hear", LIMITS, link=near.detach()))
-        second = other.start(Job("script", b"import time; time.sleep(3600)", LIMITS, link=far.detach()))
-        with pytest.raises(Stopped):
+        first = one.start(SandboxJob("linked", b"hear", LIMITS, link=near.detach()))
+        second = other.start(
+            SandboxJob("script", b"import time; time.sleep(3600)", LIMITS, link=far.detach())
+        )
+        with pytest.raises(SandboxStopped):
             supervise([first, second])
         assert first.ended
         assert second.ended

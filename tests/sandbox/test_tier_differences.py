@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.errors import SandboxUnavailable
-from whetstone.sandbox import Job, Profile, RunLimits, Sandbox, Tier
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.sandbox import Profile, RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = pytest.mark.process
 
@@ -162,7 +162,7 @@ assert os.urandom(1) and secrets.token_hex() and uuid.uuid4() and hashlib.sha256
 
 def works(box: Sandbox, source: str) -> bool:
     """Whether a program that uses a feature ends well."""
-    result = box.run(Job("script", source.encode(), LIMITS, stdin=INPUT))
+    result = box.run(SandboxJob("script", source.encode(), LIMITS, stdin=INPUT))
     return result.exit_code == 0
 
 

@@ -12,8 +12,8 @@ from collections.abc import Generator, Iterator, Mapping
 import pytest
 
 from whetstone.sandbox.accounting import Accounting, TreeMeter
-from whetstone.sandbox.meter import Meter
-from whetstone.sandbox.process_table import Part, ProcessTable
+from whetstone.sandbox.meter import ProcessMeter
+from whetstone.sandbox.process_table import MemoryShare, ProcessTable
 from whetstone.sandbox.proportional import Proportional
 
 pytestmark = pytest.mark.process
@@ -57,8 +57,8 @@ time.sleep(600)
 class Ending(ProcessTable):
     """A table in which each process ends as soon as it was read."""
 
-    def part(self, pid: str) -> Part | None:
-        part = super().part(pid)
+    def memory_share(self, pid: str) -> MemoryShare | None:
+        part = super().memory_share(pid)
         os.kill(int(pid), signal.SIGKILL)
         # Its memory is given back after it has left its status, and before it is a zombie.
         while (status := self._read(pid, "status")) and b"State:\tZ" not in status:
@@ -73,9 +73,9 @@ class Forking(ProcessTable):
         super().__init__(fd, shared=True)
         self.forked = threading.Event()
 
-    def part(self, pid: str) -> Part | None:
+    def memory_share(self, pid: str) -> MemoryShare | None:
         self.forked.wait()
-        return super().part(pid)
+        return super().memory_share(pid)
 
 
 class Hesitant(ProcessTable):
@@ -86,19 +86,19 @@ class Hesitant(ProcessTable):
         self.read: list[str] = []
         self.two_read, self.asked = threading.Event(), threading.Event()
 
-    def part(self, pid: str) -> Part | None:
+    def memory_share(self, pid: str) -> MemoryShare | None:
         if len(self.read) == 2:
             self.two_read.set()
             self.asked.wait()
         self.read.append(pid)
-        return super().part(pid)
+        return super().memory_share(pid)
 
-    def sharing(self, parents: Mapping[str, str]) -> set[str]:
+    def sharing_with_parents(self, parents: Mapping[str, str]) -> set[str]:
         self.asked.set()
         deadline = time.monotonic() + 60
         while len(self.read) <= CHILDREN and time.monotonic() < deadline:
             time.sleep(0.001)
-        return super().sharing(parents)
+        return super().sharing_with_parents(parents)
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def read(kind: type[ProcessTable], family: int) -> tuple[int, int | None]:
     """Bytes that the family holds, and what a torn reading said."""
     table = kind(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), shared=True)
     try:
-        table.of_run(family)
+        table.select_run(family)
         usage = table.usage()
         assert usage.tasks == 1 + CHILDREN
         reading = Proportional(table, usage)
@@ -152,7 +152,7 @@ def test_who_ends_leaves_its_share_to_nobody_twice(family: int) -> None:
 def test_memory_of_a_parent_counts_once_also_where_more_is_read_meanwhile() -> None:
     with processes(SHARERS) as group:
         table = Hesitant(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY))
-        table.of_run(group)
+        table.select_run(group)
         try:
             usage = table.usage()
             assert usage.tasks == 1 + CHILDREN
@@ -173,8 +173,8 @@ def test_one_that_holds_too_much_is_told_before_all_are_read() -> None:
     with processes(GENERATIONS) as first:
         table = Forking(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY))
         accounting = Accounting(None, table)
-        accounting.run_is(first)
-        meter = TreeMeter(Meter(os.pidfd_open(first)), accounting, SHARED_MB * MB // 2)
+        accounting.set_first_process(first)
+        meter = TreeMeter(ProcessMeter(os.pidfd_open(first)), accounting, SHARED_MB * MB // 2)
         try:
             assert meter.read().tasks == 1 + CHILDREN
             assert SHARED_MB * MB < meter.memory_bytes() < 1.5 * SHARED_MB * MB

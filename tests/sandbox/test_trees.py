@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.processes import descendants
-from whetstone.sandbox import Ended, RunResult, Tier
+from whetstone.sandbox import EndReason, RunResult, Tier
 
 pytestmark = pytest.mark.isolation
 
@@ -55,7 +55,7 @@ def nothing_is_left(whole_tree: None, run: Runner) -> Iterator[None]:
 )
 def test_cpu_time_of_all_processes_counts_together(run: Runner, before: str, child: str) -> None:
     result = run(SPINNERS.format(count=10, before=before, child=child), cpu_s=CPU_S, wall_s=60)
-    assert result.ended is Ended.CPU_LIMIT
+    assert result.ended is EndReason.CPU_LIMIT
     assert CPU_S <= result.cpu_s < 2 * CPU_S
 
 
@@ -70,7 +70,7 @@ def test_cpu_time_of_processes_that_have_ended_counts(run: Runner) -> None:
         "    os.wait()"
     )
     result = run(source, cpu_s=CPU_S, wall_s=60)
-    assert result.ended is Ended.CPU_LIMIT
+    assert result.ended is EndReason.CPU_LIMIT
 
 
 @pytest.mark.parametrize("child", ["", "os.setsid()"])
@@ -78,7 +78,7 @@ def test_a_fork_bomb_ends_at_the_limit_on_processes(run: Runner, child: str) -> 
     forked = f"        if os.fork() == 0: {child or 'pass'}\n"
     source = f"import os\nwhile True:\n    try:\n{forked}    except OSError: pass"
     result = run(source, cpu_s=30.0, memory_mb=2000)
-    assert result.ended is Ended.PROCESS_LIMIT
+    assert result.ended is EndReason.PROCESS_LIMIT
 
 
 def test_processes_that_only_sleep_are_counted(run: Runner) -> None:
@@ -90,7 +90,7 @@ def test_processes_that_only_sleep_are_counted(run: Runner) -> None:
         "except BlockingIOError: pass\n"
         "time.sleep(100)"
     )
-    assert run(source, wall_s=60, memory_mb=2000).ended is Ended.PROCESS_LIMIT
+    assert run(source, wall_s=60, memory_mb=2000).ended is EndReason.PROCESS_LIMIT
 
 
 def test_memory_of_all_processes_counts_together(run: Runner) -> None:
@@ -102,7 +102,7 @@ def test_memory_of_all_processes_counts_together(run: Runner) -> None:
         "        time.sleep(100)\n"
         "time.sleep(100)"
     )
-    assert run(source, memory_mb=200, wall_s=60).ended is Ended.MEMORY_LIMIT
+    assert run(source, memory_mb=200, wall_s=60).ended is EndReason.MEMORY_LIMIT
     assert run(source.replace("100", "0.5").replace("60 << 20", "6 << 20"), memory_mb=200).exit_code == 0
 
 
@@ -117,7 +117,7 @@ def test_memory_that_processes_share_counts_once(run: Runner) -> None:
         "print('shared')"
     )
     result = run(source, memory_mb=200)
-    assert (result.ended, result.stdout) == (Ended.EXITED, b"shared\n")
+    assert (result.ended, result.stdout) == (EndReason.EXITED, b"shared\n")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_child_has_the_memory_of_its_parent_until_it_executes(run: Runner, eac
     kept = "import subprocess\nkept = bytearray(b'x') * (150 << 20)\n"
     start = "def start(_): subprocess.run(['/bin/cat', '/dev/null'], check=True)\n"
     result = run(kept + start + each, cpu_s=30.0, memory_mb=200)
-    assert result.ended is Ended.EXITED
+    assert result.ended is EndReason.EXITED
     assert result.exit_code == 0
 
 
@@ -150,7 +150,7 @@ def test_memory_counts_when_the_first_thread_has_ended(run: Runner, where: str) 
         f"    ctypes.CDLL(None).syscall({60 if os.uname().machine == 'x86_64' else 93}, 0)\n"
     )
     result = run(source + where, cpu_s=30.0, memory_mb=200)
-    assert result.ended is Ended.MEMORY_LIMIT
+    assert result.ended is EndReason.MEMORY_LIMIT
     assert result.peak_bytes < 400 << 20
 
 
@@ -166,7 +166,7 @@ def test_what_is_left_behind_ends_with_the_first_process(run: Runner, child: str
         "print('done')"
     )
     result = run(source, wall_s=60)
-    assert (result.ended, result.exit_code, result.stdout) == (Ended.EXITED, 0, b"done\n")
+    assert (result.ended, result.exit_code, result.stdout) == (EndReason.EXITED, 0, b"done\n")
     assert run("import os; print(os.listdir('/tmp'))").stdout == b"['main.py']\n"
 
 
@@ -202,4 +202,4 @@ def test_a_child_that_fills_the_tmp_meets_an_error_and_leaves_it_empty(run: Runn
 
 def test_output_of_all_processes_counts_together(run: Runner) -> None:
     source = "import os\nos.fork()\nos.fork()\nos.write(1, b'x' * 30000)\nwhile True: pass"
-    assert run(source, output_bytes=100_000).ended is Ended.OUTPUT_LIMIT
+    assert run(source, output_bytes=100_000).ended is EndReason.OUTPUT_LIMIT

@@ -61,5 +61,5 @@ def test_a_recipe_goes_its_whole_way_small(recipe: Path, tmp_path: Path) -> None
     assert last.startswith(f"smoke: {recipe.stem}: ")
     assert "changed the weights" in last
     spread = "\nflow:" in recipe.read_text()  # then one of its roles is killed, and not the whole run
-    assert ("it is started again (1 of " if spread else "from step 1") in done.stdout
+    assert ("restarting (1 of " if spread else "from step 1") in done.stdout
     assert not list(tmp_path.glob("whetstone-smoke-*"))

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from whetstone.core.problem import CallTests, Problem
 from whetstone.data.micro import (
     HELDOUT_COUNT,
     MICRO_PREFIX,
@@ -19,9 +20,9 @@ from whetstone.data.micro import (
     micro_problems,
     micro_tasks,
 )
-from whetstone.problem import CallTests, Problem
-from whetstone.workflow.prompt import prompt_of, rendered
-from whetstone.workflow.settings import WorkflowSection
+from whetstone.environments.prompt import render_prompt
+from whetstone.environments.prompt_text import prompt_of
+from whetstone.environments.settings import EnvironmentSection
 
 # Answers worked out by hand, one for each family, so that statements and references are held together
 # by something other than the generator.
@@ -149,13 +150,13 @@ def test_the_wrong_share_of_examples_fails_its_problem(wrong_share: float) -> No
     assert abs(wrong / 1500 - wrong_share) <= slack
 
 
-def test_example_prompts_are_those_the_workflow_makes() -> None:
-    settings = WorkflowSection(chat=False, prompt=MICRO_PROMPT, prefix=MICRO_PREFIX, extraction="whole")
+def test_example_prompts_are_those_the_environment_makes() -> None:
+    settings = EnvironmentSection(chat=False, prompt=MICRO_PROMPT, prefix=MICRO_PREFIX, extraction="whole")
 
     class Untemplated:
         chat_template = None
 
-    made = {rendered(prompt_of(p, settings), Untemplated()) for p in micro_problems("train")}  # type: ignore[arg-type]
+    made = {render_prompt(prompt_of(p, settings), Untemplated()) for p in micro_problems("train")}  # type: ignore[arg-type]
     assert {prompt for prompt, _ in micro_examples(len(made), 0, 0.5)} == made
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from whetstone.data.micro import MICRO_PREFIX, micro_examples, micro_tasks
 from whetstone.engine.scratch import build_scratch
 from whetstone.engine.settings import ScratchModel
+from whetstone.environments.demonstrations import encode_turns
 from whetstone.trainer.settings import WarmupSection
-from whetstone.trainer.warmup import warm_up, warmup_rate
+from whetstone.trainer.warmup import Example, warm_up, warmup_rate
 
 SMALL = ScratchModel(hidden_size=64, layers=1, heads=2, kv_heads=2, intermediate_size=128, vocab_size=400)
 
@@ -22,31 +23,37 @@ def untrained() -> tuple[Any, Any]:
     return build_scratch(SMALL, (p + r for p, r in micro_examples(600, 0, 0.7)), seed=0)
 
 
-def examples(settings: WarmupSection, seed: int) -> list[tuple[str, str]]:
-    return micro_examples(settings.steps * settings.batch_size, seed, settings.wrong_share)
+def examples(tokenizer: Any, settings: WarmupSection, seed: int) -> list[Example]:
+    pairs = micro_examples(settings.steps * settings.batch_size, seed, settings.wrong_share or 0.0)
+    return [example for pair in pairs for example in encode_turns([pair], tokenizer)]
+
+
+def warmed_up(settings: WarmupSection, seed: int) -> list[float]:
+    model, tokenizer = untrained()
+    return warm_up(model, examples(tokenizer, settings, seed), settings)
 
 
 def test_a_few_steps_lower_the_loss_and_repeat_exactly() -> None:
     settings = WarmupSection(steps=15, batch_size=16, lr=5e-3, wrong_share=0.7)
-    losses = warm_up(*untrained(), examples(settings, 3), settings)
+    losses = warmed_up(settings, 3)
     assert losses[-1] < 0.75 * losses[0]
-    assert warm_up(*untrained(), examples(settings, 3), settings) == losses
-    assert warm_up(*untrained(), examples(settings, 4), settings) != losses
+    assert warmed_up(settings, 3) == losses
+    assert warmed_up(settings, 4) != losses
 
 
 def test_every_step_is_reported() -> None:
     seen: list[tuple[int, float]] = []
     settings = WarmupSection(steps=3, batch_size=4)
-    losses = warm_up(
-        *untrained(), examples(settings, 0), settings, lambda step, loss: seen.append((step, loss))
-    )
+    model, tokenizer = untrained()
+    batches = examples(tokenizer, settings, 0)
+    losses = warm_up(model, batches, settings, lambda step, loss: seen.append((step, loss)))
     assert seen == list(enumerate(losses))
 
 
 def test_a_warmed_up_model_writes_whole_expressions_and_ends_them() -> None:
     model, tokenizer = untrained()
     settings = WarmupSection(steps=160, batch_size=16, lr=5e-3, wrong_share=0.0)
-    warm_up(model, tokenizer, examples(settings, 0), settings)
+    warm_up(model, examples(tokenizer, settings, 0), settings)
     known = {task.expression for task in micro_tasks()}
     written: list[str] = []
     for prompt, _ in micro_examples(12, 1, 0.0):

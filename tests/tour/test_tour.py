@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
-from whetstone.errors import UserError
+from whetstone.cli.tour import MARK, fresh_folder, reward_curve, sparkline
+from whetstone.cli.tour_parts.programs import CHEATS, CORRECT, PROBLEM, WRONG, judge_programs
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Program
 from whetstone.judge import Judge
-from whetstone.launch.recipe import load_recipe
-from whetstone.problem import Program
-from whetstone.tour.curve import curve, sparkline
-from whetstone.tour.folder import MARK, fresh_folder
-from whetstone.tour.programs import CHEATS, CORRECT, PROBLEM, WRONG, judged
+from whetstone.run.recipe import load_recipe
 
 SMALL = [
     "model.scratch.hidden_size=48",
@@ -34,10 +33,10 @@ SMALL = [
 
 @pytest.mark.process
 def test_only_the_correct_program_is_accepted() -> None:
-    results = list(judged())
+    results = list(judge_programs())
     assert [each.candidate for each in results] == [CORRECT, WRONG, *CHEATS]
     assert [each.candidate.title for each in results if each.judgement.accepted] == [CORRECT.title]
-    assert all(each.as_meant for each in results)
+    assert all(each.as_expected for each in results)
     assert all(each.reason for each in results[1:])
 
 
@@ -105,15 +104,15 @@ def test_a_folder_that_is_not_a_tours_is_refused_before_any_work(
 def test_the_curve_goes_from_zero_to_the_largest_value() -> None:
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparkline([0.0, 0.0]) == "▁▁"
-    assert curve([0.2] * 5 + [0.6] * 5) == "▃▃▃▃▃█████  from 0.20 to 0.60"
-    assert curve([]) == "no step had a reward"
+    assert reward_curve([0.2] * 5 + [0.6] * 5) == "▃▃▃▃▃█████  from 0.20 to 0.60"
+    assert reward_curve([]) == "no step had a reward"
 
 
 def test_the_recipe_trains_the_model_of_tiny() -> None:
     tour, tiny = load_recipe("tour"), load_recipe("tiny")
-    assert (tour.model, tour.workflow, tour.algorithm, tour.sampling) == (
+    assert (tour.model, tour.environment, tour.algorithm, tour.sampling) == (
         tiny.model,
-        tiny.workflow,
+        tiny.environment,
         tiny.algorithm,
         tiny.sampling,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from whetstone.trainer.ranks import Ranks, joined_ranks
+from whetstone.trainer.ranks import Ranks, join_ranks
 
 WAIT_S = 600.0
 
@@ -32,7 +32,7 @@ def on_ranks(size: int, work: Callable[[Ranks], Any]) -> list[Any]:
         with os.fdopen(reading, "rb") as told:
             data = told.read()
         os.waitpid(child, 0)
-        results.append(pickle.loads(data) if data else AssertionError("it left no word"))
+        results.append(pickle.loads(data) if data else AssertionError("It gave no reason"))
     for result in results:
         if isinstance(result, AssertionError):
             raise result
@@ -57,7 +57,7 @@ def start(rank: int, size: int, port: int, work: Callable[[Ranks], Any]) -> tupl
     }
     try:
         torch.set_num_threads(1)
-        with joined_ranks("cpu", WAIT_S) as ranks:
+        with join_ranks("cpu", WAIT_S) as ranks:
             given = pickle.dumps(work(ranks))
     except BaseException:
         given = pickle.dumps(AssertionError(f"rank {rank}:\n{traceback.format_exc()}"))

@@ -16,8 +16,8 @@ from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.loss import token_weights
 from whetstone.algorithm.named import algorithm_named, preset_names
 from whetstone.algorithm.presets.m2po import first_removed, winsor_cap
-from whetstone.errors import UserError
-from whetstone.sample import Batch, Group
+from whetstone.core.errors import UserError
+from whetstone.core.sample import Batch, Group
 from whetstone.trainer.meter import histogram, quantile
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer

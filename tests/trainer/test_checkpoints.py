@@ -18,8 +18,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
-from whetstone.errors import UserError
-from whetstone.trainer.checkpoint import checkpoint_fault, latest_checkpoint, load_checkpoint
+from whetstone.core.errors import UserError
+from whetstone.trainer.checkpoint import checkpoint_error, latest_checkpoint, load_checkpoint
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.settings import TrainerSection
@@ -44,7 +44,7 @@ def make_trainer(dtype=torch.bfloat16, **changes):
 
 def save(run_dir, trainer, step=None, keep=2, state=None, beside=False, worth=None, ranks=None):
     step = trainer.version if step is None else step
-    with CheckpointSaver(run_dir, keep=keep, beside=beside, worth=worth, ranks=ranks) as saver:
+    with CheckpointSaver(run_dir, keep=keep, in_background=beside, also_keep=worth, ranks=ranks) as saver:
         begin(saver, trainer, step, state)
     return run_dir / "checkpoints" / f"step-{step}"
 
@@ -120,9 +120,9 @@ class Held(Ranks):
         super().__init__()
         self.go = threading.Event()
 
-    def agree(self, call, what):
+    def agree(self, call, description):
         assert self.go.wait(600)
-        return super().agree(call, what)
+        return super().agree(call, description)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -130,7 +130,7 @@ def test_what_is_written_beside_later_steps_is_the_step_that_it_was_taken_at(tmp
     trainer, ranks = make_trainer(dtype), Held()
     trainer.step(random_batch(0))
     at_once = save(tmp_path / "at once", trainer)
-    with CheckpointSaver(tmp_path / "beside", keep=2, beside=True, ranks=ranks) as saver:
+    with CheckpointSaver(tmp_path / "beside", keep=2, in_background=True, ranks=ranks) as saver:
         begin(saver, trainer, 1)
         trainer.step(random_batch(1))
         ranks.go.set()
@@ -146,9 +146,9 @@ def test_what_is_written_beside_later_steps_is_the_step_that_it_was_taken_at(tmp
 
 def test_the_next_one_waits_for_the_one_under_way(tmp_path):
     trainer, ranks = make_trainer(), Held()
-    with CheckpointSaver(tmp_path, keep=2, beside=True, ranks=ranks) as saver:
+    with CheckpointSaver(tmp_path, keep=2, in_background=True, ranks=ranks) as saver:
         begin(saver, trainer, 1)
-        saver.look()
+        saver.check()
         threading.Timer(0.2, ranks.go.set).start()
         begin(saver, trainer, 2)
         assert "step-1" in names(tmp_path)
@@ -188,7 +188,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_fault_is_told(tmp_path, kin
     assert len(told) == 1
     assert str(newer) in told[0]
     assert fault in told[0]
-    with pytest.raises(UserError, match="not a whole checkpoint"):
+    with pytest.raises(UserError, match="not a valid checkpoint"):
         load_checkpoint(newer)
 
 
@@ -209,7 +209,7 @@ def test_resuming_behind_a_damaged_checkpoint_replaces_it_and_keeps_the_good_one
     truncate(save(tmp_path, trainer, 3, keep=2))
     save(tmp_path, trainer, 3, keep=2)
     assert names(tmp_path) == ["step-2", "step-3"]
-    assert checkpoint_fault(tmp_path / "checkpoints" / "step-3") is None
+    assert checkpoint_error(tmp_path / "checkpoints" / "step-3") is None
 
 
 def test_a_replaced_checkpoint_counts_until_its_successor_is_in_place(tmp_path):
@@ -331,10 +331,10 @@ def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share
     def work(tell):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         try:
-            saver = CheckpointSaver(tmp_path, keep=2, beside=beside)
+            saver = CheckpointSaver(tmp_path, keep=2, in_background=beside)
             begin(saver, trainer, 2)
             while beside:
-                saver.look()
+                saver.check()
         except UserError as error:
             tell(error)
 
@@ -345,7 +345,7 @@ def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share
     assert f"no space left to write {tmp_path / 'checkpoints' / 'step-2'}" in message
     assert f"{older} is still valid" in message
     assert names(tmp_path) == ["step-1"]
-    assert checkpoint_fault(older) is None
+    assert checkpoint_error(older) is None
 
 
 def test_state_that_is_not_plain_data_leaves_nothing_behind(tmp_path):
@@ -362,4 +362,4 @@ def test_the_manifest_covers_every_file(tmp_path):
     }
     copied = tmp_path / "elsewhere"
     shutil.copytree(path, copied)
-    assert checkpoint_fault(copied) is None
+    assert checkpoint_error(copied) is None

@@ -17,10 +17,10 @@ from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from tests.warm_command import warm_server
 from whetstone.algorithm.named import algorithm_named
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 

@@ -13,11 +13,11 @@ from tests.trainer.test_checkpoints import save
 from tests.trainer.test_ranks import distance, size, weights
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.forward import Forward
-from whetstone.trainer.lora import adapt
-from whetstone.trainer.packing import Prompted
+from whetstone.trainer.lora import add_adapters
+from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import LoraSection, TrainerSection
 from whetstone.trainer.trainer import Trainer
@@ -27,7 +27,7 @@ pytest.importorskip("peft", reason="the extra `lora` is not installed")
 
 def make(ranks: Ranks, **changes: Any) -> Trainer:
     model = tiny_llama(**changes)
-    adapt(model, LoraSection(rank=4, alpha=8, targets=("q_proj", "down_proj")), seed=5)
+    add_adapters(model, LoraSection(rank=4, alpha=8, targets=("q_proj", "down_proj")), seed=5)
     return Trainer(
         model,
         algorithm_named("grpo", {"kl_coef": 0.1}),
@@ -47,7 +47,9 @@ def test_only_the_targets_change_and_the_merged_model_says_what_the_adapted_one_
     after = weights(trainer)
     changed = {name.split(".")[-2] for name in after if not torch.equal(after[name], before[name])}
     assert changed == {"q_proj", "down_proj"}
-    groups = [Prompted(g.prompt_ids, [s.response_ids for s in g.samples]) for g in random_batch(9).groups]
+    groups = [
+        PromptReplies(g.prompt_ids, [s.response_ids for s in g.samples]) for g in random_batch(9).groups
+    ]
     tokens = sum(len(reply) for group in groups for reply in group.replies)
     merged = Forward(trainer.plain_copy(), temperature=1.0)
     adapted = trainer.forward.log_probs(trainer.forward.pack(groups, 4096), tokens)
@@ -83,4 +85,4 @@ def test_two_ranks_train_the_adapters_of_one_and_their_checkpoint_resumes_on_one
 
 def test_a_target_that_the_model_lacks_is_refused_by_name() -> None:
     with pytest.raises(UserError, match=r"`qkv_proj`; did you mean `.*_proj`\?; it has .*q_proj"):
-        adapt(tiny_llama(), LoraSection(targets=("qkv_proj",)), seed=0)
+        add_adapters(tiny_llama(), LoraSection(targets=("qkv_proj",)), seed=0)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.trainer.tiny_models import tiny_llama
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.trainer.optimizer import MasterAdamW
 
 

@@ -16,12 +16,12 @@ from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.tiny_models import sample, tiny_llama
 from tests.warm_command import warm_server
 from whetstone.algorithm.named import algorithm_named
+from whetstone.core.errors import UserError
+from whetstone.core.sample import Batch, Group
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.out_of_memory import is_out_of_memory
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.sample import Batch, Group
-from whetstone.settings import Sampling
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 

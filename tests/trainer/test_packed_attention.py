@@ -12,16 +12,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.packed_attention import packed_attention
-from whetstone.trainer.packing import Prompted
-from whetstone.trainer.runs import Run, run_table
+from whetstone.trainer.packing import PromptReplies
+from whetstone.trainer.segments import Segment, run_table
 
 # Runs alone, with a prefix, of one token, of lengths that go together and of one that stands alone.
 RUNS = [
-    Run(0, 9),
-    *(Run(9, 5, 0, 9), Run(14, 5, 0, 9), Run(19, 1, 0, 9)),
-    Run(20, 30),
-    *(Run(50, 1), Run(51, 11, 50, 1)),
-    Run(62, 530),
+    Segment(0, 9),
+    *(Segment(9, 5, 0, 9), Segment(14, 5, 0, 9), Segment(19, 1, 0, 9)),
+    Segment(20, 30),
+    *(Segment(50, 1), Segment(51, 11, 50, 1)),
+    Segment(62, 530),
 ]
 TOKENS = 592
 
@@ -103,7 +103,7 @@ def test_a_step_makes_nothing_of_the_size_of_its_tokens_squared(window: int | No
         **changes,
     )
     forward = Forward(AutoModelForCausalLM.from_config(config), temperature=1.0)
-    groups = [Prompted([3], [[4, 5, 6] * 900]), Prompted([7] * 1500, [[8] * 500, [9] * 500])]
+    groups = [PromptReplies([3], [[4, 5, 6] * 900]), PromptReplies([7] * 1500, [[8] * 500, [9] * 500])]
     (micro_batch,) = forward.pack(groups, 6000)
     tokens = micro_batch.input_ids.numel()
     with Largest() as largest:

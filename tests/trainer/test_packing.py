@@ -6,14 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.tiny_models import VOCABULARY, tiny_llama
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.trainer.forward import Forward, selected_log_probs
-from whetstone.trainer.packing import Prompted, pack
-from whetstone.trainer.runs import Run
+from whetstone.trainer.packing import PromptReplies, pack
+from whetstone.trainer.segments import Segment
 
 ids = st.lists(st.integers(3, VOCABULARY - 1), min_size=1, max_size=7)
 reply = st.lists(st.integers(3, VOCABULARY - 1), min_size=0, max_size=7)
-groups = st.lists(st.builds(Prompted, ids, st.lists(reply, min_size=1, max_size=5)), min_size=1, max_size=4)
+groups = st.lists(
+    st.builds(PromptReplies, ids, st.lists(reply, min_size=1, max_size=5)), min_size=1, max_size=4
+)
 layouts = st.sampled_from(["shared_prefix", "padded"])
 
 
@@ -24,7 +26,7 @@ def seen_from(micro, row, place):
         return micro.attention_mask[row] & (columns <= place)
     (run,) = [
         run
-        for run in (Run(*fields) for fields in micro.attention_mask[0, 0].tolist())
+        for run in (Segment(*fields) for fields in micro.attention_mask[0, 0].tolist())
         if run.start <= place < run.start + run.length
     ]
     prefix = (columns >= run.prefix) & (columns < run.prefix + run.prefix_length)
@@ -68,7 +70,7 @@ def test_a_micro_batch_passes_its_limit_only_when_it_is_a_single_reply(data, lim
 
 
 def test_the_prompt_is_computed_once_for_a_group():
-    data = [Prompted(list(range(3, 23)), [[5, 6, 7]] * 8)]
+    data = [PromptReplies(list(range(3, 23)), [[5, 6, 7]] * 8)]
     shared = pack(data, micro_batch_tokens=1000, layout="shared_prefix")
     padded = pack(data, micro_batch_tokens=1000, layout="padded")
     assert sum(m.input_ids.numel() for m in shared) == 20 + 8 * 2
@@ -76,7 +78,7 @@ def test_the_prompt_is_computed_once_for_a_group():
 
 
 def test_micro_batches_are_full_and_without_padding():
-    data = [Prompted([3] * 10, [[5] * (2 + i)] * 4) for i in range(12)]
+    data = [PromptReplies([3] * 10, [[5] * (2 + i)] * 4) for i in range(12)]
     tokens = sum(10 + 4 * (1 + i) for i in range(12))
     packed = pack(data, micro_batch_tokens=100, layout="shared_prefix")
     assert sum(m.input_ids.numel() for m in packed) == tokens
@@ -103,7 +105,10 @@ def test_packed_log_probs_equal_those_of_each_sequence_alone(data, limit, layout
 
 def test_layouts_agree_in_bfloat16():
     """As far as rounding goes: what both say is as far from the truth as bfloat16 is."""
-    data = [Prompted([3, 4, 5, 6], [[7, 8, 9], [10], [11, 12]]), Prompted([13], [[14, 15, 16, 17, 18]])]
+    data = [
+        PromptReplies([3, 4, 5, 6], [[7, 8, 9], [10], [11, 12]]),
+        PromptReplies([13], [[14, 15, 16, 17, 18]]),
+    ]
     exact = Forward(tiny_llama(), temperature=1.0)
     truth = exact.log_probs(exact.pack(data, 100), 11)
     forward = Forward(tiny_llama(torch.bfloat16), temperature=1.0)
@@ -130,7 +135,7 @@ def test_long_rope_predicts_each_token_as_its_own_past_alone_would(layout):
     forward = Forward(model, temperature=0.7)
     assert forward.layout == "shared_prefix"
     data = [
-        Prompted(
+        PromptReplies(
             list(range(3, 3 + prompt)), [[7 + i] * length for i, length in enumerate((1, 3, 12, 2, 0, 5))]
         )
         for prompt in (2, 7, 8, 9, 10, 30)
@@ -149,7 +154,7 @@ def test_long_rope_predicts_each_token_as_its_own_past_alone_would(layout):
 
 
 def test_long_rope_gradients_are_those_of_every_token_alone():
-    data = [Prompted([3, 4, 5], [[6] * 12, [7, 8], [9] * 20]), Prompted([5, 6], [[7]])]
+    data = [PromptReplies([3, 4, 5], [[6] * 12, [7, 8], [9] * 20]), PromptReplies([5, 6], [[7]])]
     alone, packed = long_rope_llama(), long_rope_llama()
     for group in data:
         for answer in group.replies:
@@ -168,9 +173,9 @@ def test_long_rope_gradients_are_those_of_every_token_alone():
 def test_dynamic_rope_trains_up_to_the_length_where_it_would_stretch():
     rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
     forward = Forward(tiny_llama(max_position_embeddings=16, rope_parameters=rope), temperature=1.0)
-    assert forward.pack([Prompted([3] * 10, [[4] * 7, [5]])], 4096)
+    assert forward.pack([PromptReplies([3] * 10, [[4] * 7, [5]])], 4096)
     with pytest.raises(UserError, match=r"17 tokens: rope of type `dynamic`.* beyond 16"):
-        forward.pack([Prompted([3] * 10, [[4] * 8])], 4096)
+        forward.pack([PromptReplies([3] * 10, [[4] * 8])], 4096)
 
 
 def test_logits_changed_in_an_unknown_way_are_refused():

@@ -19,16 +19,15 @@ from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.test_training_step import gradients as own_gradients
 from tests.trainer.tiny_models import random_batch, tiny_llama, tiny_moe
 from whetstone.algorithm.named import algorithm_named, preset_names
-from whetstone.engine.weights import Deferred, second_model
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.engine.weights import DeferredWeight, copy_model
 from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.optimizer import MasterAdamW
-from whetstone.trainer.packing import Prompted
+from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.settings import TrainerSection
-from whetstone.trainer.share import share
-from whetstone.trainer.trainer import Trainer
+from whetstone.trainer.trainer import Trainer, rank_share
 
 pytestmark = pytest.mark.process
 
@@ -59,15 +58,15 @@ def whole(tensor: Tensor) -> Tensor:
 
 def gradients(trainer: Trainer, batch: Any) -> dict[str, Tensor]:
     """The gradients of a step's only update, put together."""
-    from whetstone.trainer.sharding import like
+    from whetstone.trainer.sharding import as_shard_of
 
     parts = own_gradients(trainer, batch)
-    return {name: whole(like(parts[name], p)).clone() for name, p in trainer.model.named_parameters()}
+    return {name: whole(as_shard_of(parts[name], p)).clone() for name, p in trainer.model.named_parameters()}
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
     given: Any = trainer.weights()
-    return {name: w.make(torch.float32) if isinstance(w, Deferred) else w.clone() for name, w in given}
+    return {name: w.make(torch.float32) if isinstance(w, DeferredWeight) else w.clone() for name, w in given}
 
 
 def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
@@ -131,7 +130,7 @@ def train(ranks: Ranks, preset: str, steps: int) -> Trained:
     """The weights after some steps, the metrics of each, and whether an engine would serve those weights."""
     trainer = make(ranks, preset=preset, lr=1e-3, epochs=2, minibatches=2, grad_clip=0.5)
     metrics = [trainer.step(random_batch(seed)) for seed in range(steps)]
-    served = second_model(trainer.model, trainer.weights(), torch.float32)
+    served = copy_model(trainer.model, trainer.weights(), torch.float32)
     found = weights(trainer)
     return found, metrics, all(torch.equal(p, found[name]) for name, p in served.named_parameters())
 
@@ -196,7 +195,7 @@ def test_what_two_ranks_write_beside_a_step_is_the_step_before_it(tmp_path: Path
         trainer.step(random_batch(0))
         for beside in (False, True):
             folder = tmp_path / str(beside)
-            with CheckpointSaver(folder, keep=2, beside=beside, ranks=ranks) as saver:
+            with CheckpointSaver(folder, keep=2, in_background=beside, ranks=ranks) as saver:
                 state = trainer.state_dict()
                 model, words = trainer.model, tokenizer()
                 saver.save(1, model=model, tokenizer=words, trainer_state=state, state={})
@@ -215,10 +214,10 @@ def test_what_two_ranks_write_beside_a_step_is_the_step_before_it(tmp_path: Path
 
 
 def test_replies_are_shared_out_whole_once_and_evenly() -> None:
-    groups = [Prompted([1] * n, [[7] * (5 * n + i) for i in range(4)]) for n in (3, 1, 8, 2, 5)]
+    groups = [PromptReplies([1] * n, [[7] * (5 * n + i) for i in range(4)]) for n in (3, 1, 8, 2, 5)]
     flat = [token for group in groups for reply in group.replies for token in reply]
     for ranks in (1, 2, 3, 7):
-        shares = [share(groups, rank, ranks) for rank in range(ranks)]
+        shares = [rank_share(groups, rank, ranks) for rank in range(ranks)]
         places = torch.cat([places for _, places in shares])
         assert sorted(places.tolist()) == list(range(len(flat)))
         loads = [sum(len(g.prompt_ids) + sum(map(len, g.replies)) for g in mine) for mine, _ in shares]
@@ -250,7 +249,7 @@ def ends(rank_1: Callable[[Ranks], None]) -> list[str]:
 def test_a_rank_that_is_killed_ends_the_other_with_a_word() -> None:
     survivor, killed = ends(lambda _: os.kill(os.getpid(), signal.SIGKILL))
     assert killed == ""
-    assert "LostRanks" in survivor
+    assert "RankLost" in survivor
     assert "another rank ended" in survivor
 
 
@@ -260,5 +259,5 @@ def test_of_ranks_that_fail_together_the_first_alone_speaks() -> None:
 
     silent, speaking = ends(fail)
     assert "no problem is left" in speaking
-    assert "EndedElsewhere" in silent
+    assert "StoppedByOtherRank" in silent
     assert "UserError" not in silent.splitlines()[-1]

@@ -5,7 +5,7 @@ import torch
 
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
-from whetstone.trainer.schedule import SpikeGuard, learning_rate
+from whetstone.trainer.optimizer import SpikeGuard, learning_rate
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 

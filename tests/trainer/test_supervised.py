@@ -6,8 +6,8 @@ import torch
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.trainer.settings import TrainerSection
-from whetstone.trainer.sft import sft
 from whetstone.trainer.trainer import Trainer
+from whetstone.trainer.warmup import sft
 
 BATCH = [([3, 4, 5], [6, 7, 2]), ([3, 8], [9, 2]), ([10], [11, 12, 13, 2])]
 

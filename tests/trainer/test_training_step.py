@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tests.trainer.tiny_models import random_batch, sample, tiny_llama
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_named
-from whetstone.errors import UserError
-from whetstone.sample import Batch, Group
+from whetstone.core.errors import UserError
+from whetstone.core.sample import Batch, Group
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
@@ -240,6 +240,14 @@ def test_masked_truncated_replies_shape_the_baseline_but_not_the_weights():
     advantages = [2 / 3, -1 / 3]
     expected = -(2 * advantages[0] + 1 * advantages[1]) / (2 * MAX_TOKENS)
     assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_masked_truncated_replies_may_be_left_out_of_the_baseline():
+    cut = Batch([Group("a", [3], [sample([5, 6], 1.0), sample([7], 0.0), sample([8] * 9, 0.0, "length")])])
+    spec = algorithm_named("dr_grpo", {"mask_truncated": True, "truncated_in_baseline": False})
+    metrics = make(spec).step(cut)
+    assert metrics["tokens"] == 3
+    assert metrics["loss"] == pytest.approx(-(2 * 0.5 + 1 * -0.5) / (2 * MAX_TOKENS), rel=1e-5)
 
 
 def test_the_overlong_penalty_is_part_of_the_reward():

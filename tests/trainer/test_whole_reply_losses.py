@@ -11,7 +11,7 @@ from tests.trainer.tiny_models import random_batch, tiny_llama
 from tests.trainer.written_out import rows_of, written_out
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.named import algorithm_class, algorithm_named, preset_names
-from whetstone.sample import Batch, Group
+from whetstone.core.sample import Batch, Group
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer

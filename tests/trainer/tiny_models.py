@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from whetstone.sample import Batch, FinishReason, Group, Sample
+from whetstone.core.sample import Batch, FinishReason, Group, Sample
 
 VOCABULARY = 61
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from whetstone.algorithm.algorithm import Algorithm
-from whetstone.sample import Batch, Group
+from whetstone.core.sample import Batch, Group
 
 
 @dataclass
@@ -93,6 +93,8 @@ def _advantages(rows: list[Row], algorithm: Algorithm) -> list[torch.Tensor]:
         mean = sum(rewards) / len(rewards)
         if algorithm.advantage == "leave_one_out":
             value = mine - (sum(rewards) - mine) / (len(rewards) - 1)
+        elif algorithm.advantage == "group_relative":
+            value = (mine - mean) / mean if mean > 0 else 0.0
         elif algorithm.advantage == "group_std":
             variance = sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1)
             value = (mine - mean) / (math.sqrt(variance) + 1e-6)

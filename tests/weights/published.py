@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whetstone.weights.manifest import Manifest, Mark, dump, load
-from whetstone.weights.pieces import whole
-from whetstone.weights.publish import Publisher
-from whetstone.weights.replica import Prepared, Replica
-from whetstone.weights.shelf import Shelf
-from whetstone.weights.source import PartKey, Source, Take
+from whetstone.weights.encoder import VersionEncoder
+from whetstone.weights.manifest import Manifest, VersionId, dump_manifest, load_manifest
+from whetstone.weights.replica import PreparedVersion, WeightReplica
+from whetstone.weights.shards import whole_tensors
+from whetstone.weights.source import OnPart, PartKey, WeightSource
+from whetstone.weights.version_store import VersionStore
 
 
 class Trained:
@@ -57,43 +57,43 @@ def same_bits(held: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
 
 
 class Side:
-    """A publisher with its shelf."""
+    """A publisher with its store."""
 
-    def __init__(self, trained: Trained, **shelf: Any) -> None:
+    def __init__(self, trained: Trained, **store: Any) -> None:
         self.trained = trained
-        self.shelf = Shelf(**shelf)
-        self.publisher = Publisher("tiny", self.shelf)
+        self.store = VersionStore(**store)
+        self.publisher = VersionEncoder("tiny", self.store)
 
     def publish(self, number: int) -> None:
-        self.publisher.publish(number, whole(self.trained.tensors(number).items())).result()
+        self.publisher.publish(number, whole_tensors(self.trained.tensors(number).items())).result()
 
 
-def follow(replica: Replica, source: Source, wait_s: float = 0.0) -> list[Prepared]:
+def follow(replica: WeightReplica, source: WeightSource, wait_s: float = 0.0) -> list[PreparedVersion]:
     """Go to the newest version, without an engine."""
-    steps: list[Prepared] = []
-    for manifest in source.plan(replica.mark, wait_s):
+    steps: list[PreparedVersion] = []
+    for manifest in source.plan(replica.version_id, wait_s):
         steps.append(replica.prepare(manifest, source.fetch))
         steps[-1].write()
         replica.commit(steps[-1])
     return steps
 
 
-class ShelfSource:
-    """A Source on a shelf of this process. ``damage`` is done to every part; ``fetched`` counts them."""
+class StoreSource:
+    """A Source on a store of this process. ``damage`` is done to every part; ``fetched`` counts them."""
 
-    def __init__(self, *shelves: Shelf) -> None:
+    def __init__(self, *shelves: VersionStore) -> None:
         self.shelves = shelves
         self.fetched = 0
         self.damage: Callable[[bytes], bytes] = bytes
 
-    def plan(self, have: Mark | None, wait_s: float = 0.0) -> list[Manifest]:
-        return [load(dump(manifest)) for manifest in self.shelves[0].plan(have, wait_s)]
+    def plan(self, have: VersionId | None, wait_s: float = 0.0) -> list[Manifest]:
+        return [load_manifest(dump_manifest(manifest)) for manifest in self.shelves[0].plan(have, wait_s)]
 
-    def fetch(self, manifest: Manifest, parts: Iterable[PartKey], take: Take) -> None:
+    def fetch(self, manifest: Manifest, parts: Iterable[PartKey], on_part: OnPart) -> None:
         for shard, part in parts:
             reading = self.shelves[shard].open(manifest.number, manifest.base and manifest.base.number)
             self.fetched += 1
-            take((shard, part), self.damage(reading.part(part)))
+            on_part((shard, part), self.damage(reading.part(part)))
             reading.close()
 
     def close(self) -> None:

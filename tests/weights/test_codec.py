@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whetstone.weights.codec import (
-    Damaged,
+    CorruptData,
     decode_delta,
     decode_full,
     encode_delta,
     encode_full,
-    most_bytes,
-    moved,
+    max_part_bytes,
+    shift_elements,
 )
 
 # Zeros, infinities, NaNs, the smallest and the largest of bf16, with both signs.
@@ -57,10 +57,10 @@ def test_what_changed_comes_back_bit_for_bit(blocks: list[tuple[Any, Any]]) -> N
     joined[positions] = words
     assert joined.tobytes() == wanted.tobytes()
     assert changed == len(positions) == np.count_nonzero(np.concatenate(old) != wanted)
-    assert len(data) <= most_bytes(width, count)
+    assert len(data) <= max_part_bytes(width, count)
     full = encode_full(new)
     assert decode_full(full, width, count).tobytes() == wanted.tobytes()
-    assert len(full) <= most_bytes(width, count)
+    assert len(full) <= max_part_bytes(width, count)
 
 
 def test_every_step_between_two_patterns_of_bf16_comes_back() -> None:
@@ -79,7 +79,7 @@ def test_a_step_of_one_unit_in_the_last_place_costs_a_quarter_of_index_and_value
     for share in (0.003, 0.01, 0.04):
         at = np.flatnonzero(rng.random(len(old)) < share)
         new = old.copy()
-        new[at] = moved(new[at], rng.choice(np.array([1, 0xFFFF], np.uint16), len(at)))
+        new[at] = shift_elements(new[at], rng.choice(np.array([1, 0xFFFF], np.uint16), len(at)))
         assert len(encode_delta([old], [new])[0]) < len(at) * 6 / 4
 
 
@@ -96,7 +96,9 @@ def part() -> tuple[bytes, bytes]:
 
 def test_bytes_that_no_encoder_made_are_damaged_or_words_in_bounds() -> None:
     rng = np.random.default_rng(2)
-    for good, decode in zip(part(), (partial(decode_delta, held=HELD.__getitem__), decode_full), strict=True):
+    for good, decode in zip(
+        part(), (partial(decode_delta, read_old=HELD.__getitem__), decode_full), strict=True
+    ):
         for _ in range(2000):
             bad = bytearray(good)
             for _ in range(rng.integers(0, 4)):
@@ -107,7 +109,7 @@ def test_bytes_that_no_encoder_made_are_damaged_or_words_in_bounds() -> None:
                 bad += b"\0"
             try:
                 found = decode(bytes(bad), 2, 5000)
-            except Damaged:
+            except CorruptData:
                 continue
             if isinstance(found, tuple):
                 positions = found[0]
@@ -123,5 +125,5 @@ def test_a_plane_that_claims_to_be_huge_is_not_made_room_for() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(1 << 26))
     header = encode_full([np.zeros(5000, np.uint16)])[:8]
     data = header + len(bomb).to_bytes(4, "little") * 2 + bomb * 2
-    with pytest.raises(Damaged, match="another size"):
+    with pytest.raises(CorruptData, match="another size"):
         decode_full(data, 2, 5000)

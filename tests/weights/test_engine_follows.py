@@ -12,15 +12,15 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tests.weights.published import ShelfSource
+from tests.weights.published import StoreSource
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.settings import Sampling
-from whetstone.weights.follow import Follower
-from whetstone.weights.pieces import whole
-from whetstone.weights.publish import Publisher
-from whetstone.weights.replica import Refused, Replica, tensors_of
-from whetstone.weights.shelf import Shelf
+from whetstone.weights.encoder import VersionEncoder
+from whetstone.weights.engine_updater import EngineUpdater
+from whetstone.weights.replica import VersionRejected, WeightReplica, published_tensors
+from whetstone.weights.shards import whole_tensors
+from whetstone.weights.version_store import VersionStore
 
 
 def model(seed: int, dtype: torch.dtype = torch.bfloat16) -> Any:
@@ -42,8 +42,8 @@ class Run:
     """A trainer of fp32 weights that publishes in bf16, and an engine."""
 
     def __init__(self) -> None:
-        self.shelf = Shelf()
-        self.publisher = Publisher("llama", self.shelf)
+        self.store = VersionStore()
+        self.publisher = VersionEncoder("llama", self.store)
         self.trained = model(0, torch.float32)
         self.served = model(1)
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
@@ -53,10 +53,10 @@ class Run:
         with torch.no_grad():
             for parameter in self.trained.parameters():
                 parameter += 1e-3 * torch.randn_like(parameter)
-        self.publisher.publish(number, whole(tensors_of(self.trained).items())).result()
+        self.publisher.publish(number, whole_tensors(published_tensors(self.trained).items())).result()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        return tensors_of(self.served)
+        return published_tensors(self.served)
 
 
 @pytest.fixture
@@ -67,18 +67,18 @@ def run() -> Iterator[Run]:
 
 
 def test_replies_in_flight_go_on_under_the_new_version_marked_token_by_token(run: Run) -> None:
-    follower = Follower(run.engine, Replica(run.tensors(), "llama"), ShelfSource(run.shelf))
+    follower = EngineUpdater(run.engine, WeightReplica(run.tensors(), "llama"), StoreSource(run.store))
     places = {name: tensor.data_ptr() for name, tensor in run.tensors().items()}
 
     async def work() -> Completion:
         run.step(1)
-        [first] = await follower.catch_up()
+        [first] = await follower.update()
         assert (first.kind, run.engine.version) == ("full", 1)
         run.step(2)
         replies = run.engine.generate(GenerationRequest([1, 2, 3], Sampling(max_tokens=400)))
         reply = asyncio.ensure_future(anext(replies))
         # The engine generates while the version is prepared, and long after.
-        [second] = await follower.catch_up()
+        [second] = await follower.update()
         assert (second.kind, second.number) == ("delta", 2)
         return await reply
 
@@ -92,29 +92,29 @@ def test_replies_in_flight_go_on_under_the_new_version_marked_token_by_token(run
 
 def test_copies_are_followed_for_an_engine_elsewhere(run: Run) -> None:
     copies = {name: torch.zeros_like(tensor) for name, tensor in run.tensors().items()}
-    follower = Follower(run.engine, Replica(copies, "llama"), ShelfSource(run.shelf), copies=True)
+    follower = EngineUpdater(run.engine, WeightReplica(copies, "llama"), StoreSource(run.store), copies=True)
     for number in (1, 2):
         run.step(number)
-        asyncio.run(follower.catch_up())
+        asyncio.run(follower.update())
         for name, parameter in run.trained.named_parameters():
             assert torch.equal(run.tensors()[name], parameter.bfloat16())
 
 
 def test_a_replica_that_cannot_apply_stays_on_its_version_and_a_full_copy_mends_it(run: Run) -> None:
-    source = ShelfSource(run.shelf)
-    follower = Follower(run.engine, Replica(run.tensors(), "llama"), source)
+    source = StoreSource(run.store)
+    follower = EngineUpdater(run.engine, WeightReplica(run.tensors(), "llama"), source)
     run.step(1)
-    asyncio.run(follower.catch_up())
+    asyncio.run(follower.update())
     run.step(2)
     source.damage = lambda data: data[:-1]
-    with pytest.raises(Refused, match="version 2 of the weights arrived damaged"):
-        asyncio.run(follower.catch_up())
+    with pytest.raises(VersionRejected, match="version 2 of the weights arrived damaged"):
+        asyncio.run(follower.update())
     assert run.engine.version == 1
     source.damage = bytes
     # Somebody wrote where nobody may: changes do not fit any more, a full copy does.
     with torch.no_grad():
         run.served.model.norm.weight += 1
-    [applied] = asyncio.run(follower.catch_up())
+    [applied] = asyncio.run(follower.update())
     assert (applied.kind, run.engine.version) == ("full", 2)
     for name, parameter in run.trained.named_parameters():
         assert torch.equal(run.tensors()[name], parameter.bfloat16())
@@ -133,13 +133,13 @@ class Obstinate:
 def test_an_engine_that_takes_nothing_is_said_to_and_a_folder_engine_is_refused(run: Run) -> None:
     engine: Any = Obstinate()
     run.step(1)
-    replica = Replica(run.tensors(), "llama")
-    with pytest.raises(Refused, match="the engine does not take version 1: no"):
-        asyncio.run(Follower(engine, replica, ShelfSource(run.shelf)).catch_up())
-    assert replica.mark is None
+    replica = WeightReplica(run.tensors(), "llama")
+    with pytest.raises(VersionRejected, match="the engine does not take version 1: no"):
+        asyncio.run(EngineUpdater(engine, replica, StoreSource(run.store)).update())
+    assert replica.version_id is None
     engine.capabilities = Capabilities(repeatable_streams=False, weights=frozenset({"folder"}))
     with pytest.raises(Exception, match="as a folder only"):
-        Follower(engine, replica, ShelfSource(run.shelf))
+        EngineUpdater(engine, replica, StoreSource(run.store))
 
 
 def test_changes_of_another_type_than_the_models_change_nothing(run: Run, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_changes_of_another_type_than_the_models_change_nothing(run: Run, tmp_pa
     copies = {name: tensor.bfloat16() for name, tensor in run.tensors().items()}
     engine = TorchEngine(other := model(3, torch.float32), None)
     before = other.model.norm.weight.clone()
-    follower = Follower(engine, Replica(copies, "llama"), ShelfSource(run.shelf), copies=False)
-    with pytest.raises(Refused, match=r"changes of torch.bfloat16, the model's torch.float32"):
-        asyncio.run(follower.catch_up())
+    follower = EngineUpdater(engine, WeightReplica(copies, "llama"), StoreSource(run.store), copies=False)
+    with pytest.raises(VersionRejected, match=r"changes of torch.bfloat16, the model's torch.float32"):
+        asyncio.run(follower.update())
     assert torch.equal(other.model.norm.weight, before)

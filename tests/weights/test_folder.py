@@ -12,27 +12,27 @@ import pytest
 import torch
 
 from tests.weights.published import Side, Trained, follow, same_bits
-from whetstone.errors import UserError
-from whetstone.weights.folder import FolderPublisher, versions
+from whetstone.core.errors import UserError
+from whetstone.weights.folder_publisher import FolderPublisher, versions
 from whetstone.weights.folder_source import FolderSource
-from whetstone.weights.pieces import whole
-from whetstone.weights.replica import Refused, Replica
-from whetstone.weights.source import Gone
+from whetstone.weights.replica import VersionRejected, WeightReplica
+from whetstone.weights.shards import whole_tensors
+from whetstone.weights.source import VersionEvicted
 
 
-def replica_of() -> tuple[Replica, dict[str, Any]]:
+def replica_of() -> tuple[WeightReplica, dict[str, Any]]:
     held = Trained().published(0)
     held["layers.0.weight"].zero_()
-    return Replica(held, "tiny"), held
+    return WeightReplica(held, "tiny"), held
 
 
 def put(side: Side, folder: FolderPublisher, number: int) -> None:
-    pieces = whole(side.trained.tensors(number).items())
-    folder.put(side.publisher.publish(number, pieces).result())
+    pieces = whole_tensors(side.trained.tensors(number).items())
+    folder.publish(side.publisher.publish(number, pieces).result())
 
 
 def test_replicas_of_different_speed_follow_a_folder_that_does_not_grow(side: Side, tmp_path: Path) -> None:
-    folder = FolderPublisher(tmp_path, side.shelf, full_every=3)
+    folder = FolderPublisher(tmp_path, side.store, full_every=3)
     (fast, held_fast), (slow, held_slow) = replica_of(), replica_of()
     source, late = FolderSource(tmp_path), FolderSource(tmp_path)
     assert source.plan(None) == []
@@ -43,7 +43,7 @@ def test_replicas_of_different_speed_follow_a_folder_that_does_not_grow(side: Si
         if number == 4:
             follow(slow, late)
         assert len(versions(tmp_path)) <= 4 * 4
-    assert source.plan(fast.mark) == []
+    assert source.plan(fast.version_id) == []
     # Its note kept what leads on from where it stands.
     assert [step.manifest.number for step in follow(slow, late)] == list(range(5, 12))
     trained = side.trained.published(11)
@@ -55,7 +55,7 @@ def test_replicas_of_different_speed_follow_a_folder_that_does_not_grow(side: Si
 
 
 def test_what_a_replica_reads_stays_until_it_is_done_or_its_note_is_old(side: Side, tmp_path: Path) -> None:
-    folder = FolderPublisher(tmp_path, side.shelf, full_every=1, keep=1, notes_s=1e9)
+    folder = FolderPublisher(tmp_path, side.store, full_every=1, keep=1, notes_s=1e9)
     replica, held = replica_of()
     source = FolderSource(tmp_path)
     put(side, folder, 0)
@@ -68,10 +68,10 @@ def test_what_a_replica_reads_stays_until_it_is_done_or_its_note_is_old(side: Si
     # Read or not, twice as many full copies as agreed are the most that stay.
     put(side, folder, 2)
     assert ("full", 0) not in versions(tmp_path)
-    with pytest.raises(Gone):
+    with pytest.raises(VersionEvicted):
         source.fetch(manifest, [(0, 0)], lambda key, data: None)
     # A note of one who is no longer there keeps nothing.
-    impatient = FolderPublisher(tmp_path, side.shelf, full_every=1, keep=1, notes_s=-1.0)
+    impatient = FolderPublisher(tmp_path, side.store, full_every=1, keep=1, notes_s=-1.0)
     for number in (3, 4):
         put(side, impatient, number)
     assert ("full", 3) not in versions(tmp_path)
@@ -79,7 +79,7 @@ def test_what_a_replica_reads_stays_until_it_is_done_or_its_note_is_old(side: Si
 
 @pytest.mark.process
 def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Side, tmp_path: Path) -> None:
-    folder = FolderPublisher(tmp_path, side.shelf)
+    folder = FolderPublisher(tmp_path, side.store)
     put(side, folder, 0)
     [full] = FolderSource(tmp_path).plan(None)
     reading, writing = os.pipe()
@@ -87,8 +87,8 @@ def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Sid
     if not child:
         # Version 1, torn: its shard is there, and the process dies before it is announced.
         other = Side(Trained())
-        other.publisher.publish(1, whole(other.trained.tensors(1).items())).result()
-        FolderPublisher(tmp_path, other.shelf).stage(1, None, len(full.shards[0].parts))
+        other.publisher.publish(1, whole_tensors(other.trained.tensors(1).items())).result()
+        FolderPublisher(tmp_path, other.store).stage(1, None, len(full.shards[0].parts))
         os.write(writing, b"!")
         threading.Event().wait()
     os.close(writing)
@@ -104,7 +104,7 @@ def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Sid
     put(side, folder, 5)
     follow(replica, source)
     again = Side(Trained())
-    successor = FolderPublisher(tmp_path, again.shelf)
+    successor = FolderPublisher(tmp_path, again.store)
     put(again, successor, 2)
     assert versions(tmp_path) == [("full", 2)]
     assert not list(tmp_path.glob(".*.tmp"))
@@ -116,17 +116,17 @@ def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Sid
 
 
 def test_torn_files_and_wrong_folders_are_errors_with_a_way_out(side: Side, tmp_path: Path) -> None:
-    put(side, FolderPublisher(tmp_path, side.shelf), 0)
+    put(side, FolderPublisher(tmp_path, side.store), 0)
     file = tmp_path / "full-000000000000" / "shard-0"
     data = file.read_bytes()
     replica, held = replica_of()
     for bad in (data[:50], data[:9] + b"\xff" * 200 + data[209:], b"\xff" * 8 + data[8:], b""):
         file.write_bytes(bad)
-        with pytest.raises(Refused, match="arrived damaged"):
+        with pytest.raises(VersionRejected, match="arrived damaged"):
             follow(replica, FolderSource(tmp_path))
         assert torch.count_nonzero(held["layers.0.weight"]) == 0
-    with pytest.raises(UserError, match="give the folder that weights are published in"):
+    with pytest.raises(UserError, match="give the folder in which the trainer publishes weights"):
         FolderSource(tmp_path / "nowhere").plan(None)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
-        FolderPublisher(tmp_path / "file", side.shelf)
+        FolderPublisher(tmp_path / "file", side.store)

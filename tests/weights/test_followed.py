@@ -14,17 +14,17 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from tests.weights.test_engine_follows import model
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Sampling, read_settings
 from whetstone.engine.engine import Capabilities, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.errors import UserError
-from whetstone.settings import Sampling, read_settings
-from whetstone.weights import followed
-from whetstone.weights.followed import FollowedWeights
-from whetstone.weights.offer import NONE_YET, Offer
-from whetstone.weights.pieces import words_of
-from whetstone.weights.published import PublishedWeights
-from whetstone.weights.replica import Refused, tensors_of
+from whetstone.weights import subscription
+from whetstone.weights.offer import NO_WEIGHTS, Offer
+from whetstone.weights.publisher import VersionPublisher
+from whetstone.weights.replica import VersionRejected, published_tensors
 from whetstone.weights.settings import WeightsSection
+from whetstone.weights.shards import elements_of
+from whetstone.weights.subscription import SubscribedWeights
 
 pytestmark = pytest.mark.process
 
@@ -35,21 +35,21 @@ def section(**values: Any) -> WeightsSection:
     return read_settings(WeightsSection, {"silence_s": 5.0, **values})
 
 
-def trainer(settings: WeightsSection, tmp_path: Path, token: str = TOKEN) -> PublishedWeights:
-    return PublishedWeights("policy", settings, dtype=torch.bfloat16, token=token, folder=tmp_path / "shared")
+def trainer(settings: WeightsSection, tmp_path: Path, token: str = TOKEN) -> VersionPublisher:
+    return VersionPublisher("policy", settings, dtype=torch.bfloat16, token=token, folder=tmp_path / "shared")
 
 
 class Trained:
     """A model in fp32 that is published step by step."""
 
-    def __init__(self, published: PublishedWeights, seed: int = 0) -> None:
+    def __init__(self, published: VersionPublisher, seed: int = 0) -> None:
         self.published, self.model = published, model(seed, torch.float32)
 
     def step(self, number: int) -> Offer:
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter += 1e-4 * torch.randn_like(parameter)
-        return self.published.publish(number, tensors_of(self.model).items()).result()
+        return self.published.publish(number, published_tensors(self.model).items()).result()
 
 
 def engine_of(served: Any) -> TorchEngine:
@@ -64,8 +64,8 @@ class Rollout:
         self.said: list[str] = []
         self.served = model(seed)
         self.engine: Any = engine_of(self.served)
-        self.weights = FollowedWeights(
-            {"policy": (self.engine, self.served)}, settings, token=token, say=self.said.append
+        self.weights = SubscribedWeights(
+            {"policy": (self.engine, self.served)}, settings, token=token, log=self.said.append
         )
 
     @property
@@ -76,11 +76,11 @@ class Rollout:
         asyncio.run(asyncio.wait_for(self.weights.apply("policy", offer), 60))
 
     def has(self, trained: Trained) -> bool:
-        return same(tensors_of(self.served), tensors_of(trained.model))
+        return same(published_tensors(self.served), published_tensors(trained.model))
 
 
 def same(held: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> bool:
-    return all((words_of(held[n]) == words_of(t.bfloat16())).all() for n, t in wanted.items())
+    return all((elements_of(held[n]) == elements_of(t.bfloat16())).all() for n, t in wanted.items())
 
 
 WAYS = [{"by": by, "send": send} for by in ("tcp", "folder") for send in ("delta", "full")]
@@ -123,7 +123,7 @@ def test_a_snapshot_is_published_while_training_goes_on(tmp_path: Path) -> None:
         held: Any = torch.nn.Module()
         held.w, held.device = torch.nn.Parameter(torch.zeros(3_000_000).bfloat16()), torch.device("cpu")
         taking: Any = Taking()
-        replica = FollowedWeights({"policy": (taking, held)}, settings, token=TOKEN)
+        replica = SubscribedWeights({"policy": (taking, held)}, settings, token=TOKEN)
         asyncio.run(replica.apply("policy", first.result()))
         replica.close()
         assert torch.equal(held.w.detach(), was.bfloat16())
@@ -155,21 +155,21 @@ def test_an_engine_elsewhere_goes_over_several_versions_in_one_update(tmp_path: 
     with trainer(settings, tmp_path) as published:
         trained, engine = Trained(published), Taking()
         served: Any = engine
-        weights = FollowedWeights({"policy": (served, model(1))}, settings, token=TOKEN)
+        weights = SubscribedWeights({"policy": (served, model(1))}, settings, token=TOKEN)
         asyncio.run(weights.apply("policy", trained.step(0)))
         trained.step(1)
         asyncio.run(weights.apply("policy", trained.step(2)))
         assert (engine.updates, engine.version) == (2, 2)
-        assert same(engine.held, tensors_of(trained.model))
+        assert same(engine.held, published_tensors(trained.model))
         # What it refuses is added up, and it is given everything when it takes again.
         engine.refuses = True
         offer = trained.step(3)
         asyncio.run(weights.apply("policy", offer))
-        assert weights.serving["policy"] == NONE_YET
+        assert weights.serving["policy"] == NO_WEIGHTS
         engine.refuses = False
         asyncio.run(weights.apply("policy", offer))
         assert weights.serving["policy"] == offer
-        assert same(engine.held, tensors_of(trained.model))
+        assert same(engine.held, published_tensors(trained.model))
         weights.close()
 
 
@@ -202,7 +202,7 @@ def test_a_publisher_that_is_gone_leaves_the_version_and_another_start_of_it_is_
     with trainer(settings, tmp_path) as published:
         offer = Trained(published).step(7)
         rollout.apply(offer)
-    rollout.apply(Offer(8, offer.where, offer.lineage))
+    rollout.apply(Offer(8, offer.url, offer.run_id))
     assert rollout.serving == offer
     assert "does not answer" in rollout.said[-1]
     # It was killed before it saved, begins at an older version, and what it makes of that is other weights.
@@ -216,7 +216,7 @@ def test_a_publisher_that_is_gone_leaves_the_version_and_another_start_of_it_is_
         assert rollout.serving == again
         assert rollout.has(trained)
     # One that never had any does not wait for ever.
-    monkeypatch.setattr(followed, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(subscription, "UNREACHABLE_S", 0.0)
     with pytest.raises(UserError, match=r"does not answer.*is it running"):
         Rollout(settings).apply(offer)
 
@@ -225,22 +225,22 @@ def test_what_will_not_pass_is_an_error_with_the_way_out(tmp_path: Path) -> None
     settings = section(threads=2)
     with trainer(settings, tmp_path) as published:
         offer = Trained(published).step(1)
-        with pytest.raises(UserError, match="another token; start both with the same one"):
+        with pytest.raises(UserError, match="another token; start both with the same token"):
             Rollout(settings, token="another").apply(offer)
         other = model(1)
         other.lm_head = torch.nn.Linear(32, 64, dtype=torch.bfloat16)  # no longer tied
-        weights = FollowedWeights({"policy": (engine_of(other), other)}, settings, token=TOKEN)
-        with pytest.raises(Refused, match=r"without `lm_head.bias`.*same `model` section"):
+        weights = SubscribedWeights({"policy": (engine_of(other), other)}, settings, token=TOKEN)
+        with pytest.raises(VersionRejected, match=r"without `lm_head.bias`.*same `model` section"):
             asyncio.run(weights.apply("policy", offer))
-        with pytest.raises(UserError, match="weights are offered of `coder`; this replica has policy"):
+        with pytest.raises(UserError, match="weights are offered for `coder`; this replica has policy"):
             asyncio.run(weights.apply("coder", offer))
-        with pytest.raises(UserError, match="no place of weights"):
+        with pytest.raises(UserError, match="not a URL of weights"):
             asyncio.run(weights.apply("policy", Offer(1, "carrier pigeon")))
-        taken = published.publish(2, tensors_of(model(0, torch.float32)).items()).result()
-        port = int(taken.where.rpartition(":")[2])
+        taken = published.publish(2, published_tensors(model(0, torch.float32)).items()).result()
+        port = int(taken.url.rpartition(":")[2])
         with pytest.raises(UserError, match=f"{port}: cannot listen for replicas: .*name another port"):
             trainer(section(port=port), tmp_path)
-    with pytest.raises(UserError, match="give a token"):
+    with pytest.raises(UserError, match="set a token"):
         trainer(section(host="0.0.0.0"), tmp_path, token="")
     with pytest.raises(UserError, match="`folder` is for `by: folder`"):
         section(folder="x")

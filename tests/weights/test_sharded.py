@@ -17,10 +17,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from tests.weights.published import follow
-from whetstone.engine.weights import Deferred
+from whetstone.engine.weights import DeferredWeight
 from whetstone.weights.folder_source import FolderSource
-from whetstone.weights.published import PublishedWeights
-from whetstone.weights.replica import Replica
+from whetstone.weights.publisher import VersionPublisher
+from whetstone.weights.replica import WeightReplica
 from whetstone.weights.settings import WeightsSection
 from whetstone.weights.tcp_client import TcpSource
 
@@ -45,14 +45,14 @@ class Crew:
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
-    def gather(self, mine: bytes, what: str) -> list[bytes]:
-        data = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-        size = torch.tensor([len(data)])
+    def gather(self, data: bytes, description: str) -> list[bytes]:
+        sent = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        size = torch.tensor([len(sent)])
         sizes = [torch.zeros_like(size) for _ in range(2)]
         dist.all_gather(sizes, size)
         most = max(int(s) for s in sizes)
         room = [torch.empty(most, dtype=torch.uint8) for _ in range(2)]
-        dist.all_gather(room, torch.cat([data, data.new_zeros(most - len(data))]))
+        dist.all_gather(room, torch.cat([sent, sent.new_zeros(most - len(sent))]))
         return [bytes(r[: int(s)].numpy()) for r, s in zip(room, sizes, strict=True)]
 
 
@@ -65,16 +65,16 @@ def rank(number: int, folder: Path, told: int, by: str) -> None:
     fully_shard(trained, mesh=mesh)
     settings = WeightsSection.model_validate({"by": by, "full_every": 1})
     where = folder / "versions"
-    with PublishedWeights(
-        "two ranks", settings, dtype=torch.bfloat16, folder=where, crew=Crew(number)
+    with VersionPublisher(
+        "two ranks", settings, dtype=torch.bfloat16, folder=where, ranks=Crew(number)
     ) as published:
         for version in range(2):
             weights = [(n, t.detach()) for n, t in trained.state_dict().items()]
             made = adapted + version
-            weights.append(("adapted", Deferred(made.shape, made.to)))
+            weights.append(("adapted", DeferredWeight(made.shape, made.to)))
             offer = published.publish(version, weights).result()
             if number == 0:
-                os.write(told, f"{offer.version} {offer.where}\n".encode())
+                os.write(told, f"{offer.version} {offer.url}\n".encode())
             # The replica has this version before there is another.
             while not (folder / f"has-{version}").exists():
                 threading.Event().wait(0.02)
@@ -106,7 +106,7 @@ def test_each_rank_encodes_its_rows_and_a_replica_has_them_all(tmp_path: Path, b
     wanted: dict[str, Any] = {n: t.detach().clone() for n, t in model().named_parameters()}
     wanted |= {"scale": torch.tensor(0.5), "adapted": torch.arange(12.0).reshape(3, 4)}
     held = {name: torch.zeros_like(tensor, dtype=torch.bfloat16) for name, tensor in wanted.items()}
-    replica = Replica(held, "two ranks")
+    replica = WeightReplica(held, "two ranks")
     with os.fdopen(reading) as told:
         for version in range(2):
             number, _, where = told.readline().strip().partition(" ")

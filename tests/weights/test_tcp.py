@@ -17,30 +17,30 @@ import msgspec
 import pytest
 
 from tests.weights.published import Side, Trained, follow, same_bits
-from whetstone.errors import UserError
-from whetstone.weights.codec import Damaged
-from whetstone.weights.manifest import dump
-from whetstone.weights.replica import Replica
-from whetstone.weights.shelf import Shelf
-from whetstone.weights.source import Gone, Unreachable
+from whetstone.core.errors import UserError
+from whetstone.weights.codec import CorruptData
+from whetstone.weights.manifest import dump_manifest
+from whetstone.weights.replica import WeightReplica
+from whetstone.weights.source import PublisherUnreachable, VersionEvicted
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
-from whetstone.weights.wire import AskPart, Link, Manifests, Part
+from whetstone.weights.version_store import VersionStore
+from whetstone.weights.wire import Manifests, PartHeader, PartRequest, WeightLink
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture
 def server(side: Side) -> Iterator[TcpServer]:
-    with TcpServer(side.shelf, token="secret") as found:
+    with TcpServer(side.store, token="secret") as found:
         yield found
 
 
-def replica_of(number: int) -> tuple[Replica, dict[str, Any]]:
+def replica_of(number: int) -> tuple[WeightReplica, dict[str, Any]]:
     """A replica whose matrices are other than any version's."""
     held = Trained().published(number)
     held["layers.0.weight"].zero_()
-    return Replica(held, "tiny"), held
+    return WeightReplica(held, "tiny"), held
 
 
 def test_two_replicas_of_different_speed_follow_over_tcp(side: Side, server: TcpServer) -> None:
@@ -53,7 +53,7 @@ def test_two_replicas_of_different_speed_follow_over_tcp(side: Side, server: Tcp
         follow(one, fast)
         assert same_bits(held_one, side.trained.published(number))
     # The slow one planned long ago; what it planned with is gone, and it asks again.
-    with pytest.raises(Gone):
+    with pytest.raises(VersionEvicted):
         two.prepare(slow_full, slow.fetch)
     follow(two, slow)
     assert same_bits(held_two, held_one)
@@ -74,29 +74,29 @@ def test_a_waiting_replica_hears_of_a_version_when_it_is_there(side: Side, serve
 def test_one_without_the_token_is_told_so_and_so_is_one_of_another_service(
     side: Side, server: TcpServer
 ) -> None:
-    with pytest.raises(Unreachable, match="has another token; start both with the same one"):
+    with pytest.raises(PublisherUnreachable, match="has another token; start both with the same token"):
         TcpSource(server.address, token="other").plan(None)
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         answering(listening, b"HTTP/1.1 400 Bad Request\r\n" * 9),
-        pytest.raises(Unreachable, match="publishes no weights"),
+        pytest.raises(PublisherUnreachable, match="is no publisher of weights"),
     ):
         TcpSource(f"127.0.0.1:{listening.getsockname()[1]}").plan(None)
-    with pytest.raises(Unreachable, match=r"does not answer.*is this its address"):
+    with pytest.raises(PublisherUnreachable, match=r"does not answer.*is this its address"):
         TcpSource("127.0.0.1:1").plan(None)
-    with pytest.raises(Unreachable, match="give HOST:PORT"):
+    with pytest.raises(PublisherUnreachable, match="give HOST:PORT"):
         TcpSource("localhost")
-    with pytest.raises(UserError, match=r"all who can reach 0\.0\.0\.0: give a token"):
-        TcpServer(side.shelf, host="0.0.0.0")
+    with pytest.raises(UserError, match=r"can reach 0\.0\.0\.0 could fetch the weights: set a token"):
+        TcpServer(side.store, host="0.0.0.0")
     with pytest.raises(UserError, match="name another port"):
-        TcpServer(side.shelf, port=server.port)
+        TcpServer(side.store, port=server.port)
 
 
 def test_a_silent_publisher_is_left_and_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         source = TcpSource(f"127.0.0.1:{listening.getsockname()[1]}", silence_s=0.2)
         with pytest.raises(
-            Unreachable, match=r"asked for a plan, does not answer: .*timed? ?out|no whole message"
+            PublisherUnreachable, match=r"asked for a plan, does not answer: .*timed? ?out|no whole message"
         ):
             source.plan(None)
 
@@ -191,7 +191,7 @@ def forked(work: Callable[[int], None]) -> tuple[int, int]:
 def publishing(writing: int, port: int, number: int) -> None:
     side = Side(Trained())
     side.publish(number)
-    server = TcpServer(side.shelf, port=port)
+    server = TcpServer(side.store, port=port)
     os.write(writing, struct.pack("<H", server.port))
     threading.Event().wait()
 
@@ -218,11 +218,11 @@ def test_a_publisher_killed_in_the_middle_changes_nothing_and_its_successor_goes
 
         source.fetch(of, parts, killing)
 
-    with pytest.raises(Unreachable, match="a part of version 1, does not answer"):
+    with pytest.raises(PublisherUnreachable, match="a part of version 1, does not answer"):
         replica.prepare(manifest, fetch)
     os.waitpid(child, 0)
     assert same_bits(held, before)
-    assert replica.mark is None
+    assert replica.version_id is None
     successor, _ = started(port, 2)
     [step] = follow(replica, source)
     assert step.manifest.number == 2
@@ -249,11 +249,11 @@ def test_a_replica_killed_in_the_middle_holds_nothing_back(side: Side, server: T
         assert told.read(1) == b"!"
     for number in (1, 2, 3):
         side.publish(number)
-    assert side.shelf.memory[0] == 3
-    assert side.shelf.plan(None)[0].number == 0
+    assert side.store.kept_counts[0] == 3
+    assert side.store.plan(None)[0].number == 0
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    until(lambda: side.shelf.plan(None)[0].number == 3)
+    until(lambda: side.store.plan(None)[0].number == 3)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -268,13 +268,13 @@ def until(true: Callable[[], bool]) -> None:
 def test_whatever_is_sent_to_the_server_it_serves_on(side: Side) -> None:
     side.publish(0)
     rng = random.Random(0)
-    with TcpServer(side.shelf, connections=8) as server:
+    with TcpServer(side.store, connections=8) as server:
         for n in range(150):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
-                link = Link(peer, 20.0)
+                link = WeightLink(peer, 20.0)
                 with contextlib.suppress(OSError):
                     if n % 3:
-                        link.greet("", 20.0, "here")
+                        link.authenticate_publisher("", 20.0, "here")
                     link.send(strange(rng))
         # Places of those who are being let go are free again soon.
         source = TcpSource(server.address)
@@ -285,7 +285,7 @@ def test_whatever_is_sent_to_the_server_it_serves_on(side: Side) -> None:
 
 
 def tried(work: Callable[[], object]) -> bool:
-    with contextlib.suppress(Unreachable):
+    with contextlib.suppress(PublisherUnreachable):
         work()
         return True
     return False
@@ -295,8 +295,8 @@ def strange(rng: random.Random) -> bytes:
     """A message that is none, of every kind: noise, huge, torn, of other types, out of range."""
     asked = rng.choice(
         [
-            AskPart(0, rng.choice([None, -1, 1 << 62]), rng.choice([-1, 0, 1 << 62])),
-            AskPart(rng.choice([-1, 7]), None, 0),
+            PartRequest(0, rng.choice([None, -1, 1 << 62]), rng.choice([-1, 0, 1 << 62])),
+            PartRequest(rng.choice([-1, 7]), None, 0),
             {"type": "plan", "have": {"number": "x"}, "wait_s": float("nan")},
             {"type": "part"},
             {"type": "none"},
@@ -317,8 +317,8 @@ def strange(rng: random.Random) -> bytes:
 
 def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_claims(side: Side) -> None:
     side.publish(0)
-    [manifest] = side.shelf.plan(None)
-    good, rng = dump(manifest), random.Random(0)
+    [manifest] = side.store.plan(None)
+    good, rng = dump_manifest(manifest), random.Random(0)
 
     def said(message: Any, *data: bytes) -> bytes:
         body = msgspec.msgpack.encode(message)
@@ -334,7 +334,7 @@ def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_cla
         said(Manifests([1 << 40])),
         said(Manifests([-5])),
         said(Manifests([8 << 20] * 60)),
-        said(Part(5), b"12345"),
+        said(PartHeader(5), b"12345"),
         said({"type": "manifests", "sizes": "many"}),
         b"\xff\xff\xff\x7f",
         *(said(Manifests([len(good)]), torn(good)) for _ in range(20)),
@@ -343,12 +343,12 @@ def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_cla
     for answer in answers:
         with greeting(answer) as port:
             source = TcpSource(f"127.0.0.1:{port}")
-            with contextlib.suppress(Damaged):
-                assert source.plan(None)[0].mark == manifest.mark
+            with contextlib.suppress(CorruptData):
+                assert source.plan(None)[0].version_id == manifest.version_id
             source.close()
-    with greeting(said(Part(1 << 40))) as port:
+    with greeting(said(PartHeader(1 << 40))) as port:
         source = TcpSource(f"127.0.0.1:{port}")
-        with pytest.raises(Damaged, match="another answer than a part"):
+        with pytest.raises(CorruptData, match="the answer is not a part"):
             source.fetch(manifest, [(0, 0)], lambda key, data: None)
 
 
@@ -361,9 +361,9 @@ def greeting(answer: bytes) -> Generator[int]:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listening.accept()
-                link = Link(connection, 20.0)
+                link = WeightLink(connection, 20.0)
                 with contextlib.suppress(OSError):
-                    link.admit("", 20.0)
+                    link.authenticate_replica("", 20.0)
                     connection.recv(4096)
                     link.send(answer)
                 link.close()
@@ -376,4 +376,4 @@ def greeting(answer: bytes) -> Generator[int]:
 
 
 def test_a_shelf_with_nothing_on_it_has_no_plan() -> None:
-    assert Shelf().plan(None) == []
+    assert VersionStore().plan(None) == []

@@ -11,7 +11,7 @@ import pytest
 
 from tests.weights.published import Side, follow, same_bits
 from tests.weights.test_tcp import replica_of, until
-from whetstone.weights.source import Unreachable
+from whetstone.weights.source import PublisherUnreachable
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
 
@@ -49,7 +49,7 @@ _SILENT: dict[str, tuple[bytes, bool]] = {
 def test_silent_connections_keep_no_replica_out(side: Side, says: bytes, ends: bool) -> None:
     """More than there is room for, none of which would be closed for its silence within this test."""
     side.publish(0)
-    server = TcpServer(side.shelf, token="secret", greeting_s=3600.0, silence_s=3600.0)
+    server = TcpServer(side.store, token="secret", greeting_s=3600.0, silence_s=3600.0)
     with server, silent(server.port, 300, says, ends):
         source = TcpSource(server.address, token="secret", streams=2)
         replica, held = replica_of(0)
@@ -60,11 +60,11 @@ def test_silent_connections_keep_no_replica_out(side: Side, says: bytes, ends: b
 
 def test_replicas_are_counted_apart_from_those_that_prove_nothing(side: Side) -> None:
     side.publish(0)
-    with TcpServer(side.shelf, token="secret", connections=2, greetings=4, greeting_s=3600.0) as server:
+    with TcpServer(side.store, token="secret", connections=2, greetings=4, greeting_s=3600.0) as server:
         sources = [TcpSource(server.address, token="secret", streams=1) for _ in range(2)]
         for source in sources:
             assert source.plan(None)
-        with silent(server.port, 20), pytest.raises(Unreachable):
+        with silent(server.port, 20), pytest.raises(PublisherUnreachable):
             TcpSource(server.address, token="secret", streams=1).plan(None)
         for source in sources:  # those who were there are served on
             assert source.plan(None)
@@ -72,7 +72,7 @@ def test_replicas_are_counted_apart_from_those_that_prove_nothing(side: Side) ->
 
 
 def test_a_connection_that_proves_nothing_is_closed_by_the_server(side: Side) -> None:
-    with TcpServer(side.shelf, token="secret", greeting_s=0.2) as server, silent(server.port, 3) as peers:
+    with TcpServer(side.store, token="secret", greeting_s=0.2) as server, silent(server.port, 3) as peers:
         for peer in peers:
             peer.settimeout(50.0)
             heard = b""
@@ -82,7 +82,7 @@ def test_a_connection_that_proves_nothing_is_closed_by_the_server(side: Side) ->
 
 
 def test_a_server_that_is_closed_ends_those_that_prove_nothing(side: Side) -> None:
-    server = TcpServer(side.shelf, token="secret", greeting_s=3600.0)
+    server = TcpServer(side.store, token="secret", greeting_s=3600.0)
     with silent(server.port, 3) as peers:
         until(lambda: all(peer.recv(1, socket.MSG_PEEK) for peer in peers))
         server.close()

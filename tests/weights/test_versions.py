@@ -1,4 +1,4 @@
-"""From a publisher's shelf to replicas: the same bits, by the shortest way, within bounds, or not at all."""
+"""From a publisher's store to replicas: the same bits, by the shortest way, within bounds, or not at all."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.weights.published import ShelfSource, Side, Trained, follow, same_bits
-from whetstone.weights.codec import Damaged
-from whetstone.weights.manifest import Mark, dump, load, make_manifest, packed, unpacked
-from whetstone.weights.pieces import Piece, whole
-from whetstone.weights.publish import Encoded, Publisher
-from whetstone.weights.replica import Refused, Replica
-from whetstone.weights.shelf import Shelf
-from whetstone.weights.source import Gone
+from tests.weights.published import Side, StoreSource, Trained, follow, same_bits
+from whetstone.weights.codec import CorruptData
+from whetstone.weights.encoder import EncodedVersion, VersionEncoder
+from whetstone.weights.manifest import (
+    VersionId,
+    decode_struct,
+    dump_manifest,
+    encode_struct,
+    load_manifest,
+    make_manifest,
+)
+from whetstone.weights.replica import VersionRejected, WeightReplica
+from whetstone.weights.shards import TensorShard, whole_tensors
+from whetstone.weights.source import VersionEvicted
+from whetstone.weights.version_store import VersionStore
 
 
 def test_a_replica_follows_bit_for_bit_and_a_late_one_takes_a_copy_and_what_follows(side: Side) -> None:
-    source = ShelfSource(side.shelf)
+    source = StoreSource(side.store)
     held = side.trained.published(0)
-    replica = Replica(held, "tiny")
+    replica = WeightReplica(held, "tiny")
     kinds: list[list[bool]] = []
     for number in range(4):
         side.publish(number)
@@ -32,25 +39,25 @@ def test_a_replica_follows_bit_for_bit_and_a_late_one_takes_a_copy_and_what_foll
         kinds.append([step.manifest.base is None for step in steps])
         assert same_bits(held, side.trained.published(number))
     assert kinds == [[True], [False], [False], [False]]
-    assert source.plan(replica.mark) == []
-    late = Replica(before := Trained().published(1), "tiny")
+    assert source.plan(replica.version_id) == []
+    late = WeightReplica(before := Trained().published(1), "tiny")
     assert [step.manifest.base is None for step in follow(late, source)] == [True]
     assert same_bits(before, held)
 
 
 def test_of_a_full_copy_only_the_parts_that_differ_are_fetched(side: Side) -> None:
     side.publish(0)
-    source = ShelfSource(side.shelf)
-    replica = Replica(side.trained.published(0), "tiny")
+    source = StoreSource(side.store)
+    replica = WeightReplica(side.trained.published(0), "tiny")
     [step] = follow(replica, source)
-    assert (source.fetched, step.changed) == (0, 0)
-    assert replica.mark == step.manifest.mark
+    assert (source.fetched, step.changed_elements) == (0, 0)
+    assert replica.version_id == step.manifest.version_id
 
 
 def test_one_that_missed_versions_replays_their_deltas_and_beyond_the_chain_takes_a_copy() -> None:
     side = Side(Trained(), keep=3)
-    source = ShelfSource(side.shelf)
-    replicas = [Replica(side.trained.published(0), "tiny") for _ in range(2)]
+    source = StoreSource(side.store)
+    replicas = [WeightReplica(side.trained.published(0), "tiny") for _ in range(2)]
     side.publish(0)
     for replica in replicas:
         follow(replica, source)
@@ -59,7 +66,7 @@ def test_one_that_missed_versions_replays_their_deltas_and_beyond_the_chain_take
     assert [step.manifest.number for step in follow(replicas[0], source)] == [1, 2, 3]
     for number in range(4, 9):
         side.publish(number)
-        assert side.shelf.memory[1] <= 3
+        assert side.store.kept_counts[1] <= 3
     [step] = follow(replicas[1], source)
     assert (step.manifest.number, step.manifest.base) == (8, None)
     side.publisher.close()
@@ -68,43 +75,43 @@ def test_one_that_missed_versions_replays_their_deltas_and_beyond_the_chain_take
 def test_what_one_reads_stays_and_newcomers_are_sent_to_it_within_the_room_there_is() -> None:
     side = Side(Trained(), copies=3, keep=2)
     side.publish(0)
-    [full] = side.shelf.plan(None)
-    slow = side.shelf.open(0, None)
+    [full] = side.store.plan(None)
+    slow = side.store.open(0, None)
     first = slow.part(0)
     for number in (1, 2):
         side.publish(number)
     # The slow one still reads version 0, and who comes now shares it.
     assert slow.part(0) == first
-    assert [m.number for m in side.shelf.plan(None)] == [0, 1, 2]
+    assert [m.number for m in side.store.plan(None)] == [0, 1, 2]
     side.publish(3)
     # The chain from 0 is cut: it is still read, but the next one begins with the newest.
     assert slow.part(0) == first
-    assert [m.number for m in side.shelf.plan(None)] == [3]
-    second = side.shelf.open(3, None)
+    assert [m.number for m in side.store.plan(None)] == [3]
+    second = side.store.open(3, None)
     side.publish(4)
     side.publish(5)
     # Both of two old copies are read and there is room for three in all: the older is taken back.
-    with pytest.raises(Gone):
+    with pytest.raises(VersionEvicted):
         slow.part(0)
     second.part(0)
-    assert side.shelf.memory == (3, 2)
+    assert side.store.kept_counts == (3, 2)
     for reading in (slow, second):
         reading.close()
-    with pytest.raises(Gone):
-        side.shelf.open(full.number, None)
+    with pytest.raises(VersionEvicted):
+        side.store.open(full.number, None)
     side.publisher.close()
 
 
 @pytest.mark.parametrize("full", [True, False])
 def test_damaged_parts_change_nothing_and_the_replica_stays_on_its_version(side: Side, full: bool) -> None:
-    source = ShelfSource(side.shelf)
+    source = StoreSource(side.store)
     held = side.trained.published(3 if full else 0)
-    replica = Replica(held, "tiny")
+    replica = WeightReplica(held, "tiny")
     side.publish(0)
     if not full:
         follow(replica, source)
         side.publish(1)
-    before, mark = {n: t.clone() for n, t in held.items()}, replica.mark
+    before, mark = {n: t.clone() for n, t in held.items()}, replica.version_id
     rng = random.Random(0)
 
     def damaged(data: bytes) -> bytes:
@@ -116,31 +123,31 @@ def test_damaged_parts_change_nothing_and_the_replica_stays_on_its_version(side:
 
     source.damage = damaged
     for _ in range(30):
-        with pytest.raises(Refused, match="arrived damaged"):
+        with pytest.raises(VersionRejected, match="arrived damaged"):
             follow(replica, source)
         assert same_bits(held, before)
-        assert replica.mark == mark
+        assert replica.version_id == mark
     source.damage = bytes
     follow(replica, source)
     assert same_bits(held, side.trained.published(0 if full else 1))
 
 
 def test_a_replica_whose_weights_are_not_what_it_says_refuses_the_changes(side: Side) -> None:
-    source = ShelfSource(side.shelf)
+    source = StoreSource(side.store)
     held = side.trained.published(0)
-    replica = Replica(held, "tiny")
+    replica = WeightReplica(held, "tiny")
     side.publish(0)
     follow(replica, source)
     held["layers.0.weight"][5, 5] += 1
     side.publish(1)
-    with pytest.raises(Refused, match=r"`layers.0.weight` has another checksum"):
+    with pytest.raises(VersionRejected, match=r"`layers.0.weight` has another checksum"):
         follow(replica, source)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda held: held.pop("bias"), "`bias`, which this model has not"),
+        (lambda held: held.pop("bias"), "`bias`, which this model does not have"),
         (lambda held: held.update(more=torch.zeros(1)), "without `more`"),
         (lambda held: held.update(bias=torch.zeros(5)), r"bfloat16 \[5\], and is float32 \[5\]"),
         (lambda held: held.update(count=torch.arange(6)), r"int64 \[5\], and is int64 \[6\]"),
@@ -150,59 +157,59 @@ def test_another_model_is_refused_by_name(side: Side, change: Any, said: str) ->
     held = side.trained.published(0)
     change(held)
     side.publish(0)
-    with pytest.raises(Refused, match=said):
-        follow(Replica(held, "tiny"), ShelfSource(side.shelf))
-    with pytest.raises(Refused, match=r"of `tiny`, and this is `other`"):
-        follow(Replica(side.trained.published(0), "other"), ShelfSource(side.shelf))
+    with pytest.raises(VersionRejected, match=said):
+        follow(WeightReplica(held, "tiny"), StoreSource(side.store))
+    with pytest.raises(VersionRejected, match=r"for `tiny`, but this model is `other`"):
+        follow(WeightReplica(side.trained.published(0), "other"), StoreSource(side.store))
 
 
 def test_numbers_rise_and_tensors_stay_what_they_are(side: Side) -> None:
     side.publish(3)
     with pytest.raises(ValueError, match="version 3 after version 3"):
         side.publish(3)
-    with pytest.raises(ValueError, match="is not what the version before had there"):
-        side.publisher.begin(4, whole([("other", torch.zeros(2))] * 7))
+    with pytest.raises(ValueError, match="differs from the previous version in shape"):
+        side.publisher.begin(4, whole_tensors([("other", torch.zeros(2))] * 7))
 
 
 def test_shards_of_two_ranks_make_one_version() -> None:
     trained = Trained()
-    shelves = (Shelf(), Shelf())
-    ranks = [Publisher("tiny", shelf) for shelf in shelves]
+    shelves = (VersionStore(), VersionStore())
+    ranks = [VersionEncoder("tiny", store) for store in shelves]
     held = trained.published(0)
     held["layers.0.weight"].zero_()
-    replica = Replica(held, "tiny")
+    replica = WeightReplica(held, "tiny")
     for number in range(3):
         tensors = trained.tensors(number)
         encoded = [
             publisher.begin(number, rows_of(tensors, rank)).result() for rank, publisher in enumerate(ranks)
         ]
-        sent = unpacked(packed(encoded[1]), Encoded, 1 << 20)
+        sent = decode_struct(encode_struct(encoded[1]), EncodedVersion, 1 << 20)
         ranks[0].announce(encoded[0], [sent])
-        follow(replica, ShelfSource(*shelves))
+        follow(replica, StoreSource(*shelves))
         assert same_bits(held, trained.published(number))
-    assert replica.mark is not None
-    assert replica.mark.number == 2
+    assert replica.version_id is not None
+    assert replica.version_id.number == 2
     for publisher in ranks:
         publisher.close()
 
 
-def rows_of(tensors: dict[str, Tensor], rank: int) -> list[Piece]:
+def rows_of(tensors: dict[str, Tensor], rank: int) -> list[TensorShard]:
     """As FSDP2 would shard them: rows up to a third on rank 0, the rest on rank 1; scalars on rank 0."""
-    pieces: list[Piece] = []
+    pieces: list[TensorShard] = []
     for name, tensor in tensors.items():
         third = -(-len(tensor) // 3) if tensor.dim() else 1
         rows = tensor[:third] if tensor.dim() and rank == 0 else tensor[third:] if tensor.dim() else tensor
         part = rows if tensor.dim() or rank == 0 else tensor.reshape(-1)[:0]
         start = 0 if rank == 0 or not part.numel() else tensor[:third].numel()
-        pieces.append(Piece(name, tuple(tensor.shape), start, part))
+        pieces.append(TensorShard(name, tuple(tensor.shape), start, part))
     return pieces
 
 
-def test_manifests_that_are_false_are_damaged(side: Side) -> None:
+def test_manifests_that_are_false_are_damaged(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     side.publish(0)
-    [manifest] = side.shelf.plan(None)
-    good = dump(manifest)
-    assert load(good) == manifest
+    [manifest] = side.store.plan(None)
+    good = dump_manifest(manifest)
+    assert load_manifest(good) == manifest
     shard = manifest.shards[0]
     block = shard.blocks[0]
     false = {
@@ -214,18 +221,23 @@ def test_manifests_that_are_false_are_damaged(side: Side) -> None:
         "nothing": msgspec.structs.replace(manifest, shards=[]),
     }
     for bad in false.values():
-        with pytest.raises(Damaged):
-            load(dump(bad))
-    with pytest.raises(ValueError, match=r"0 of \d+ words"):
+        with pytest.raises(CorruptData):
+            load_manifest(dump_manifest(bad))
+    with pytest.raises(ValueError, match=r"0 of \d+ elements"):
         make_manifest("tiny", 0, manifest.tensors, [])
-    with pytest.raises(Damaged, match="of which 100 are read"):
-        load(good, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr("whetstone.weights.manifest.MANIFEST_BYTES", 100)
+        with pytest.raises(CorruptData, match="of which 100 are read"):
+            load_manifest(good)
     rng = random.Random(0)
     for _ in range(500):
         bad = bytearray(good)
         bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
-        with contextlib.suppress(Damaged):
-            assert load(bytes(bad[: rng.randrange(len(bad) // 2, len(bad) + 1)])).digest == manifest.digest
+        with contextlib.suppress(CorruptData):
+            assert (
+                load_manifest(bytes(bad[: rng.randrange(len(bad) // 2, len(bad) + 1)])).digest
+                == manifest.digest
+            )
 
 
 def with_block(manifest: Any, block: Any) -> Any:
@@ -238,5 +250,5 @@ def test_a_version_of_another_run_with_the_same_number_is_not_taken_for_it(side:
     side.publish(0)
     side.publish(1)
     for number in (0, 1, 2):
-        [full] = side.shelf.plan(Mark(number, b"another checksum"))
+        [full] = side.store.plan(VersionId(number, b"another checksum"))
         assert (full.number, full.base) == (1, None)

@@ -8,10 +8,10 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from whetstone.data.dataset import open_problems
+from whetstone.environments.prompt_text import prompt_of
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.integrations.rewards import shared
 from whetstone.integrations.verifiers import scored
-from whetstone.workflow.prompt import prompt_of
-from whetstone.workflow.settings import WorkflowSection
 
 
 class CodeData(vf.TaskData):
@@ -21,14 +21,14 @@ class CodeData(vf.TaskData):
 
 class CodeConfig(vf.TaskConfig):
     reward: dict[str, Any] = Field(default_factory=dict)
-    """The settings of the reward: the sections `workflow` and `judge` of a recipe."""
+    """The settings of the reward: the sections `environment` and `judge` of a recipe."""
 
 
 class CodeTask(vf.Task[CodeData, vf.State, CodeConfig]):
     @vf.reward
     async def code_reward(self, trace: vf.Trace) -> float:
         found = await scored(trace, self.data.problem, self.config.reward)
-        trace.info["verdict"] = found.judgement.verdict.value
+        trace.info["verdict"] = found.judgement.verdict.value if found.judgement else "none"
         return shared(self.config.reward).number(found)
 
 
@@ -40,9 +40,9 @@ class CodeTasksetConfig(vf.TasksetConfig):
 
 class CodeTaskset(vf.Taskset[CodeTask, CodeTasksetConfig]):
     def load(self) -> Iterator[CodeTask]:
-        workflow = WorkflowSection.model_validate(self.config.task.reward.get("workflow", {}))
+        environment = EnvironmentSection.model_validate(self.config.task.reward.get("environment", {}))
         for problem in open_problems(self.config.problems):
-            prompt = prompt_of(problem, workflow)
+            prompt = prompt_of(problem, environment)
             whole = msgspec.json.encode(problem).decode()
             data = CodeData(id=problem.id, prompt=prompt.user, system_prompt=prompt.system, problem=whole)
             yield CodeTask(data, self.config.task)

@@ -12,14 +12,59 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from whetstone.algorithm.corrections import Correction
-from whetstone.algorithm.loss import Aggregation, Divergence
-from whetstone.settings import Natural, NonNegative, Section
+from whetstone.algorithm.loss import Aggregation, Divergence, divergence, probability_ratio
+from whetstone.core.settings import Natural, NonNegative, Positive, Section
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# A correction is for replies that an engine drew, which is not quite the policy that is trained. It
+# multiplies the loss of each token by a weight made of rho = p_old / p_engine. The token weights of the
+# mini-batch stay: what a correction takes from one token is given to no other.
+class TIS(Section):
+    """Truncated importance sampling: times min(rho, cap).
+
+    Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025.
+    """
+
+    kind: Literal["tis"] = "tis"
+    cap: Positive = 2.0
+
+    def factors(self, old: Tensor, engine: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the losses of the tokens are multiplied by, and what is reported; [T] each."""
+        rho = probability_ratio(old, engine).detach()
+        return rho.clamp(max=self.cap), {"importance": rho, "importance_truncated": rho > self.cap}
+
+
+class IcePop(Section):
+    """Times rho, or nothing where rho is outside [low, high] (arXiv 2510.18855)."""
+
+    kind: Literal["icepop"] = "icepop"
+    low: NonNegative = 0.5
+    high: Positive = 5.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> IcePop:
+        if self.low >= self.high:
+            raise ValueError(f"`low` ({self.low}) must be below `high` ({self.high})")
+        return self
+
+    def factors(self, old: Tensor, engine: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the losses of the tokens are multiplied by, and what is reported; [T] each."""
+        rho = probability_ratio(old, engine).detach()
+        masked = (rho < self.low) | (rho > self.high)
+        return rho.masked_fill(masked, 0.0), {"importance": rho, "importance_masked": masked}
+
+
+def _by_name(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Correction = Annotated[Annotated[TIS | IcePop, Field(discriminator="kind")] | None, BeforeValidator(_by_name)]
+"""``tis``, ``icepop``, or either with its settings; null is none."""
 
 
 PRESETS = "whetstone.algorithm.presets"
@@ -37,7 +82,7 @@ Coefficient = Annotated[NonNegative, _OrOff]
 NaturalOrOff = Annotated[Natural, _OrOff]
 Switch = Annotated[bool, _OrOff]
 
-Baseline = Literal["group_std", "group_mean", "leave_one_out", "none"]
+Baseline = Literal["group_std", "group_mean", "group_relative", "leave_one_out", "none"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +150,8 @@ class Algorithm(Section, ABC):
 
     preset: the name of a file in ``algorithm/presets``, or ``module.Class`` of your own.
     advantage: ``group_std`` is (R - mean) / (std + 1e-6) with the unbiased std; ``group_mean`` is R - mean;
-        ``leave_one_out`` is R - mean of the others; ``none`` is R, less the penalties of the tokens to come.
+        ``group_relative`` is (R - mean) / mean; ``leave_one_out`` is R - mean of the others; ``none`` is R,
+        less the penalties of the tokens to come.
     whiten: advantages are brought to mean 0 and deviation 1 over all tokens of the step.
     aggregation: ``token_mean`` divides by the tokens of the whole mini-batch; ``sequence_mean`` averages
         token means; ``fixed_length`` divides by samples * max_tokens.
@@ -118,7 +164,8 @@ class Algorithm(Section, ABC):
     drop_zero_variance: groups whose rewards are all equal are dropped, and counted.
     refill_rounds: dropped groups are replaced by fresh prompts for at most this many extra rounds.
     overlong_buffer: DAPO's soft length penalty over the last so many tokens before max_tokens; 0 is off.
-    mask_truncated: replies cut at max_tokens carry no loss (their reward still counts in the baseline).
+    mask_truncated: replies cut at max_tokens carry no loss.
+    truncated_in_baseline: whether the rewards of such replies count in the baseline of their group.
     """
 
     corrects_itself: ClassVar[bool] = False
@@ -137,10 +184,11 @@ class Algorithm(Section, ABC):
     refill_rounds: NaturalOrOff = 0
     overlong_buffer: NaturalOrOff = 0
     mask_truncated: Switch = False
+    truncated_in_baseline: bool = True
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Losses:
-        """The loss of each token, minimised; ``algorithm/objective.py`` adds penalties, the trainer sums.
+        """The loss of each token, minimised; ``objective`` adds penalties, the trainer sums.
 
         Called for whole replies, as many as a micro-batch holds, or, when decorated by
         ``token_by_token``, for any part of them.
@@ -199,6 +247,10 @@ class Algorithm(Section, ABC):
                 "`kl_in: reward` needs log-probs of every reply that shapes the baseline, and "
                 "`mask_truncated` leaves some out; set one of them off, or take `kl_in: loss`"
             )
+        if not (self.truncated_in_baseline or self.mask_truncated):
+            raise ValueError(
+                "`truncated_in_baseline: false` is for replies that `mask_truncated` masks; set it to true"
+            )
         return self
 
     @model_validator(mode="before")
@@ -207,3 +259,29 @@ class Algorithm(Section, ABC):
         package, _, file = cls.__module__.rpartition(".")
         name = file if package == PRESETS else f"{cls.__module__}.{cls.__qualname__}"
         return {"preset": name, **values} if isinstance(values, dict) else values
+
+
+def objective(spec: Algorithm, found: Losses, inputs: LossInputs, entropies: Tensor) -> Losses:
+    """What is minimised for each token, [T], and what is reported.
+
+    found: what ``spec.loss`` makes of ``inputs``. entropies: [T], those of ``inputs``, with their gradient
+    where ``entropy_coef`` is above 0. The correction is of the policy gradient only, not of the penalties.
+    Raises ValueError for a loss that is not one a token.
+    """
+    losses, metrics = found.tokens, dict(found.metrics)
+    if losses.shape != inputs.log_probs.shape:
+        raise ValueError(
+            f"the loss of algorithm `{spec.preset}` has the shape {tuple(losses.shape)}; "
+            f"return one value for each of the {len(inputs.log_probs)} tokens"
+        )
+    if spec.correction is not None:
+        factors, noted = spec.correction.factors(inputs.old, inputs.engine)
+        losses, metrics = losses * factors, metrics | noted
+    if inputs.reference is not None:
+        metrics["kl"] = divergence(inputs.log_probs.detach(), inputs.reference, "k3")
+        if not spec.penalises_reward:
+            penalty = divergence(inputs.log_probs, inputs.reference, spec.kl_estimate)
+            losses = losses + spec.kl_weights(inputs) * penalty
+    if spec.entropy_coef > 0:
+        losses = losses - spec.entropy_coef * entropies
+    return Losses(losses, metrics)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
 Divergence = Literal["k1", "k2", "k3"]
 
+# Bound of log-ratios before exp, where a ratio means nothing any more but infinity would spoil the sum.
 MAX_LOG_RATIO = 20.0
-"""Bound of log-ratios before exp, where a ratio means nothing any more but infinity would spoil the sum."""
 
 
 def token_weights(lengths: Tensor, aggregation: Aggregation, max_tokens: int) -> Tensor:

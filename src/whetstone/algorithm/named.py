@@ -11,18 +11,18 @@ from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 
 from whetstone.algorithm import presets
 from whetstone.algorithm.algorithm import PRESETS, Algorithm
-from whetstone.brought import brought
+from whetstone.core.plugins import load_plugin
 
 DEFAULT = "grpo"
 ENTRY_POINTS = "whetstone.algorithms"
 
+# The keys of the section in a recipe.yaml of version 0.1: all of them, null for "as the preset has it".
 _EARLIER = {"preset", "advantage", "clip_low", "clip_high", "dual_clip", "aggregation", "kl_coef"} | {
     "drop_zero_variance",
     "refill_rounds",
     "overlong_buffer",
     "mask_truncated",
 }
-"""The keys of the section in a recipe.yaml of version 0.1: all of them, null for "as the preset has it"."""
 
 
 def preset_names() -> list[str]:
@@ -50,7 +50,7 @@ def algorithm_named(name: str, settings: Mapping[str, Any] | None = None) -> Alg
 def _own(name: str) -> type[Algorithm]:
     if name in ("tis", "icepop"):
         raise ValueError(f"`{name}` is a correction of any algorithm: take `correction: {name}`")
-    found = brought(name, what="algorithm preset", group=ENTRY_POINTS, shipped=preset_names())
+    found = load_plugin(name, kind="algorithm preset", entry_point_group=ENTRY_POINTS, builtin=preset_names())
     if not (isinstance(found, type) and issubclass(found, Algorithm)):
         raise ValueError(f"preset `{name}`: not a subclass of whetstone.algorithm.algorithm.Algorithm")
     return found

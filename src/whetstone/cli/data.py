@@ -1,9 +1,8 @@
-"""``whetstone data``: from public datasets to problems whose tests are right. One file for each action."""
+"""``whetstone data``: turn public datasets into problems with correct tests. Each action has its own file."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from whetstone.cli import (
@@ -17,28 +16,21 @@ from whetstone.cli import (
     data_strengthen,
     data_validate,
 )
-
-_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
-    **data_build.STEPS,
-    "build": data_build.run,
-    "sources": data_prepare.run_sources,
-    "schema": data_show.run_schema,
-    "show": data_show.run_show,
-    "checkers": data_checkers.run,
-}
+from whetstone.cli.flags import run_command
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "data",
-        description="Turn public datasets into problems whose tests are right, and look at them. Every step "
-        "reads a set and writes a new one, with a decision and its reason for everything that it drops.",
+        description="Turn public datasets into problems with correct tests, and show them. Every step "
+        "reads a set and writes a new one, with a decision and a reason for everything that it "
+        "drops.",
         epilog="example: whetstone data validate builtin:train",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    data_prepare.add_actions(actions)
-    data_show.add_actions(actions)
+    data_prepare.add_action(actions)
+    data_show.add_action(actions)
     data_checkers.add_action(actions)
     data_validate.add_action(actions)
     data_strengthen.add_action(actions)
@@ -49,5 +41,5 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb. Status 0, or 1 when ``validate`` found a set that is not as meant."""
-    return _RUN[args.action](args)
+    """Run the verb. Returns 0, or 1 if ``validate`` found problems that are not as intended."""
+    return run_command(args)

@@ -1,64 +1,87 @@
-"""``whetstone data convert``: a set as another file, or in the columns that another trainer reads."""
+"""``whetstone data convert``: write a set as another file, or with the columns that another trainer reads."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.cli.options import add_replace_option
+from whetstone.cli.flags import add_command
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+from whetstone.core.outputs import check_outputs
+from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.dataset import open_problems, place_of
+from whetstone.data.export_formats.write import (
+    EXPORT_FORMATS,
+    ExportFormatName,
+    export_files,
+    export_format_named,
+    write_export,
+)
 from whetstone.data.files import write_problems
-from whetstone.data.layouts.write import LAYOUTS, layout_files, layout_named, write_layout
-from whetstone.errors import UserError
-from whetstone.outputs import check_outputs
 
 _EXAMPLES = """\
 examples:
   whetstone data convert problems.jsonl problems.parquet
-  whetstone data convert sets/clean verl --layout verl --skip
-  whetstone data convert sets/clean:train train.parquet --layout trl
+  whetstone data convert sets/clean verl --export-format verl --skip
+  whetstone data convert sets/clean:train train.parquet --export-format trl
 
-layouts:
+export formats:
 """
+
+
+_NAMES = ", ".join(EXPORT_FORMATS)
+
+
+class Conversion(Section):
+    """A set, and the file or folder to write."""
+
+    source: Annotated[NonEmpty, Flag(SET_HELP, "SET", positional=True)]
+    target: Annotated[
+        NonEmpty,
+        Flag(
+            "a .jsonl, .jsonl.gz or .parquet file; with --export-format a .parquet file, or a folder of them",
+            "OUT",
+            positional=True,
+        ),
+    ]
+    export_format: Annotated[ExportFormatName | None, Flag(f"one of {', '.join(EXPORT_FORMATS)}", "NAME")] = (
+        None
+    )
+    skip: Annotated[bool, Flag("leave out problems that the export format cannot represent")] = False
+    replace: Annotated[bool, Flag("replace an existing output")] = False
 
 
 def add_action(actions: Any) -> None:
     """Declare the action."""
-    parser: argparse.ArgumentParser = actions.add_parser(
+    add_command(
+        actions,
         "convert",
-        help="write a set as another file, or in the layout of verl, PrimeIntellect, TRL or open-r1",
-        description="Write a set to a problem file (the ending decides the format), or, with --layout, in "
-        "the columns that another trainer reads. A problem that a layout cannot carry is an error, or, with "
-        "--skip, left out and counted.",
-        epilog=_EXAMPLES + "\n".join(f"  {x.name:11} {x.title}: {x.carries}" for x in LAYOUTS.values()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        convert,
+        help="write a set as another file, or in the export format of verl, PrimeIntellect, TRL or open-r1",
+        description="Write a set to a problem file (the ending decides the format), or, with "
+        "--export-format, with the columns that another trainer reads. A problem that the export format "
+        "cannot represent is an error. With --skip it is left out and counted.",
+        epilog=_EXAMPLES
+        + "\n".join(f"  {x.name:11} {x.title}: {x.carries}" for x in EXPORT_FORMATS.values()),
     )
-    parser.add_argument("source", metavar="SET", help=SET_HELP)
-    parser.add_argument(
-        "target",
-        metavar="OUT",
-        help="a .jsonl, .jsonl.gz or .parquet file; with --layout a .parquet file, or a folder of them",
-    )
-    parser.add_argument("--layout", metavar="NAME", help=f"one of {', '.join(LAYOUTS)}")
-    add_replace_option(parser)
-    parser.add_argument("--skip", action="store_true", help="leave out what the layout cannot carry")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the action. Raises UserError for what cannot be read, written or carried."""
-    target, inputs = Path(args.target), [place_of(args.source)]
-    if args.layout is None:
-        if args.skip:
-            raise UserError("--skip leaves out what a layout cannot carry; add --layout NAME")
-        check_outputs(target, inputs=inputs, replace=args.replace)
-        count = write_problems(target, open_problems(args.source))
+def convert(options: Conversion) -> int:
+    """Write the set. Raises UserError for unreadable input, unwritable output, and problems that the format
+    cannot represent."""
+    target, inputs = Path(options.target), [place_of(options.source)]
+    if options.export_format is None:
+        if options.skip:
+            raise UserError("--skip is for an export format; add --export-format NAME")
+        check_outputs(target, inputs=inputs, replace=options.replace)
+        count = write_problems(target, open_problems(options.source))
         print(f"{target}: {count} problems, {target.stat().st_size} bytes")
         return 0
-    layout = layout_named(args.layout)
-    check_outputs(*layout_files(args.source, target).values(), inputs=inputs, replace=args.replace)
-    written = write_layout(args.source, target, layout, skip=args.skip)
+    export_format = export_format_named(options.export_format)
+    check_outputs(*export_files(options.source, target).values(), inputs=inputs, replace=options.replace)
+    written = write_export(options.source, target, export_format, skip=options.skip)
     for file, rows in written.files.items():
         print(f"{file}: {rows} rows")
     for reason, count in written.left_out.items():

@@ -1,19 +1,23 @@
-"""``whetstone data difficulty``: how often a model solves each problem, and the ones worth training on."""
+"""``whetstone data difficulty``: measure a model's pass rate on each problem, and keep suitable problems."""
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
-from whetstone.cli.data_steps import add_set_and_out, write_step
-from whetstone.cli.eval_options import add_reply_options
-from whetstone.data.dataset import check_step
-from whetstone.data.pass_rate import keep_by_pass_rate, parse_keep
-from whetstone.errors import UserError
-from whetstone.evaluate.planned import DEFAULT_N
-from whetstone.progress import Progress
+from whetstone.cli.data_steps import StepFiles, write_step
+from whetstone.cli.eval_options import Measurement, ReplyOptions
+from whetstone.cli.eval_tasks import measure_benchmarks
+from whetstone.cli.flags import add_command
+from whetstone.cli.judge_options import Machine
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+from whetstone.core.progress import Progress
+from whetstone.core.settings import NonEmpty
+from whetstone.data.pass_rate import DifficultyStep, RateBounds, keep_by_pass_rate, parse_keep
+from whetstone.evaluate.plan_file import DEFAULT_N
+from whetstone.evaluate.replies.settings import EndpointSettings, ModelWeights
 
 _EXAMPLES = """\
 examples:
@@ -22,69 +26,74 @@ examples:
       --endpoint http://127.0.0.1:8000/v1
   whetstone data difficulty sets/clean --out sets/rated --from-eval evals/clean
 
-The replies are those of `whetstone eval`, in a folder of its form beside OUT: an interrupted run goes on when
-the same command is given again, and another --keep needs no new reply. A problem of which no reply could be
-judged is kept and marked.
+The replies are sampled and stored as by `whetstone eval`, in the folder OUT.eval. The same command resumes an
+interrupted run, and another --keep needs no new replies. A problem without a judged reply is kept and marked.
 """
+
+
+class Rating(RateBounds):
+    """The pass rates to keep, and the folder of the replies."""
+
+    samples: Annotated[
+        NonEmpty | None,
+        Flag("folder of the replies (default: OUT.eval); an interrupted run is resumed", "DIR"),
+    ] = None
+    restart: Annotated[bool, Flag("delete the replies in --samples first")] = False
 
 
 def add_action(actions: Any) -> None:
     """Declare the action."""
-    parser: argparse.ArgumentParser = actions.add_parser(
+    add_command(
+        actions,
         "difficulty",
-        help="measure a model's pass rate on each problem; keep what is solved sometimes",
-        description="Draw n replies to every problem, judge them, write the pass rate into meta.pass_rate, "
-        "and keep the problems whose count of right replies is within bounds.",
+        difficulty,
+        help="measure a model's pass rate on each problem; keep those that are solved sometimes",
+        description="Sample n replies to every problem, judge them, and write the pass rate into "
+        "meta.pass_rate. Keep the problems whose number of correct replies is within bounds.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_set_and_out(parser)
-    parser.add_argument(
-        "--keep", metavar="LO..HI", help="right replies with which a problem stays (default: 1..n-1)"
-    )
-    parser.add_argument(
-        "--from-eval",
-        metavar="DIR",
-        help="take the pass rates of a finished `whetstone eval --out DIR`; no reply is drawn",
-    )
-    parser.add_argument(
-        "--samples", metavar="DIR", help="folder of the replies (default: OUT.eval); what is there goes on"
-    )
-    parser.add_argument("--restart", action="store_true", help="drop the replies that are in --samples")
-    add_reply_options(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the action. Raises UserError for what cannot be read, asked or written."""
-    from whetstone.evaluate.pass_rates import read_pass_rates
+def difficulty(
+    files: StepFiles,
+    rating: Rating,
+    replies: ReplyOptions,
+    model: ModelWeights,
+    endpoint: EndpointSettings,
+    machine: Machine,
+) -> int:
+    """Rate the problems. Raises UserError for unreadable input, failed requests and unwritable output."""
+    from whetstone.evaluate.compare import read_pass_rates
 
-    check_step(args.set, args.out, replace=args.replace)
-    folder = args.from_eval
+    files.check()
+    folder = rating.from_eval
     if folder is None:
-        parse_keep(args.keep, DEFAULT_N if args.n is None else args.n)
-        folder = args.samples or f"{args.out.rstrip('/')}.eval"
-        _sample(args, folder)
-    elif args.model or args.endpoint:
-        raise UserError("--from-eval takes pass rates that were measured; leave out --model and --endpoint")
+        # Invalid bounds must be reported before the model samples any replies.
+        parse_keep(rating.keep, DEFAULT_N if replies.n is None else replies.n)
+        folder = rating.samples or f"{files.out.rstrip('/')}.eval"
+        measurement = Measurement(
+            benchmark=("problems",), data=(files.set,), out=folder, restart=rating.restart
+        )
+        measure_benchmarks(measurement, replies, model, endpoint, machine)
+    elif model.source or endpoint.endpoint:
+        raise UserError("--from-eval uses measured pass rates; leave out --model and --endpoint")
     rates = read_pass_rates(folder)
     with Progress(Console()) as progress:
-        step = keep_by_pass_rate(rates.by_id, parse_keep(args.keep, rates.n))
-        write_step(args.set, args.out, step, progress)
+        step = keep_by_pass_rate(rates.by_id, parse_keep(rating.keep, rates.n))
+        write_step(files, step, progress)
     return 0
 
 
-def _sample(args: argparse.Namespace, folder: str) -> None:
-    """Evaluate the model on the set, as ``whetstone eval --benchmark problems`` does."""
-    from whetstone.cli.eval import measure_benchmarks
-
-    what = {
-        "benchmark": "problems",
-        "plan": None,
-        "json": False,
-        "price": None,
-        "data": [args.set],
-        "limit": 0,
-        "out": folder,
-        "grading": "ours",
-    }
-    measure_benchmarks(argparse.Namespace(**{**vars(args), **what}))
+def difficulty_step(files: StepFiles, step: DifficultyStep, machine: Machine) -> int:
+    """Rate the problems with the settings of a pipeline step."""
+    options = step.model_dump(exclude_none=True)
+    return difficulty(
+        files,
+        Rating(keep=step.keep, from_eval=step.from_eval),
+        ReplyOptions(
+            **{name: options[name] for name in ("n", "temperature", "max_tokens", "seed") if name in options}
+        ),
+        ModelWeights(step.model or ""),
+        EndpointSettings(endpoint=step.endpoint or ""),
+        machine,
+    )

@@ -1,13 +1,12 @@
-"""``whetstone data schema`` and ``show``: the problem schema, a listing of a set, one problem in full."""
+"""``whetstone data show``: list a set, show one problem in full, or print the schema of problems."""
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -16,68 +15,93 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.data.builtin import SET_NAMES
-from whetstone.data.dataset import open_problems
-from whetstone.errors import UserError, did_you_mean
-from whetstone.problem import (
+from whetstone.cli.flags import add_command
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.flag import Flag
+from whetstone.core.problem import (
     AssertTests,
     CallTests,
     Checker,
     InteractiveTests,
     Interactor,
+    NoTests,
     Problem,
     Program,
     StandardChecker,
     case_count,
     problem_schema,
 )
+from whetstone.core.settings import Section
+from whetstone.data.builtin import SET_NAMES
+from whetstone.data.dataset import open_problems
+from whetstone.data.sources.source import DatasetSource
+from whetstone.data.sources.table import all_sources, source_named
 
 SET_HELP = (
     "a dataset folder (FOLDER:train is one split), a problem file (.jsonl, .jsonl.gz, .parquet), "
     f"or one of {', '.join(SET_NAMES)}"
 )
-_MEASURED = 500
+_ROWS_FOR_WIDTHS = 500
 
 
-def add_actions(actions: Any) -> None:
-    """Declare the actions."""
-    actions.add_parser("schema", help="print the JSON Schema of a problem")
-    show = actions.add_parser("show", help="list a set, or show one problem in full")
-    show.add_argument("name", metavar="SET", help=SET_HELP)
-    show.add_argument("--id", help="the problem to show in full")
+class _ShownSet(Section):
+    """The set to show."""
+
+    name: Annotated[
+        str,
+        Flag(
+            f"{SET_HELP}; or `schema`, the JSON Schema of a problem; or `sources`, the public datasets",
+            "SET",
+            positional=True,
+        ),
+    ]
+    id: Annotated[str | None, Flag("the problem, or the source, to show in full", "ID")] = None
 
 
-def run_schema(args: argparse.Namespace) -> int:
-    """Print the schema."""
-    print(json.dumps(problem_schema(), indent=2))
-    return 0
+def add_action(actions: Any) -> None:
+    """Declare the action."""
+    add_command(
+        actions,
+        "show",
+        show,
+        help="list a set or the public datasets, show one problem in full, or print the schema of problems",
+    )
 
 
-def run_show(args: argparse.Namespace) -> int:
-    """List a set while it is read, or show one problem. Raises UserError for an id that is not in it."""
+def show(shown: _ShownSet) -> int:
+    """List a set while it is read, or show one problem. Raises UserError for an unknown id."""
+    if shown.name == "schema":
+        print(json.dumps(problem_schema(), indent=2))
+        return 0
+    if shown.name == "sources":
+        show_sources(shown.id)
+        return 0
     console = Console()
-    problems = open_problems(args.name)
-    if args.id is None:
-        _list(args.name, problems, console)
+    problems = open_problems(shown.name)
+    if shown.id is None:
+        _list(shown.name, problems, console)
         return 0
     ids: list[str] = []
     for problem in problems:
-        if problem.id == args.id:
+        if problem.id == shown.id:
             console.print(_page(problem))
             return 0
         ids.append(problem.id)
-    hint = did_you_mean(args.id, ids)
-    raise UserError(f"{args.name}: no problem {args.id!r}{hint} (list them: whetstone data show {args.name})")
+    hint = did_you_mean(shown.id, ids)
+    raise UserError(
+        f"{shown.name}: no problem {shown.id!r}{hint} (list them: whetstone data show {shown.name})"
+    )
 
 
 def _list(name: str, problems: Iterator[Problem], console: Console) -> None:
-    """A line for each problem; the first ones decide how wide the columns are."""
-    first = list(itertools.islice(problems, _MEASURED))
+    """Print one line per problem. The first problems decide the widths of the columns."""
+    # Only the first problems are kept: a set is printed while it is read.
+    first = list(itertools.islice(problems, _ROWS_FOR_WIDTHS))
     if not first:
-        raise UserError(f"{name}: holds no problems")
+        raise UserError(f"{name}: the set has no problems")
     ids = max(len(problem.id) for problem in first)
     tests = max(len(str(case_count(problem))) for problem in first)
-    # The statement gives way on a narrow terminal: ids are there to be copied.
+    # On a narrow terminal the statement is shortened, not the id: users copy ids.
     left = console.width - ids - tests - len("interactive") - 6
     count = cases = 0
     for problem in itertools.chain(first, problems):
@@ -105,13 +129,13 @@ def _page(problem: Problem) -> RenderableType:
     parts += [_code(f"reference {n}", program) for n, program in enumerate(problem.references)]
     parts += [_code(f"wrong {n}", program) for n, program in enumerate(problem.wrong)]
     if problem.checker is not None:
-        parts.append(_decider("checker", problem.checker))
+        parts.append(_checker_panel("checker", problem.checker))
     if isinstance(problem.tests, InteractiveTests):
-        parts.append(_decider("interactor", problem.tests.interactor))
+        parts.append(_checker_panel("interactor", problem.tests.interactor))
     return Group(*parts)
 
 
-def _decider(title: str, decider: Checker | Interactor) -> RenderableType:
+def _checker_panel(title: str, decider: Checker | Interactor) -> RenderableType:
     if isinstance(decider, StandardChecker):
         return Text(f"checker: {decider.name}")
     language, protocol = getattr(decider, "language", "python"), getattr(decider, "protocol", "")
@@ -123,6 +147,8 @@ def _tests(problem: Problem) -> RenderableType:
     if isinstance(tests, AssertTests):
         code = tests.check or tests.unittest or "\n".join(tests.asserts or [])
         return _code("tests", Program("python", f"{tests.setup}\n{code}".strip("\n")))
+    if isinstance(tests, NoTests):
+        return Text("no tests: the environment decides")
     table = Table("input", "expected", title=f"compare: {problem.compare.mode}", title_justify="left")
     if isinstance(tests, CallTests):
         name = f"{tests.class_}().{tests.function}" if tests.class_ else tests.function
@@ -155,3 +181,34 @@ def _json(value: Any) -> str:
 
 def _kind(problem: Problem) -> str:
     return str(problem.tests.__struct_config__.tag)
+
+
+def show_sources(name: str | None) -> None:
+    """List the sources, or describe the one with this name."""
+    console = Console()
+    if name:
+        console.print(_source_page(source_named(name)), soft_wrap=True)
+        return
+    for source in all_sources():
+        hub = f"{source.hub_id or 'not on the hub'} {(source.revision or '')[:12]}"
+        text = Text.assemble((source.name, "bold"), "  ", source.title, "\n")
+        text.append(f"    {hub.strip()}: {', '.join(source.columns)}\n", style="dim")
+        console.print(text, end="", soft_wrap=True)
+    console.print("\nDetails of a source: whetstone data show sources --id SOURCE", highlight=False)
+
+
+def _source_page(source: DatasetSource) -> Text:
+    facts = [
+        ("on the hub", source.hub_id or "no; give its files"),
+        ("known revision", source.revision or ("the newest is used" if source.hub_id else "")),
+        ("licence", source.licence),
+        *((f"split {split}", glob) for split, glob in source.files.items()),
+        *((f"column {name}", meaning) for name, meaning in source.columns.items()),
+        ("example", source.command_line),
+    ]
+    width = max(len(name) for name, _ in facts)
+    text = Text.assemble((source.name, "bold"), "\n", source.title, "\n")
+    for name, value in facts:
+        if value:
+            text.append(f"\n{name:{width}}  ", style="dim").append(value)
+    return text

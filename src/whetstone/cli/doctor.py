@@ -1,4 +1,4 @@
-"""``whetstone doctor``: what works on this machine, what is missing, and the remedy."""
+"""``whetstone doctor``: report what works on this machine, what is missing, and the remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 
 if TYPE_CHECKING:
     from whetstone.cli.doctor_survey import Survey
@@ -18,50 +18,53 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser(
         "doctor",
-        description="Report what works on this machine, what is missing, and the remedy. It starts each tier "
-        "of isolation, attacks the strongest, and judges a right, a wrong and a cheating program. Status 1 "
-        "when programs cannot be judged safely here.",
+        description="Report what works on this machine, what is missing, and the remedy. The command "
+        "starts each isolation tier, attacks the strongest one, and judges a correct, a wrong "
+        "and a cheating program. Exit status 1 means that programs cannot be judged safely "
+        "here.",
         epilog="examples: whetstone doctor --full; whetstone doctor --attack --fuzz 600; "
         "whetstone doctor --stress 1000",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
         "--full",
         action="store_true",
         help="run every probe: also exceed each limit, judge a program in every language, and import torch",
     )
-    instead.add_argument(
+    modes.add_argument(
         "--attack",
         action="store_true",
-        help="instead of probes, run the attack suite: every program that wants to be accepted without "
-        "solving its problem, and its honest twin (about a minute on two cores)",
+        help="run the attack suite instead of probes: programs that try to get accepted without a "
+        "solution, and their honest twins (about a minute on two cores)",
     )
-    instead.add_argument(
+    modes.add_argument(
         "--stress",
         type=int,
         metavar="N",
-        help="instead of probes, judge N programs of known verdict (right, wrong, crashing, endless, "
-        "greedy) on four workers for each core: every verdict must be as known, and nothing may be left over",
+        help="judge N programs with known verdicts instead of probes (correct, wrong, crashing, endless, "
+        "wasteful), on four workers per core; every verdict must be correct, and nothing may be left over",
     )
 
     parser.add_argument(
         "--fuzz",
         type=float,
         metavar="SECONDS",
-        help="with --attack: for so long, programs drawn at random in place of those of the suite; whatever "
-        "they say to the processes that judge them, these must neither die, nor hang, nor tell, nor accept",
+        help="with --attack: run random hostile programs for this time instead of the suite. The processes "
+        "that judge them must not crash, hang, reveal secrets or accept",
     )
-    parser.add_argument("--seed", type=int, help="with --fuzz: of the first session, to see it again")
+    parser.add_argument(
+        "--seed", type=int, help="with --fuzz: seed of the first session, to reproduce a finding"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb. Status 0 when programs can be judged here, 1 when not."""
-    # Each mode imports what it needs: the default one takes about a second.
+    """Run the verb. Returns 0 if programs can be judged here, otherwise 1."""
+    # Each mode imports what it needs. The default mode takes about a second.
     if args.fuzz is not None:
         if not args.attack:
             raise UserError("`--fuzz` belongs to `--attack`: whetstone doctor --attack --fuzz SECONDS")
-        from whetstone.cli.doctor_fuzz import run_fuzz
+        from whetstone.cli.doctor_attack import run_fuzz
 
         return run_fuzz(args.fuzz, args.seed, as_json=args.json)
     if args.attack:
@@ -81,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(survey: Survey) -> dict[str, Any]:
-    """A survey as JSON."""
+    """Return a survey as JSON values."""
     return {
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),

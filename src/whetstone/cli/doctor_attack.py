@@ -1,25 +1,28 @@
-"""``whetstone doctor --attack``: the attack suite on this machine, as a table or as JSON."""
+"""``whetstone doctor --attack``: run the attack suite on this machine; print a table or JSON."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.attacks.corpus import load_corpus
-from whetstone.attacks.suite import Outcome, run_trials, trials
-from whetstone.progress import Progress
+from whetstone.core.progress import Progress
+from whetstone.testing.attacks.corpus import load_corpus
+from whetstone.testing.attacks.fuzz import fuzz
+from whetstone.testing.attacks.suite import TrialOutcome, corpus_trials, run_trials
 
 
 def run_attacks(*, as_json: bool) -> int:
-    """Run every attack and twin. Status 0 when each got what it must get, 1 when not."""
-    wanted = trials(load_corpus())
+    """Run every attack and twin. Returns 0 if all judgements are as expected, otherwise 1."""
+    trials = corpus_trials(load_corpus())
     with Progress() as progress:
-        outcomes = list(progress.track(run_trials(wanted), "attacking", len(wanted)))
+        outcomes = list(progress.track(run_trials(trials), "attacking", len(trials)))
     failures = [outcome for outcome in outcomes if outcome.failure]
     if as_json:
         print(json.dumps(_report(outcomes), indent=2))
@@ -28,18 +31,18 @@ def run_attacks(*, as_json: bool) -> int:
     return 1 if failures else 0
 
 
-def _report(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The same findings for programs."""
+def _report(outcomes: Sequence[TrialOutcome]) -> dict[str, Any]:
+    """Return the findings as JSON values."""
     return {
         "isolation": outcomes[0].judgement.isolation,
         "classes": {name: _counts(of_class) for name, of_class in _by_class(outcomes).items()},
-        "failures": [{**_named(o), "failure": o.failure} for o in outcomes if o.failure],
-        "not_stopped": [{**_named(o), "why": o.known} for o in outcomes if o.known],
+        "failures": [{**_trial_entry(o), "failure": o.failure} for o in outcomes if o.failure],
+        "not_stopped": [{**_trial_entry(o), "why": o.known} for o in outcomes if o.known],
         "held": not any(o.failure for o in outcomes),
     }
 
 
-def _named(outcome: Outcome) -> dict[str, str]:
+def _trial_entry(outcome: TrialOutcome) -> dict[str, str]:
     trial = outcome.trial
     return {
         "class": trial.class_name,
@@ -49,14 +52,14 @@ def _named(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _by_class(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    classes: dict[str, list[Outcome]] = {}
+def _by_class(outcomes: Sequence[TrialOutcome]) -> dict[str, list[TrialOutcome]]:
+    classes: dict[str, list[TrialOutcome]] = {}
     for outcome in outcomes:
         classes.setdefault(outcome.trial.class_name, []).append(outcome)
     return classes
 
 
-def _counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
+def _counts(outcomes: Sequence[TrialOutcome]) -> dict[str, int]:
     attacks = [o for o in outcomes if o.trial.role == "attack"]
     honest = [o for o in outcomes if o.trial.role != "attack"]
     return {
@@ -67,7 +70,7 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
     }
 
 
-def _show(outcomes: Sequence[Outcome], console: Console) -> None:
+def _show(outcomes: Sequence[TrialOutcome], console: Console) -> None:
     table = Table("class", box=None, pad_edge=False)
     for column in ("attacks", "stopped", "honest programs", "accepted"):
         table.add_column(column, justify="right")
@@ -84,14 +87,38 @@ def _show(outcomes: Sequence[Outcome], console: Console) -> None:
         console.print(Text(f"{_title(outcome)}: {outcome.failure}", style="red"))
     isolation = outcomes[0].judgement.isolation
     verdict = (
-        f"{len(failures)} programs did not get what they must get"
+        f"{len(failures)} programs got an unexpected verdict"
         if failures
-        else "no attack was accepted, every honest program was"
+        else "no attack was accepted, and every honest program was"
     )
     console.print(Text(f"{verdict} (isolation: {isolation})", style="bold red" if failures else "bold green"))
 
 
-def _title(outcome: Outcome) -> str:
+def _title(outcome: TrialOutcome) -> str:
     trial = outcome.trial
     kind = "" if trial.role == "attack" else f" ({trial.role})"
     return f"{trial.class_name.replace('_', ' ')} / {trial.name}{kind}"
+
+
+def run_fuzz(seconds: float, seed: int | None, *, as_json: bool) -> int:
+    """Run all fuzzers. Returns 0 if no session found a violation, otherwise 1. Violations are listed with
+    their seeds."""
+    first = random.SystemRandom().getrandbits(32) if seed is None else seed
+    console = Console()
+    if not as_json:
+        console.print(f"fuzzing for {seconds:g} s, starting at seed {first}")
+    with Progress() as progress, progress.work("fuzzing", counted=False):
+        summaries = list(fuzz(seconds, first))
+    held = not any(summary.found for summary in summaries)
+    if as_json:
+        print(
+            json.dumps(
+                {"seed": first, "fuzzers": msgspec.to_builtins(summaries, str_keys=True), "held": held}
+            )
+        )
+        return 0 if held else 1
+    for summary in summaries:
+        console.print(f"{summary.name}: {summary.sessions} sessions, {len(summary.found)} violations")
+        for found_seed, failure in summary.found.items():
+            console.print(Text(f"  --seed {found_seed}: {failure}", style="red"))
+    return 0 if held else 1

@@ -7,13 +7,14 @@ import platform
 from collections.abc import Iterator
 
 from whetstone import __version__
-from whetstone.cli.columns import hanging
+from whetstone.cli.columns import hanging_lines
 from whetstone.cli.doctor_survey import PROJECT, Survey
 from whetstone.judge.environments.environment import COMPETITION
 from whetstone.judge.environments.missing import way_out
 
 WIDTH = 80
-_LABEL = 18
+_LABEL_WIDTH = 18
+# The extras and their purposes, except those for the development of Whetstone.
 _EXTRAS = {
     "train": "training, and replies from models",
     "lora": "training of adapters (LoRA)",
@@ -23,7 +24,6 @@ _EXTRAS = {
     "eval": "evaluation of OpenAI-compatible endpoints",
     "ray": "the judge and training on several machines",
 }
-"""The extras, and what each is for; without those for the development of Whetstone itself."""
 _TIERS = {
     "root": "run as root; a container also needs --privileged (docs/deployment.md)",
     "userns": "sysctl -w kernel.unprivileged_userns_clone=1, on Ubuntu sysctl -w "
@@ -31,48 +31,48 @@ _TIERS = {
     "restricted": "use Linux 5.13 or later with Landlock and seccomp",
     "landlock": "use Linux 5.13 or later with Landlock",
 }
-_NOT_HERE = "judge no untrusted program here, and report this (SECURITY.md)"
-_ESSENTIAL = ("counts memory", "limits under load")
-"""Of the probes that hold, those with a line of their own on the short page."""
+_NO_JUDGING = "judge no untrusted program here, and report this (SECURITY.md)"
+# The successful probes that have a line of their own on the short page.
+_SHORT_PAGE_PROBES = ("counts memory", "limits under load")
 Row = tuple[str, str]
 
 
 def page(survey: Survey) -> list[str]:
-    """The lines of the page; none is longer than ``WIDTH``."""
+    """Return the lines of the page. No line is longer than ``WIDTH``."""
     cores = len(os.sched_getaffinity(0))
     system = f"{platform.system()} {platform.release()}, {cores} cores"
-    lines = hanging("", f"Whetstone {__version__}, Python {platform.python_version()}, {system}", WIDTH)
-    lines += ["", "What works", *_rows(_working(survey))]
-    lines += ["", "What is missing", *_rows(_missing(survey)), ""]
-    return lines + hanging("", f"Conclusion: {_conclusion(survey)}", WIDTH)
+    lines = hanging_lines("", f"Whetstone {__version__}, Python {platform.python_version()}, {system}", WIDTH)
+    lines += ["", "What works", *_rows(_working_rows(survey))]
+    lines += ["", "What is missing", *_rows(_missing_rows(survey)), ""]
+    return lines + hanging_lines("", f"Conclusion: {_conclusion(survey)}", WIDTH)
 
 
 def _rows(rows: Iterator[Row]) -> list[str]:
-    """Each row beside its label, which stands once for rows that follow each other."""
+    """Return the rows with labels. Consecutive rows with the same label show it once."""
     lines: list[str] = []
     last = ""
     for label, text in rows:
-        lines += hanging(f"  {'' if label == last else label:{_LABEL}}", text, WIDTH)
+        lines += hanging_lines(f"  {'' if label == last else label:{_LABEL_WIDTH}}", text, WIDTH)
         last = label
     return lines or ["  nothing"]
 
 
-def _working(survey: Survey) -> Iterator[Row]:
+def _working_rows(survey: Survey) -> Iterator[Row]:
     if survey.tiers:
         yield "isolation", f"tiers: {', '.join(survey.tiers)}"
-    held = [found for found in survey.probes if found.ok and not found.name.startswith("tier ")]
-    stopped = sum(found.name.startswith("a program cannot") for found in held)
+    passed = [found for found in survey.probes if found.ok and not found.name.startswith("tier ")]
+    stopped = sum(found.name.startswith("a program cannot") for found in passed)
     if stopped and not survey.full:
-        yield "isolation", f"{stopped} attempts of a program to reach out of its sandbox were refused"
-    for found in held:
-        if found.name != "judge" and (survey.full or found.name in _ESSENTIAL):
+        yield "isolation", f"{stopped} attempts of a program to leave its sandbox were refused"
+    for found in passed:
+        if found.name != "judge" and (survey.full or found.name in _SHORT_PAGE_PROBES):
             yield "isolation", f"{found.name}: {found.detail}"
-    yield from (("judge", found.detail) for found in held if found.name == "judge")
-    spoken = [found for found in survey.languages if found.available]
+    yield from (("judge", found.detail) for found in passed if found.name == "judge")
+    available = [found for found in survey.languages if found.available]
     if survey.full:
-        yield from (("languages", f"{found.language}: {found.detail}") for found in spoken)
+        yield from (("languages", f"{found.language}: {found.detail}") for found in available)
     else:
-        yield "languages", ", ".join(found.language for found in spoken)
+        yield "languages", ", ".join(found.language for found in available)
     for environment in survey.environments:
         packages = ", ".join(f"{name} {version}" for name, version in sorted(environment.versions.items()))
         yield "packages", f"{environment.label}: {packages or 'none'}"
@@ -86,11 +86,11 @@ def _working(survey: Survey) -> Iterator[Row]:
         yield "bf16", f"the CPU has {', '.join(survey.bf16)}"
 
 
-def _missing(survey: Survey) -> Iterator[Row]:
+def _missing_rows(survey: Survey) -> Iterator[Row]:
     for found in survey.probes:
         if not found.ok:
             yield "isolation", f"{found.name}: {found.detail}"
-            yield "", f"Remedy: {_TIERS.get(found.name.removeprefix('tier '), _NOT_HERE)}"
+            yield "", f"Remedy: {_TIERS.get(found.name.removeprefix('tier '), _NO_JUDGING)}"
     for found in survey.languages:
         if not found.available:
             lacks, _, remedy = found.detail.partition(": install ")
@@ -108,7 +108,7 @@ def _missing(survey: Survey) -> Iterator[Row]:
         yield "accelerators", survey.accelerators.fault
         yield "", "Remedy: install torch for this accelerator (https://pytorch.org/get-started/locally)"
     elif not survey.accelerators.devices:
-        yield "accelerators", "none was found, so models run on the CPU"
+        yield "accelerators", "none was found; models run on the CPU"
         yield "", "Remedy: for models of more than about 1B parameters, use a machine with a GPU"
     if not survey.bf16:
         yield "bf16", "the CPU has no bfloat16 instructions: `dtype: auto` means float32 on it"

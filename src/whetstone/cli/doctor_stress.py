@@ -1,4 +1,4 @@
-"""``whetstone doctor --stress N``: the judge under load on this machine, as a table or as JSON."""
+"""``whetstone doctor --stress N``: test the judge under load on this machine; print a table or JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.errors import UserError
-from whetstone.progress import Progress
-from whetstone.stress.load import Findings, stress
-from whetstone.stress.mix import mix
+from whetstone.core.errors import UserError
+from whetstone.core.progress import Progress
+from whetstone.testing.load.load import LoadFindings, stress
+from whetstone.testing.load.mix import mix
 
 _WORKERS_PER_CORE = 4
 _SHOWN = 20
 
 
 def run_stress(count: int, *, as_json: bool) -> int:
-    """Judge ``count`` programs. Status 0 when every verdict was right and nothing is left, 1 when not."""
+    """Judge ``count`` programs. Returns 0 if every verdict was correct and nothing is left over,
+    otherwise 1."""
     if count < 1:
         raise UserError(f"--stress is {count}; give the number of programs to judge, such as 1000")
     workers = _WORKERS_PER_CORE * len(os.sched_getaffinity(0))
@@ -33,7 +34,7 @@ def run_stress(count: int, *, as_json: bool) -> int:
     return 0 if findings.ok else 1
 
 
-def _show(found: Findings, console: Console) -> None:
+def _show(found: LoadFindings, console: Console) -> None:
     table = Table("", "", box=None, pad_edge=False, show_header=False)
     for name, text in _rows(found):
         table.add_row(name, Text(text))
@@ -46,11 +47,11 @@ def _show(found: Findings, console: Console) -> None:
         console.print(Text(f"left over, {kind}: {', '.join(names[:_SHOWN])}", style="red"))
     if found.grew:
         console.print(Text("the judge's memory grew", style="red"))
-    verdict = "every verdict was right, and nothing is left over" if found.ok else "the judge did not hold"
+    verdict = "every verdict was correct, and nothing is left over" if found.ok else "the judge failed"
     console.print(Text(verdict, style="bold green" if found.ok else "bold red"))
 
 
-def _rows(found: Findings) -> list[tuple[str, str]]:
+def _rows(found: LoadFindings) -> list[tuple[str, str]]:
     counted = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in found.verdicts.items())
     mib = 1 << 20
     return [
@@ -70,7 +71,7 @@ def _rows(found: Findings) -> list[tuple[str, str]]:
         ),
         (
             "memory",
-            f"{found.resident_bytes_half / mib:.0f} MiB half way, {found.resident_bytes_end / mib:.0f} MiB "
+            f"{found.resident_bytes_half / mib:.0f} MiB after half, {found.resident_bytes_end / mib:.0f} MiB "
             f"at the end, in {found.processes} processes",
         ),
         ("left over", ", ".join(f"{len(names)} {kind}" for kind, names in found.left.items()) or "nothing"),

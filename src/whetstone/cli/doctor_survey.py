@@ -1,4 +1,4 @@
-"""What ``whetstone doctor`` examines: the essentials in about a second, or every probe."""
+"""The checks of ``whetstone doctor``: the essential ones in about a second, or every probe."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.problem import Program
+from whetstone.core.verdict import Verdict
 from whetstone.engine.cpu_flags import cpu_bf16_flags
-from whetstone.errors import SandboxUnavailable
 from whetstone.judge.api import Judge
 from whetstone.judge.environments.environment import (
-    Environment,
+    PackageEnvironment,
     default_environment,
     environment_named,
     named_environments,
@@ -22,14 +24,12 @@ from whetstone.judge.environments.environment import (
 from whetstone.judge.environments.installed import extras_of, version_of
 from whetstone.judge.languages.probe import probe_languages
 from whetstone.judge.languages.toolchains import Availability, found_languages
-from whetstone.problem import Program
-from whetstone.sandbox.priority import turn
+from whetstone.sandbox.priority import supervisor_priority
 from whetstone.sandbox.probe import ProbeResult, probe
-from whetstone.verdict import Verdict
 
 PROJECT = "whetstone-rl"
-# In a process of its own: torch takes seconds and memory to import, and the import can fail.
-_ASK_TORCH = """
+# In its own process, because the import of torch takes seconds and much memory, and can fail.
+_LIST_DEVICES = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 print(json.dumps([torch.cuda.get_device_name(i) for i in range(count)]))
@@ -47,16 +47,17 @@ _PROBLEM = {
     "tests": {"kind": "assert", "asserts": ["assert add(1, 2) == 3"]},
 }
 _PROGRAMS = {
-    "right program": "def add(a, b):\n    return a + b\n",
+    "correct program": "def add(a, b):\n    return a + b\n",
     "wrong program": "def add(a, b):\n    return a - b\n",
+    # A judge that trusts exit codes would accept this program.
     "program that exits with status 0": "import os\nos._exit(0)\n",
 }
-_ACCEPTED, _REFUSED = {Verdict.ACCEPTED}, set(Verdict) - {Verdict.ACCEPTED, Verdict.JUDGE_ERROR}
+_ACCEPTED, _REJECTED = {Verdict.ACCEPTED}, set(Verdict) - {Verdict.ACCEPTED, Verdict.JUDGE_ERROR}
 
 
 @dataclass(frozen=True)
 class Accelerators:
-    """``devices`` by name, the version of torch (None: not installed), and why it cannot use them."""
+    """The names of the devices, the version of torch (None: not installed), and why torch cannot use them."""
 
     devices: list[str]
     torch: str | None
@@ -65,12 +66,12 @@ class Accelerators:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found. ``full``: every probe ran. ``missing``: the distributions that each extra lacks."""
+    """The findings. ``full``: every probe ran. ``missing``: the distributions that each extra lacks."""
 
     full: bool
     probes: list[ProbeResult]
     languages: list[Availability]
-    environments: list[Environment]
+    environments: list[PackageEnvironment]
     missing: dict[str, list[str]]
     accelerators: Accelerators
     bf16: list[str]
@@ -83,7 +84,7 @@ class Survey:
 
     @property
     def safe(self) -> bool:
-        """Whether a tier starts and every probe holds, except those of other tiers and of Landlock."""
+        """Whether a tier starts and every probe passes, except those of other tiers and of Landlock."""
         optional = ("tier ", "landlock")
         return bool(self.tiers) and all(
             found.ok for found in self.probes if not found.name.startswith(optional)
@@ -91,19 +92,19 @@ class Survey:
 
 
 def examine() -> Survey:
-    """The essentials: no compiler runs, and torch is not imported."""
+    """Make the essential checks. No compiler runs, and torch is not imported."""
     probes = probe(limits=False)
     try:
         with Judge(workers=1) as judge:
-            judged, languages = judge_probe(judge), found_languages(judge.isolation)
+            judged, languages = probe_judge(judge), found_languages(judge.isolation)
     except SandboxUnavailable as error:
         judged, languages = ProbeResult("judge", False, str(error)), found_languages("")
-    return _survey([*probes, under_load(probes), judged], languages, _device_files(), full=False)
+    return _survey([*probes, probe_limits_under_load(probes), judged], languages, _device_files(), full=False)
 
 
 def examine_fully() -> Survey:
-    """Every probe: limits are exceeded, a program runs in every language, and torch is imported."""
-    from whetstone.progress import Progress  # the only user of rich here
+    """Run every probe: limits are exceeded, a program runs in every language, and torch is imported."""
+    from whetstone.core.progress import Progress  # the only use of rich in this module
 
     with Progress() as progress:
         with progress.work("probing isolation", counted=False):
@@ -111,12 +112,12 @@ def examine_fully() -> Survey:
         with progress.work("judging a program in every language", counted=False):
             try:
                 with Judge(workers=1) as judge:
-                    judged, languages = judge_probe(judge), probe_languages(judge)
+                    judged, languages = probe_judge(judge), probe_languages(judge)
             except SandboxUnavailable as error:
                 judged, languages = ProbeResult("judge", False, str(error)), found_languages("")
         with progress.work("looking for accelerators", counted=False):
-            accelerators = _seen_by_torch()
-    return _survey([*probes, under_load(probes), judged], languages, accelerators, full=True)
+            accelerators = _torch_accelerators()
+    return _survey([*probes, probe_limits_under_load(probes), judged], languages, accelerators, full=True)
 
 
 def _survey(
@@ -134,15 +135,16 @@ def _survey(
     return Survey(full, probes, languages, environments, missing, accelerators, bf16)
 
 
-def under_load(probes: list[ProbeResult]) -> ProbeResult:
-    """Whether limits that are measured from outside hold while every core is busy."""
-    with turn() as mine:
-        mine.go_first()
-        first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+def probe_limits_under_load(probes: list[ProbeResult]) -> ProbeResult:
+    """Check whether limits that are measured from outside are enforced while every core is busy."""
+    with supervisor_priority() as priority:
+        priority.raise_priority()
+        # The kernel returns the flag RESET_ON_FORK in the same number.
+        has_priority = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
     grouped = any(found.name == "counts memory" and found.detail.startswith("control") for found in probes)
     detail = (
         "the supervisor of many processes has priority over programs"
-        if first
+        if has_priority
         else "the supervisor has no priority over programs: on a busy machine a run can exceed its limit on "
         f"CPU time{'' if grouped else ' or memory'} by more than a fifth (docs/threats.md); run as root to "
         "give it priority"
@@ -150,18 +152,19 @@ def under_load(probes: list[ProbeResult]) -> ProbeResult:
     return ProbeResult("limits under load", True, detail)
 
 
-def judge_probe(judge: Judge) -> ProbeResult:
-    """Whether a judge accepts a right program and refuses a wrong one and a cheating one."""
+def probe_judge(judge: Judge) -> ProbeResult:
+    """Check whether a judge accepts a correct program and rejects a wrong and a cheating one."""
     verdicts = [judge.judge(_PROBLEM, Program("python", source)).verdict for source in _PROGRAMS.values()]
     ok = all(
-        verdict in wanted for verdict, wanted in zip(verdicts, (_ACCEPTED, _REFUSED, _REFUSED), strict=True)
+        verdict in expected
+        for verdict, expected in zip(verdicts, (_ACCEPTED, _REJECTED, _REJECTED), strict=True)
     )
-    said = ", ".join(f"{name}: {verdict.value}" for name, verdict in zip(_PROGRAMS, verdicts, strict=True))
-    return ProbeResult("judge", ok, f"{said} (isolation: {judge.isolation})")
+    summary = ", ".join(f"{name}: {verdict.value}" for name, verdict in zip(_PROGRAMS, verdicts, strict=True))
+    return ProbeResult("judge", ok, f"{summary} (isolation: {judge.isolation})")
 
 
 def _device_files() -> Accelerators:
-    """Accelerators by the files of their drivers: whether torch can use them is not known."""
+    """Return the accelerators by their device files. Whether torch can use them stays unknown."""
     models = [
         line.partition(":")[2].strip()
         for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information"))
@@ -181,20 +184,21 @@ def _device_files() -> Accelerators:
     )
 
 
-def _seen_by_torch() -> Accelerators:
-    """The accelerators that torch can use."""
+def _torch_accelerators() -> Accelerators:
+    """Return the accelerators that torch can use."""
     torch = version_of("torch")
     if torch is None:
         return _device_files()
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=_TORCH_TIMEOUT_S
+            [sys.executable, "-c", _LIST_DEVICES], capture_output=True, text=True, timeout=_TORCH_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Accelerators([], torch, f"torch {torch} does not work: {error}")
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
         return Accelerators([], torch, f"torch {torch} does not work: {last}")
+    # The import of torch may print other lines first, so only the last line is read.
     devices: list[str] = json.loads(done.stdout.strip().rpartition("\n")[2])
     present = _device_files()
     if present.devices and not devices:

@@ -1,96 +1,133 @@
-"""What ``whetstone eval`` measures: from a plan or the command line to benchmarks that are loaded."""
+"""The measurements of ``whetstone eval``: from a plan or the command line to loaded benchmarks."""
 
 from __future__ import annotations
 
-import argparse
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from whetstone.cli.eval_options import benchmark_files, option_named, unescaped
-from whetstone.errors import UserError
+from msgspec import structs
+
+from whetstone.cli.eval_options import (
+    Measurement,
+    ReplyOptions,
+    benchmark_files,
+    option_named,
+    values_of_flags,
+)
+from whetstone.cli.judge_options import Machine
+from whetstone.core.errors import UserError
+from whetstone.core.settings import read_settings
+from whetstone.evaluate.plan_file import PlannedBenchmark, read_plan
+from whetstone.evaluate.replies.settings import EndpointSettings, ModelWeights
 
 if TYPE_CHECKING:
-    from whetstone.evaluate.measure import Task
-    from whetstone.evaluate.plan_file import PlannedBenchmark
+    from whetstone.evaluate.measure import EvaluatedModel, EvaluationTask
 
 
-def tasks_of(args: argparse.Namespace) -> list[Task]:
-    """The measurements that ``args`` ask for. Raises UserError for what a person can get wrong."""
+def measure_benchmarks(
+    measurement: Measurement,
+    replies: ReplyOptions,
+    model: ModelWeights,
+    endpoint: EndpointSettings,
+    machine: Machine,
+) -> int:
+    """Measure a model on benchmarks. Raises UserError."""
+    # All options are checked before torch is loaded or a request is sent.
+    from rich.console import Console
+
+    from whetstone.evaluate.measure import measure, prices_of, summary
+
+    if not (model.source or endpoint.endpoint):
+        raise UserError(
+            "--model is missing: a model folder, a .gguf file or a hub id; or --endpoint: a server's address"
+        )
+    tasks = tasks_of(measurement, replies)
+    results = measure(
+        tasks,
+        _model(model, endpoint, replies),
+        workers=machine.workers,
+        minimum_tier=machine.minimum_tier,
+        environment=machine.environment,
+        out=measurement.out,
+        restart=measurement.restart,
+        prices=prices_of(measurement.price),
+        # With --json, standard output has the JSON object only.
+        console=Console(stderr=True) if measurement.json_ else None,
+    )
+    if measurement.json_:
+        print(json.dumps({name: summary(found) for name, found in results.items()}))
+    return 0
+
+
+def _model(model: ModelWeights, endpoint: EndpointSettings, replies: ReplyOptions) -> EvaluatedModel:
+    """Return the endpoint, or the model in this process. Options of the other kind are refused."""
+    if endpoint.endpoint:
+        # An endpoint also uses the name of the model. All other model options are for a model in this
+        # process.
+        if structs.replace(model, source="") != ModelWeights() or replies.max_prompt_tokens is not None:
+            raise UserError(
+                "--revision, --dtype, --device, --threads and --max-prompt-tokens are for a model in this "
+                "process; with --endpoint the server decides"
+            )
+        from whetstone.evaluate.replies.endpoint import EndpointModel
+
+        return EndpointModel(endpoint.endpoint, model.source or None, endpoint)
+    if endpoint != EndpointSettings():
+        raise UserError(
+            "--concurrency, --request-timeout, --silence, --patience, --body and --thinking are for "
+            "--endpoint"
+        )
+    from whetstone.evaluate.embedded import EmbeddedModel
+
+    return EmbeddedModel(model)
+
+
+def tasks_of(measurement: Measurement, replies: ReplyOptions) -> list[EvaluationTask]:
+    """Return the measurements of a command. Raises UserError for invalid options."""
     from whetstone.evaluate.benchmarks import load_benchmark
     from whetstone.evaluate.folder import check_files
     from whetstone.evaluate.grading import check_grading
-    from whetstone.evaluate.measure import Task
-    from whetstone.evaluate.planned import asking_of, sampling_of
-    from whetstone.launch.recipe import load_recipe
+    from whetstone.evaluate.measure import EvaluationTask
+    from whetstone.evaluate.plan_file import asking_of, sampling_of
+    from whetstone.run.recipe import load_recipe
 
-    recipe = load_recipe(args.recipe) if args.recipe else None
-    entries = _entries(args)
+    recipe = load_recipe(replies.recipe) if replies.recipe else None
+    entries = _entries(measurement, replies)
     files = [entry.data for entry in entries if entry.data]
-    for entry in entries if args.out else ():
-        check_files(Path(args.out, entry.title), files)
-    sampling, workflow = (recipe.sampling, recipe.workflow) if recipe else (None, None)
+    for entry in entries if measurement.out else ():
+        check_files(Path(measurement.out or "", entry.title), files)
+    sampling, environment = (recipe.sampling, recipe.environment) if recipe else (None, None)
     planned = [(entry, sampling_of(entry, sampling, option_named)) for entry in entries]
-    tasks: list[Task] = []
+    tasks: list[EvaluationTask] = []
     for entry, plan in planned:
         benchmark = load_benchmark(entry.benchmark, entry.data, limit=entry.limit or 0)
         grading = entry.harness or "ours"
         check_grading(grading, benchmark.problems)
-        settings = asking_of(entry, workflow, benchmark.prompt, option_named)
-        tasks.append(Task(entry.title, benchmark, settings, plan, grading))
+        settings = asking_of(entry, environment, benchmark.prompt, option_named)
+        tasks.append(EvaluationTask(entry.title, benchmark, settings, plan, grading))
     return tasks
 
 
-def _entries(args: argparse.Namespace) -> list[PlannedBenchmark]:
-    """The plan's entries, or those that --benchmark names, with what the command line says on top."""
-    from whetstone.evaluate.plan_file import PlannedBenchmark, read_plan
-    from whetstone.settings import read_settings
-
-    if args.plan and args.benchmark:
-        raise UserError("--plan and --benchmark both say what to measure; give one of them")
-    if not (args.plan or args.benchmark):
+def _entries(measurement: Measurement, replies: ReplyOptions) -> list[PlannedBenchmark]:
+    """Return the plan's entries, or those of --benchmark, with the values of the flags."""
+    if measurement.plan and measurement.benchmark:
+        raise UserError("--plan and --benchmark both name benchmarks; use one of them")
+    if not (measurement.plan or measurement.benchmark):
         raise UserError(
-            "--benchmark is missing: humaneval, mbpp, problems, or others that `eval benchmarks` lists; or "
-            "--plan: a file, or a name that `eval plans` lists"
+            "--benchmark is missing: humaneval, mbpp, or others (`whetstone recipes --benchmarks`); "
+            "or --plan: a file, or a name of `whetstone recipes --plans`"
         )
-    entries = read_plan(args.plan).entries() if args.plan else []
-    names = [entry.benchmark for entry in entries]
-    files = benchmark_files(args.data, list(dict.fromkeys(names)) if args.plan else _names(args.benchmark))
+    if len(set(measurement.benchmark)) < len(measurement.benchmark):
+        raise UserError("--benchmark names one benchmark twice")
+    entries = read_plan(measurement.plan).entries() if measurement.plan else []
+    names = list(dict.fromkeys(entry.benchmark for entry in entries)) or list(measurement.benchmark)
+    files = benchmark_files(measurement.data, names)
     entries = entries or [PlannedBenchmark(benchmark=name) for name in files]
-    said = _said(args)
-    joined: list[PlannedBenchmark] = []
+    overrides = values_of_flags(measurement, replies)
+    complete: list[PlannedBenchmark] = []
     for entry in entries:
         data = files[entry.benchmark] or entry.data
-        values = {**entry.model_dump(exclude_none=True), **said, **({"data": data} if data else {})}
-        joined.append(read_settings(PlannedBenchmark, values, name=option_named))
-    return joined
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if len(set(names)) < len(names):
-        raise UserError("--benchmark names one benchmark twice")
-    return names
-
-
-def _said(args: argparse.Namespace) -> dict[str, Any]:
-    """What the command line says of every measurement."""
-    said: dict[str, Any] = {
-        "n": args.n,
-        "k": args.k,
-        "temperature": args.temperature,
-        "top_p": args.top_p,
-        "top_k": args.top_k,
-        "max_tokens": args.max_tokens,
-        "stop": tuple(unescaped(text) or "" for text in args.stop or ()) or None,
-        "seed": args.seed,
-        "chat": False if args.no_chat else None,
-        "prompt": unescaped(args.prompt),
-        "prefix": unescaped(args.prefix),
-        "system": args.system,
-        "extraction": args.extraction,
-        "max_prompt_tokens": args.max_prompt_tokens,
-        "shots": args.shots,
-        "harness": args.grading,
-        "limit": args.limit or None,
-    }
-    return {key: value for key, value in said.items() if value is not None}
+        values = {**entry.model_dump(exclude_none=True), **overrides, **({"data": data} if data else {})}
+        complete.append(read_settings(PlannedBenchmark, values, name=option_named))
+    return complete

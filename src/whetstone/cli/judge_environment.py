@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from msgspec import Struct
+
+from whetstone.cli.flags import add_command
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
 from whetstone.judge.environments.environment import DEFAULT, environment_named, named_environments
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _DESCRIPTION = """\
-Programs may import the packages of one environment, and nothing else that is installed here. The default
-one is what is installed beside Whetstone of the extra `programs` (pip install 'whetstone-rl[programs]');
-others are made here, each a virtual environment of its own.
+Programs may import the packages of one environment and no other installed package. The default environment
+has the installed packages of the extra `programs` (pip install 'whetstone-rl[programs]'). Other environments
+are made here; each is a separate virtual environment.
 """
 _EPILOG = """\
 examples:
@@ -22,59 +26,63 @@ examples:
 """
 
 
-def add_environment_option(parser: Any) -> None:
-    """The option that says which packages programs may import; ``args.environment``, empty by default."""
-    parser.add_argument(
-        "--environment",
-        metavar="NAME",
-        default="",
-        help="the packages that programs may import: an environment's name, or the folder of a virtual "
-        "environment (see: whetstone judge environment --help)",
-    )
+class _EnvironmentAction(Struct, frozen=True, kw_only=True):
+    """The action, the environment and its packages."""
+
+    action: Annotated[
+        Literal["create", "list", "show", "remove"],
+        Flag(
+            "create: make one, and install packages into it with pip; list: list all with the number of "
+            "their packages; show: show one with its versions; remove: delete one",
+            positional=True,
+        ),
+    ]
+    name: Annotated[
+        str | None, Flag("the environment (default for show: default)", "NAME", positional=True)
+    ] = None
+    packages: Annotated[
+        tuple[str, ...], Flag("a package as for pip: `scipy==1.17.1`", "PACKAGE", positional=True)
+    ] = ()
 
 
 def add_action(actions: Any) -> None:
-    """Declare the action and its own ones."""
-    parser = actions.add_parser(
+    """Declare the action."""
+    add_command(
+        actions,
         "environment",
+        run_environment,
         help="the packages that programs may import: create, list, show, remove",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    inner = parser.add_subparsers(dest="environment_action", metavar="ACTION", required=True)
-    create = inner.add_parser("create", help="make one, and install packages into it with pip")
-    create.add_argument("name", metavar="NAME")
-    create.add_argument("packages", metavar="PACKAGE", nargs="+", help="as pip names it: `scipy==1.17.1`")
-    inner.add_parser("list", help="those there are, with their packages")
-    show = inner.add_parser("show", help="one with the versions of all that is in it")
-    show.add_argument("name", metavar="NAME", nargs="?", default=DEFAULT)
-    remove = inner.add_parser("remove", help="delete one")
-    remove.add_argument("name", metavar="NAME")
 
 
-def run_environment(args: argparse.Namespace) -> int:
-    """Run the action."""
+def run_environment(options: _EnvironmentAction) -> int:
+    """Run the action. Raises UserError for a missing name or missing packages."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from whetstone.judge.environments.made import create_environment, remove_environment
 
-    console = Console()
-    match args.environment_action:
+    if options.action in ("create", "remove") and options.name is None:
+        raise UserError(f"NAME is missing: whetstone judge environment {options.action} NAME")
+    if (options.action == "create") != bool(options.packages):
+        raise UserError("PACKAGE is for `create`, which needs at least one: `create NAME PACKAGE …`")
+    console, name = Console(), options.name or DEFAULT
+    match options.action:
         case "create":
-            made = create_environment(args.name, args.packages)
-            said = f"{made.label}: {len(made.versions)} packages; use it with --environment {args.name}"
-            console.print(Text(said), soft_wrap=True)
+            created = create_environment(name, options.packages)
+            line = f"{created.label}: {len(created.versions)} packages; use it with --environment {name}"
+            console.print(Text(line), soft_wrap=True)
         case "remove":
-            remove_environment(args.name)
+            remove_environment(name)
         case "show":
-            _show(args.name, console)
+            _show(name, console)
         case _:
-            table = Table("environment", "packages", "loaded ahead", box=None, pad_edge=False)
-            for name in (DEFAULT, *named_environments()):
-                found = environment_named(name)
+            table = Table("environment", "packages", "preloaded", box=None, pad_edge=False)
+            for each in (DEFAULT, *named_environments()):
+                found = environment_named(each)
                 table.add_row(found.label, str(len(found.versions)), ", ".join(found.preload))
             console.print(table)
     return 0
@@ -93,5 +101,5 @@ def _show(name: str, console: Console) -> None:
     console.print(Text(f"{found.label}{places}"), soft_wrap=True)
     if found.preload:
         console.print(
-            Text(f"loaded ahead for programs that import it: {', '.join(found.preload)}"), soft_wrap=True
+            Text(f"preloaded for programs that import it: {', '.join(found.preload)}"), soft_wrap=True
         )

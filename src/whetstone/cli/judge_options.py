@@ -1,55 +1,123 @@
-"""How programs are judged, as options that verbs share."""
+"""How programs are judged, as settings that several commands share.
+
+The settings are msgspec structs, so that ``judge one`` starts without the import of pydantic.
+"""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from whetstone.cli.judge_environment import add_environment_option
-from whetstone.graders import COMPARISONS
+from msgspec import Meta, Struct, structs
+
+from whetstone.core.flag import Flag
+from whetstone.core.graders import installed_comparisons
 
 if TYPE_CHECKING:
     from whetstone.judge import Judge
 
 
-def add_workers_option(parser: Any) -> None:
-    """Declare ``--workers``."""
-    parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="of the judge (default: one per core)"
+ForkPerCase = Annotated[
+    bool,
+    Flag(
+        "run each case of a Python program in its own process (default); without it, judging is cheaper and "
+        "less strict, and the judgement says so"
+    ),
+]
+
+
+class Isolation(Struct, frozen=True, kw_only=True):
+    """The isolation of programs, and their packages."""
+
+    TITLE: ClassVar[str] = "judge"
+
+    minimum_tier: Annotated[
+        Literal["restricted", "userns", "root"],
+        Flag("refuse to run with weaker isolation than this (see: whetstone doctor)"),
+    ] = "restricted"
+    environment: Annotated[
+        str,
+        Flag(
+            "the packages that programs may import: an environment's name, or the folder of a virtual "
+            "environment (see: whetstone judge environment --help)",
+            "NAME",
+        ),
+    ] = ""
+
+
+class Machine(Isolation, frozen=True, kw_only=True):
+    """The workers of the judge, and their isolation."""
+
+    TITLE: ClassVar[str] = "machine"
+
+    workers: Annotated[int, Meta(ge=0), Flag("workers of the judge; 0 (default): one for each core", "N")] = 0
+
+
+class JudgeMachine(Machine, frozen=True, kw_only=True):
+    """The judge of a command."""
+
+    fork_per_case: ForkPerCase = True
+
+    def judge(self) -> Judge:
+        """Return the judge, with the comparisons of published graders."""
+        from whetstone.judge import Judge
+
+        return Judge(**structs.asdict(self), comparisons=installed_comparisons())
+
+
+class Processes(Struct, frozen=True, kw_only=True):
+    """The processes that run the cases."""
+
+    fork_per_case: ForkPerCase = True
+
+
+class CaseFlags(Processes, frozen=True, kw_only=True):
+    """The cases of a problem to judge, and the processes for them."""
+
+    stop_at_first_failure: Annotated[bool, Flag("run no further case after a failed one")] = False
+    max_cases: Annotated[Annotated[int, Meta(ge=1)] | None, Flag("judge N cases, chosen by a seed", "N")] = (
+        None
     )
+    subset_seed: Annotated[int, Flag("seed of the choice", "SEED")] = 0
 
 
-def add_judge_options(parser: Any) -> None:
-    """Declare what ``judge_settings`` reads."""
-    parser.add_argument(
-        "--no-fork-per-case",
-        dest="fork_per_case",
-        action="store_false",
-        help="run the cases of a Python program in one process: cheaper, less strict, marked",
-    )
-    parser.add_argument(
-        "--minimum-tier",
-        choices=("restricted", "userns", "root"),
-        default="restricted",
-        help="refuse to run with weaker isolation than this (see: whetstone doctor)",
-    )
-    add_environment_option(parser)
+class ProgramFiles(Struct, frozen=True, kw_only=True):
+    """Files of problems and programs, and the workers that judge them."""
+
+    problems: Annotated[str, Flag("problems: .jsonl, .jsonl.gz, .parquet", "FILE")]
+    programs: Annotated[str, Flag("programs, as JSON lines", "FILE")]
+    out: Annotated[
+        str | None,
+        Flag(
+            "the file for the judgements, complete at the end (default: standard output, one by one)",
+            "FILE",
+        ),
+    ] = None
+    replace: Annotated[bool, Flag("replace an existing output")] = False
+    workers: Annotated[int, Meta(ge=0), Flag("0 (default): one for each core", "N")] = 0
 
 
-def judge_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``Judge(…)`` takes of the options, and the comparisons of published graders."""
-    names = ("fork_per_case", "minimum_tier", "environment")
-    return {**{name: getattr(args, name) for name in names}, "comparisons": COMPARISONS}
+class OneProgram(Struct, frozen=True, kw_only=True):
+    """A problem and a program."""
+
+    problem: Annotated[str, Flag("a problem in the published schema", "PROBLEM.json", positional=True)]
+    program: Annotated[str, Flag("the program's source; - reads standard input", "PROGRAM", positional=True)]
+    language: Annotated[
+        str | None,
+        Flag(
+            "the program's language (default: by the ending of the file; for standard input that of the "
+            "problem)",
+            "NAME",
+        ),
+    ] = None
 
 
-def judge_of(args: argparse.Namespace, workers: int) -> Judge:
-    """The judge that the options ask for, those that choose cases included."""
+def judge_of(isolation: Isolation, cases: CaseFlags, workers: int) -> Judge:
+    """Return the judge for these options, including the choice of cases."""
     from whetstone.judge import Judge
 
-    return Judge(
-        workers,
-        stop_at_first_failure=args.stop_at_first_failure,
-        max_cases=args.max_cases,
-        subset_seed=args.subset_seed,
-        **judge_settings(args),
-    )
+    options = {
+        "minimum_tier": isolation.minimum_tier,
+        "environment": isolation.environment,
+        **structs.asdict(cases),
+    }
+    return Judge(workers, **options, comparisons=installed_comparisons())

@@ -1,40 +1,51 @@
-"""``whetstone judge rewards``: rewards of replies over HTTP, as OpenRLHF asks for them."""
+"""``whetstone judge rewards``: serve rewards of replies over HTTP, in the protocol of OpenRLHF."""
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from whetstone.cli.flags import add_command
+from whetstone.core.flag import Flag
+
+
+class _RewardService(Struct, frozen=True, kw_only=True):
+    """The rewards, and the address of the service."""
+
+    overrides: Annotated[
+        tuple[str, ...], Flag("such as environment.reward=fraction", "KEY=VALUE", positional=True)
+    ] = ()
+    host: Annotated[str, Flag("the address to listen on", "ADDRESS")] = "127.0.0.1"
+    port: Annotated[int, Flag("0: any free port (default: 8090)", "N")] = 8090
+    token_file: Annotated[
+        str | None,
+        Flag("the tokens of clients, one per line, sent as ?token=; needed for other machines", "FILE"),
+    ] = None
 
 
 def add_action(actions: Any) -> None:
-    """Declare the action and its options."""
-    parser = actions.add_parser(
+    """Declare the action."""
+    add_command(
+        actions,
         "rewards",
-        help="rewards of replies for OpenRLHF's --reward.remote_url, over HTTP",
-        description="Answer OpenRLHF's reward requests, on this machine alone unless --host says otherwise. "
-        "KEY=VALUE are `workflow.…` and `judge.…` as in a recipe, and `thinking_opened` and `no_reward`.",
-        epilog="example: whetstone judge rewards --port 8090 workflow.reward=fraction judge.workers=8",
-    )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="such as workflow.reward=fraction")
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1")
-    parser.add_argument(
-        "--port", type=int, default=8090, metavar="N", help="default: 8090; 0 takes a free one"
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="the tokens of those who may ask, one a line, given as ?token=; needed beyond this machine",
+        serve,
+        help="serve rewards of replies over HTTP, for OpenRLHF's --reward.remote_url",
+        description="Answer OpenRLHF's reward requests, by default from this machine only (see --host). "
+        "KEY=VALUE are keys of a recipe (`environment.…`, `judge.…`), and `thinking_opened` and "
+        "`no_reward`.",
+        epilog="example: whetstone judge rewards --port 8090 environment.reward=fraction judge.workers=8",
     )
 
 
-def run_rewards(args: argparse.Namespace) -> int:
-    """Serve until told to end."""
-    from whetstone.integrations.openrlhf import CodeReward
+def serve(service: _RewardService) -> int:
+    """Serve until a signal ends it."""
+    from whetstone.core.http.settings import Address, read_tokens
+    from whetstone.core.settings import mapping_of
+    from whetstone.integrations.openrlhf import RewardFunction
     from whetstone.integrations.reward_url import serve_rewards
-    from whetstone.judge_service.settings import Address, read_tokens
-    from whetstone.settings import mapping_of
 
-    reward = CodeReward(**mapping_of(args.settings))
-    tokens = read_tokens(args.token_file) if args.token_file else ()
-    serve_rewards(Address(args.host, args.port, tokens=tokens), reward)
+    reward = RewardFunction(**mapping_of(service.overrides))
+    tokens = read_tokens(service.token_file) if service.token_file else ()
+    serve_rewards(Address(service.host, service.port, tokens=tokens), reward)
     return 0

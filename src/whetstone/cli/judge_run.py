@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -16,13 +15,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from whetstone.cli.judge_options import judge_of
+from whetstone.cli.judge_options import CaseFlags, Isolation, ProgramFiles, judge_of
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.outputs import check_outputs, replacing
+from whetstone.core.problem import Problem, Program
+from whetstone.core.progress import Progress
+from whetstone.core.verdict import Judgement, Verdict
 from whetstone.data.files import read_problems
-from whetstone.errors import UserError, did_you_mean
-from whetstone.outputs import check_outputs, replacing
-from whetstone.problem import Problem, Program
-from whetstone.progress import Progress
-from whetstone.verdict import Judgement, Verdict
 
 _FIELDS = frozenset({"problem_id", "source", "language", "program", "id"})
 
@@ -36,25 +35,26 @@ class _Line:
     id: str | int | None
 
 
-def run_many(args: argparse.Namespace) -> int:
-    """Run the action. Status 0 when everything was judged."""
-    check_outputs(args.out, inputs=[args.problems, args.programs], replace=args.replace)
-    problems = {problem.id: problem for problem in read_problems(args.problems)}
-    lines = list(_read_programs(Path(args.programs), problems))
+def run_many(files: ProgramFiles, cases: CaseFlags, isolation: Isolation) -> int:
+    """Run the action. Returns 0 if everything was judged."""
+    check_outputs(files.out, inputs=[files.problems, files.programs], replace=files.replace)
+    problems = {problem.id: problem for problem in read_problems(files.problems)}
+    # All lines are checked before the first program runs.
+    lines = list(_read_programs(Path(files.programs), problems))
     with (
-        judge_of(args, args.workers) as judge,
-        _destination(args.out) as out,
+        judge_of(isolation, cases, files.workers) as judge,
+        _destination(files.out) as out,
     ):
         judgements = judge.judge_many((line.problem, line.program) for line in lines)
         counts = _write(out, lines, judgements)
-    # The judgements may be on standard output: the table never is, so that a pipe gets JSON alone.
-    console = Console(stderr=args.out is None)
+    # The judgements may go to standard output. The table never does, so that a pipe gets JSON only.
+    console = Console(stderr=files.out is None)
     console.print(_summary(counts, len(lines), judge.isolation))
     return 0
 
 
 def _read_programs(path: Path, problems: dict[str, Problem]) -> Iterator[_Line]:
-    """The programs of a file. Raises UserError naming file, line and field."""
+    """Read the programs of a file. Raises UserError that names file, line and field."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -100,7 +100,7 @@ def _program(place: str, entry: dict[str, Any], default: str) -> Program:
             raise UserError(f"{place}: `language` must be the name of a language (see: whetstone doctor)")
         return Program(language, entry["source"])
     if "language" in entry:
-        raise UserError(f"{place}: `language` belongs beside `source`; `program` has its own")
+        raise UserError(f"{place}: `language` is for `source`; `program` has its own")
     try:
         return msgspec.convert(entry["program"], Program)
     except msgspec.ValidationError as error:

@@ -1,133 +1,143 @@
-"""``whetstone judge serve``: the judge over HTTP."""
+"""``whetstone judge serve``: serve the judge over HTTP."""
 
 from __future__ import annotations
 
-import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
+from msgspec import Struct, structs
 
-from whetstone.cli.judge_options import add_judge_options, judge_settings
-from whetstone.errors import UserError
-from whetstone.judge_service.settings import Limits, from_environment, read_tokens
+from whetstone.cli.flags import add_command
+from whetstone.cli.judge_options import Isolation, Processes
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+from whetstone.core.graders import installed_comparisons
+from whetstone.core.http.settings import read_tokens
+from whetstone.service.settings import ServiceLimits, from_environment
 
 if TYPE_CHECKING:
-    from whetstone.judge import Judge
-    from whetstone.judge_service.cluster.judge import ClusterJudge
-    from whetstone.problem import Problem
+    from whetstone.core.problem import Problem
 
 _MIB = 1 << 20
 
 
+_DEFAULTS = ServiceLimits()
+
+
+class _ServiceFlags(Struct, frozen=True, kw_only=True):
+    """The address of the service, its workers, and its limits."""
+
+    host: Annotated[str | None, Flag("the address to listen on (default: 127.0.0.1)", "ADDRESS")] = None
+    port: Annotated[int | None, Flag("0: any free port (default: 8080)", "N")] = None
+    workers: Annotated[
+        int | None, Flag("0 (default): one per core; with --ray: one per core of each node", "N")
+    ] = None
+    ray: Annotated[
+        str | None,
+        Flag(
+            "judge on all machines of the Ray cluster of this machine (default: the cluster found here)",
+            "HEAD:PORT",
+            bare="auto",
+        ),
+    ] = None
+    token_file: Annotated[
+        str | None, Flag("the tokens of clients, one per line; needed to accept other machines", "FILE")
+    ] = None
+    problems: Annotated[
+        tuple[str, ...],
+        Flag(
+            "a problem file, served under this name by SandboxFusion's dataset endpoints; repeatable",
+            "NAME=FILE",
+            repeat=True,
+        ),
+    ] = ()
+    max_body_mb: Annotated[int, Flag("the largest request", "MB")] = _DEFAULTS.most_body_bytes // _MIB
+    max_held_mb: Annotated[int, Flag("the largest sum of all present requests", "MB")] = (
+        _DEFAULTS.most_held_bytes // _MIB
+    )
+    max_cases: Annotated[int, Flag("the most cases of one problem", "N")] = _DEFAULTS.most_cases
+    max_memory_mb: Annotated[
+        float | None, Flag("the largest permitted memory limit of a program (default: no maximum)", "MB")
+    ] = None
+    deadline: Annotated[float, Flag("deadline of a request without its own", "S")] = (
+        _DEFAULTS.default_deadline_s
+    )
+    drain: Annotated[float, Flag("time for running requests after SIGTERM", "S")] = _DEFAULTS.drain_s
+    head_time: Annotated[float, Flag("the longest time for the head of a request", "S")] = _DEFAULTS.head_s
+    body_silence: Annotated[float, Flag("idle timeout in the body of a request", "S")] = (
+        _DEFAULTS.body_silence_s
+    )
+    write_silence: Annotated[float, Flag("idle timeout of a client that reads a response", "S")] = (
+        _DEFAULTS.write_silence_s
+    )
+
+    def limits(self, most_memory_mb: float | None) -> ServiceLimits:
+        """Return the limits. ``most_memory_mb`` comes from the environment variables."""
+        return ServiceLimits(
+            most_body_bytes=self.max_body_mb * _MIB,
+            most_held_bytes=self.max_held_mb * _MIB,
+            most_cases=self.max_cases,
+            most_memory_mb=self.max_memory_mb or most_memory_mb,
+            default_deadline_s=self.deadline,
+            longest_deadline_s=max(_DEFAULTS.longest_deadline_s, self.deadline),
+            head_s=self.head_time,
+            body_silence_s=self.body_silence,
+            write_silence_s=self.write_silence,
+            drain_s=self.drain,
+        )
+
+
 def add_action(actions: Any) -> None:
-    """Declare the action and its options."""
-    parser = actions.add_parser(
+    """Declare the action."""
+    add_command(
+        actions,
         "serve",
-        help="judge for others, over HTTP",
-        description="Serve the judge over HTTP, on this machine alone unless --host says otherwise. HOST, "
-        "PORT, WORKERS and MAX_MEM (KiB for one program, or unlimited) in the environment are defaults.",
+        run_serve,
+        help="serve the judge over HTTP",
+        description="Serve the judge over HTTP, by default to this machine only (see --host). The "
+        "environment variables HOST, PORT, WORKERS and MAX_MEM (KiB per program, or unlimited) "
+        "set the defaults.",
         epilog="example: whetstone judge serve --host 0.0.0.0 --token-file tokens.txt",
     )
-    parser.add_argument("--host", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, metavar="N", help="default: 8080; 0 takes a free one")
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="0 (default): one for each core; with --ray, of each node"
-    )
-    parser.add_argument(
-        "--ray",
-        nargs="?",
-        const="auto",
-        metavar="HEAD:PORT",
-        help="judge on all machines of the Ray cluster that this one is part of (default: the one it finds)",
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="the tokens of those who may ask, one a line; needed to listen beyond this machine",
-    )
-    parser.add_argument(
-        "--problems",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="a file of problems that SandboxFusion's dataset endpoints serve by that name; again for more",
-    )
-    default = Limits()
-    amounts = (
-        ("--max-body-mb", int, default.most_body_bytes // _MIB, "MB", "of one request"),
-        ("--max-held-mb", int, default.most_held_bytes // _MIB, "MB", "of all requests together"),
-        ("--max-cases", int, default.most_cases, "N", "of one problem"),
-        ("--max-memory-mb", float, None, "MB", "what a program may be granted (default: any)"),
-        ("--deadline", float, default.default_deadline_s, "S", "of a request that names none"),
-        ("--drain", float, default.drain_s, "S", "to finish what runs, after SIGTERM"),
-        ("--head-time", float, default.head_s, "S", "until the head of a request is whole"),
-        ("--body-silence", float, default.body_silence_s, "S", "in the midst of a body"),
-        ("--write-silence", float, default.write_silence_s, "S", "of one who reads an answer"),
-    )
-    for name, kind, usual, unit, says in amounts:
-        shown = says if usual is None else f"{says} (default: {usual:g})"
-        parser.add_argument(name, type=kind, default=usual, metavar=unit, help=shown)
-    add_judge_options(parser)
 
 
-def run_serve(args: argparse.Namespace) -> int:
-    """Serve until told to end. Status 0 when all that had begun was finished."""
-    from whetstone.judge_service.cluster.judge import ClusterJudge
-    from whetstone.judge_service.serve import serve
+def run_serve(flags: _ServiceFlags, isolation: Isolation, processes: Processes) -> int:
+    """Serve until a signal ends it. Returns 0 if all running requests were finished."""
+    from whetstone.service.serve import serve
 
+    # Flags override the environment variables, which containers use.
     defaults, most_memory_mb = from_environment()
-    given = {name: getattr(args, name) for name in ("host", "port", "workers")}
-    address = msgspec.structs.replace(
-        defaults,
-        tokens=read_tokens(args.token_file) if args.token_file else (),
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    address_flags = {
+        name: value for name in ("host", "port", "workers") if (value := getattr(flags, name)) is not None
+    }
+    tokens = read_tokens(flags.token_file) if flags.token_file else ()
+    address = structs.replace(defaults, tokens=tokens, **address_flags)
     address.check()
-    datasets = dict(_dataset(named) for named in args.problems)
-    with _judge(args, address.workers) as judge:
-        here = address.workers or len(os.sched_getaffinity(0))
-        serve(
-            *(address, judge, judge.workers if isinstance(judge, ClusterJudge) else here),
-            _limits(args, most_memory_mb),
-            environment=args.environment,
-            datasets=datasets,
-        )
+    datasets = dict(_dataset(text) for text in flags.problems)
+    limits = flags.limits(most_memory_mb)
+    settings: dict[str, Any] = {
+        **structs.asdict(isolation),
+        **structs.asdict(processes),
+        "comparisons": installed_comparisons(),
+    }
+    if flags.ray is not None:
+        from whetstone.service.ray_servers import RayServers
+
+        with RayServers(flags.ray, address.workers, settings, limits) as servers:
+            serve(address, servers.judge, servers.workers, limits, datasets=datasets, nodes=servers.states)
+        return 0
+    from whetstone.judge import Judge
+
+    with Judge(address.workers, **settings) as judge:
+        workers = address.workers or len(os.sched_getaffinity(0))
+        serve(address, judge, workers, limits, environment=isolation.environment, datasets=datasets)
     return 0
 
 
-def _judge(args: argparse.Namespace, workers: int) -> Judge | ClusterJudge:
-    settings = judge_settings(args)
-    if args.ray is None:
-        from whetstone.judge import Judge
-
-        return Judge(workers, **settings)
-    from whetstone.judge_service.cluster.judge import ClusterJudge
-    from whetstone.judge_service.cluster.ray_fleet import RayFleet
-
-    return ClusterJudge(RayFleet(args.ray), workers, **settings)
-
-
-def _dataset(named: str) -> tuple[str, list[Problem]]:
+def _dataset(text: str) -> tuple[str, list[Problem]]:
     from whetstone.data.files import read_problems
 
-    name, equals, file = named.partition("=")
+    name, equals, file = text.partition("=")
     if not (name and equals and file):
-        raise UserError(f"--problems {named}: expected NAME=FILE, such as mine=problems.jsonl")
+        raise UserError(f"--problems {text}: expected NAME=FILE, such as mine=problems.jsonl")
     return name, list(read_problems(file))
-
-
-def _limits(args: argparse.Namespace, most_memory_mb: float | None) -> Limits:
-    default = Limits()
-    return Limits(
-        most_body_bytes=args.max_body_mb * _MIB,
-        most_held_bytes=args.max_held_mb * _MIB,
-        most_cases=args.max_cases,
-        most_memory_mb=args.max_memory_mb or most_memory_mb,
-        default_deadline_s=args.deadline,
-        longest_deadline_s=max(default.longest_deadline_s, args.deadline),
-        head_s=args.head_time,
-        body_silence_s=args.body_silence,
-        write_silence_s=args.write_silence,
-        drain_s=args.drain,
-    )

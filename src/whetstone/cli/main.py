@@ -1,4 +1,5 @@
-"""The ``whetstone`` command: one verb per job, bad input answered with the way out and status 2."""
+"""The ``whetstone`` command: one module per verb. Invalid input ends with a message, a remedy and
+status 2."""
 
 from __future__ import annotations
 
@@ -13,41 +14,52 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whetstone import __version__
+from whetstone.core.errors import BAD_INPUT, INTERRUPTED, UserError
+from whetstone.core.outputs import no_room
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
-from whetstone.errors import BAD_INPUT, INTERRUPTED, UserError
-from whetstone.outputs import no_room
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+# The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)` and
+# `run(args) -> int`.
 VERBS = {
-    "tour": "two minutes: cheating programs before the judge, and a tiny model that learns",
-    "judge": "run programs against the tests of problems and say what is right",
-    "cluster": "start, extend and stop a Ray cluster out of a host file",
-    "doctor": "what this machine can do: isolation, languages, accelerators",
-    "data": "problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
-    "model": "convert a model to a plain folder",
-    "train": "train a model by a recipe; the same command again resumes it",
-    "recipes": "the recipes that ship, by name",
+    "tour": "a demonstration in two minutes: the judge with cheating programs, and a small training run",
+    "judge": "run programs against the tests of problems",
+    "cluster": "start and stop a Ray cluster from a host file",
+    "doctor": "check this machine: isolation, languages, accelerators",
+    "data": "make and inspect problem sets: prepare, validate, dedupe, decontaminate, select, convert, show",
+    "train": "train a model with a recipe; the same command resumes",
+    "recipes": "list the shipped recipes, benchmarks and plans",
     "role": "start one role of an asynchronous run: a flow, a rollout replica, a trainer",
-    "status": "what the roles of a run do, and what they wait for",
-    "export": "write the model of a run's checkpoint as a plain folder that transformers and vLLM load",
-    "eval": "measure a model or an endpoint on benchmarks or any problem file; compare two measurements",
-    "view": "look at runs, evaluations and data sets in a browser, live while they are written",
-    "report": "write one self-contained HTML page of a run: result, curves, rollouts",
+    "export": "write the model of a checkpoint, or a GGUF or hub model, as a plain folder",
+    "eval": "measure a model or an endpoint on benchmarks or any problem file; compare two evaluations",
+    "view": "show runs, evaluations and data sets in a browser; print the state of the roles of a run",
+    "report": "write one self-contained HTML page of a run, or of one evaluation or two",
 }
-"""What each does. It is a module of this package with ``add_parser(subparsers)`` and ``run(args) -> int``."""
 
-_EXTRAS = (
+# Commands of earlier versions, and their replacements.
+_REPLACED_COMMANDS = {
+    "data schema": "data show schema",
+    "data sources": "data show sources",
+    "eval benchmarks": "recipes --benchmarks",
+    "eval page": "report",
+    "eval plans": "recipes --plans",
+    "model convert": "export",
+    "model": "export",
+    "status": "view RUN --text",
+}
+
+# Packages beyond the base installation, and the extras that install them.
+_EXTRA_OF_PACKAGE = (
     dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "numpy"), "train")
     | dict.fromkeys(("starlette", "uvicorn", "prometheus_client"), "serve")
     | {"httpx2": "eval", "ray": "ray"}
 )
-"""Packages beyond the base install, and the extra that brings them."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help must arrive: argparse lets a failed write pass, and ends with status 0."""
+    """A parser that reports a failed write of the help. argparse ignores it and ends with status 0."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if file is sys.stdout:
@@ -57,52 +69,53 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The command line with the options of ``verb`` and the names of the others.
+    """Return the command line with the options of ``verb`` and the names of the other verbs.
 
-    Only the module of that verb is imported: nobody waits for the others. None of them imports torch, though
-    running it may.
+    Only the module of that verb is imported, to save time. No verb imports torch here; running it may.
     """
     parser = _Parser(
         prog="whetstone",
-        description="Reinforcement learning for code models, rewarded by tests you can trust.",
-        epilog="Each verb teaches itself: whetstone VERB --help",
+        description="Reinforcement learning for code models, with rewards from tests that you can trust.",
+        epilog="Options and examples of a verb: whetstone VERB --help",
     )
     parser.add_argument("--version", action="version", version=f"whetstone {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, does in VERBS.items():
+    for name, description in VERBS.items():
         if name == verb:
             importlib.import_module(f"whetstone.cli.{name}").add_parser(subparsers)
         else:
-            subparsers.add_parser(name, help=does)
+            subparsers.add_parser(name, help=description)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
+    """Run the command and return its exit status (0 success, 2 invalid input, 130 interrupted)."""
     try:
         try:
             return _run(sys.argv[1:] if argv is None else argv)
         finally:
-            sys.stdout.flush()  # what fails here would else fail when nobody can say why
+            sys.stdout.flush()  # later, a failure could not be reported
     except BrokenPipeError:
-        return _without_reader(0)
+        return _discard_output(0)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # rich has met it, and ended the program
-            return _without_reader(0)
+        if isinstance(end.__context__, BrokenPipeError):  # rich has caught it and ended the program
+            return _discard_output(0)
         raise
     except OSError as error:
         if not no_room(error):
             raise
         where = error.filename or "standard output"
         print(f"whetstone: {where}: {error.strerror}; free some space", file=sys.stderr)
-        return _without_reader(2)
+        return _discard_output(2)
 
 
 def _run(argv: Sequence[str]) -> int:
     args = _parse(argv)
+    # Both functions set environment variables that torch reads when it is imported.
     bound_kernel_caches()
-    sleep_while_waiting()  # the judge's workers want the cores that torch's threads would spin on
+    sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
     run: Callable[[argparse.Namespace], int] = importlib.import_module(f"whetstone.cli.{args.verb}").run
+    # Without this handler SIGTERM would end the process without its clean-up.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return run(args)
@@ -110,10 +123,11 @@ def _run(argv: Sequence[str]) -> int:
         print(f"whetstone: {error}", file=sys.stderr)
         return BAD_INPUT
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+        # Another missing module is a defect of Whetstone, and keeps its traceback.
+        extra = _EXTRA_OF_PACKAGE.get(error.name or "")
         if extra is not None:
             print(
-                f"whetstone: `whetstone {args.verb}` needs {error.name} for this; install the {extra} extra: "
+                f"whetstone: `whetstone {args.verb}` needs {error.name}; install the extra {extra}: "
                 f"pip install 'whetstone-rl[{extra}]'",
                 file=sys.stderr,
             )
@@ -124,29 +138,38 @@ def _run(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _without_reader(status: int) -> int:
-    """The status of a command whose output nobody takes any more: what is left of it is dropped quietly, as
-    ``head`` expects of whoever writes to it."""
+def _discard_output(status: int) -> int:
+    """Redirect standard output to /dev/null, because its reader has gone, and return ``status``. Commands
+    such as ``head`` close their input early and expect no error message."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
     return status
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line, key=value words after an option included: argparse alone refuses those."""
+    """Parse the command line. It may have ``key=value`` words after options, which argparse alone rejects."""
+    for words, replacement in _REPLACED_COMMANDS.items():
+        if list(argv[: len(words.split())]) == words.split():
+            raise SystemExit(_report_replaced(words, replacement))
     parser = build_parser(next((word for word in argv if not word.startswith("-")), None))
     args, rest = parser.parse_known_args(argv)
     if rest:
+        # argparse stops collecting positional words at the first option, so later overrides are in `rest`.
         if not hasattr(args, "overrides") or any(word.startswith("-") for word in rest):
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         args.overrides += rest
     return args
 
 
+def _report_replaced(words: str, replacement: str) -> int:
+    print(f"whetstone: `whetstone {words}` is now `whetstone {replacement}`", file=sys.stderr)
+    return BAD_INPUT
+
+
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM ends a command the way Ctrl-C does, so that its processes are closed."""
+    """End a command after SIGTERM as after Ctrl-C, so that its processes are closed."""
     raise KeyboardInterrupt
 
 

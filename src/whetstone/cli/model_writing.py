@@ -1,64 +1,71 @@
-"""A model that writes code for problems, checkers or generators: its options, and what shows it at work."""
+"""The options of a model that writes checkers or generators, and the display of its progress."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from whetstone.cli.eval_options import add_endpoint_options, endpoint_settings, option_named
-from whetstone.progress import Progress, Work
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+from whetstone.core.progress import Progress, Work
+from whetstone.core.settings import Count, MaxTokens, NonEmpty, Temperature, TopP
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.settings import EndpointSettings
 
-if TYPE_CHECKING:
-    from whetstone.evaluate.plan import Plan
+
+class CheckerReplies(SamplingPlan):
+    """The model and the sampling of its replies."""
+
+    TITLE: ClassVar[str] = "model"
+
+    model: Annotated[
+        NonEmpty | None, Flag("the name that the endpoint serves, if it serves several", "NAME")
+    ] = None
+    n: Annotated[Count, Flag("replies per problem, at most", "N", name="attempts")] = 2
+    temperature: Temperature = 0.6
+    top_p: TopP = 0.95
+    max_tokens: MaxTokens = 8192
 
 
-class Model(NamedTuple):
-    """Who writes. ``how``: all that replies depend on, for a journal of them."""
+class GeneratorReplies(CheckerReplies):
+    """The model that writes generators."""
+
+    TITLE: ClassVar[str] = "model that writes generators, with --endpoint"
+
+    n: Annotated[Count, Flag("generators per problem", "N", name="attempts")] = 1
+
+
+class _WriterModel(NamedTuple):
+    """A model that writes. ``how`` has everything that the replies depend on, for a journal of replies."""
 
     label: str
     writer: Any
-    plan: Plan
     how: dict[str, Any]
 
 
-def add_writing_options(parser: argparse.ArgumentParser, group: Any, attempts: int, written: str) -> None:
-    """Declare what ``model_of`` reads, besides ``--seed``. ``written``: what it writes for a problem."""
-    group.add_argument("--model", help="the name that the endpoint serves, if it serves several")
-    group.add_argument(
-        "--attempts", type=int, default=attempts, metavar="N", help=f"{written} (default: {attempts})"
-    )
-    group.add_argument("--temperature", type=float, default=0.6, help="default: 0.6")
-    group.add_argument("--top-p", type=float, default=0.95, help="default: 0.95")
-    group.add_argument("--max-tokens", type=int, default=8192, help="longest reply (default: 8192)")
-    add_endpoint_options(parser)
+def model_of(plan: CheckerReplies, endpoint: EndpointSettings) -> _WriterModel:
+    """Return the model at an endpoint. Raises UserError for a missing endpoint and for one that does not
+    answer."""
+    from whetstone.environments.settings import EnvironmentSection
+    from whetstone.evaluate.replies.endpoint import EndpointModel
+
+    if not endpoint.endpoint:
+        raise UserError("--endpoint is missing: the address of a server, such as http://127.0.0.1:8000/v1")
+    model = EndpointModel(endpoint.endpoint, plan.model, endpoint)
+    label = str(model.manifest["source"])
+    how = {"model": label, "plan": plan.model_dump(mode="json", exclude={"k", "model"})}
+    return _WriterModel(label, model.writer(plan, EnvironmentSection(prompt="{statement}")), how)
 
 
-def model_of(args: argparse.Namespace) -> Model:
-    """The model at ``--endpoint``. Raises UserError for one that answers nothing, and for wrong options."""
-    from whetstone.evaluate.plan import Plan
-    from whetstone.evaluate.replies.endpoint import Endpoint, Settings
-    from whetstone.settings import read_settings
-    from whetstone.workflow.settings import WorkflowSection
-
-    drawn = {"n": args.attempts, "temperature": args.temperature, "top_p": args.top_p,
-             "max_tokens": args.max_tokens, "seed": args.seed}  # fmt: skip
-    plan = read_settings(Plan, drawn, name=option_named)
-    endpoint = Endpoint(args.endpoint, args.model, Settings(**endpoint_settings(args)))
-    label = str(endpoint.manifest["source"])
-    how = {"model": label, "plan": plan.model_dump(mode="json", exclude={"k"})}
-    return Model(label, endpoint.writer(plan, WorkflowSection(prompt="{statement}")), plan, how)
-
-
-def shown_on(progress: Progress) -> tuple[Callable[[str, int, int], None], Callable[[str], None]]:
-    """A function that shows how far a named work is, and one that prints a line."""
+def progress_callbacks(progress: Progress) -> tuple[Callable[[str, int, int], None], Callable[[str], None]]:
+    """Return a function that shows the progress of a named work, and one that prints a line."""
     works: dict[str, Work] = {}
 
-    def watch(what: str, done: int, of: int) -> None:
-        if what not in works:
-            works[what] = progress.begin(what, of)
-        works[what].update(done)
-        if done >= of:
-            progress.end(works[what])
+    def watch(name: str, done: int, total: int) -> None:
+        if name not in works:
+            works[name] = progress.begin(name, total)
+        works[name].update(done)
+        if done >= total:
+            progress.end(works[name])
 
     return watch, progress.say

@@ -1,42 +1,69 @@
-"""``whetstone recipes``: those that ship, and one of them as a file to begin with."""
+"""``whetstone recipes``: list the shipped recipes, or print one as the start of a new file."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from whetstone.errors import UserError, did_you_mean
-from whetstone.shipped_recipes import about, recipe_file, shipped_names
+from whetstone.cli.flags import add_command, run_command
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.flag import Flag
+from whetstone.core.shipped_recipes import about, recipe_file, shipped_names
+
+
+class _RecipeListing(Struct, frozen=True, kw_only=True):
+    """The kind of the list."""
+
+    name: Annotated[str | None, Flag("print this recipe, as a file to edit", "NAME", positional=True)] = None
+    data: Annotated[bool, Flag("list the recipes of data sets")] = False
+    benchmarks: Annotated[bool, Flag("list the benchmarks of `whetstone eval` and their data")] = False
+    plans: Annotated[bool, Flag("list the plans of `whetstone eval --plan`")] = False
+    json: Annotated[bool, Flag("print the recipes as JSON: name, file, about")] = False
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "recipes",
-        description="The recipes that ship. `whetstone train NAME` runs one, `whetstone data build NAME` "
-        "builds a data set by one; both take key=value.",
+        list_shipped,
+        help="list the shipped recipes, benchmarks and plans",
+        description="List the shipped recipes, or the benchmarks and plans of `whetstone eval`. `whetstone "
+        "train NAME` runs a recipe, and `whetstone data build NAME` builds a data set with "
+        "one. Both accept key=value.",
         epilog="example: whetstone recipes quickstart > mine.yaml",
     )
-    parser.add_argument("name", nargs="?", help="print this one, a file to change")
-    parser.add_argument("--data", action="store_true", help="those of data sets")
-    parser.add_argument("--json", action="store_true", help="as JSON: name, file, about")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
+    return run_command(args)
+
+
+def list_shipped(args: _RecipeListing) -> int:
+    """List what ships with Whetstone, or print one recipe."""
+    if args.benchmarks or args.plans:
+        from whetstone.evaluate.tables import print_benchmarks, print_plans
+
+        if args.benchmarks:
+            print_benchmarks()
+        if args.plans:
+            print_plans()
+        return 0
     kind = "data" if args.data else ""
     names = shipped_names(kind)
     if args.name is not None:
         if args.name not in names:
             raise UserError(
-                f"no recipe `{args.name}` ships{did_you_mean(args.name, names)} (`whetstone recipes"
-                f"{' --data' if args.data else ''}` names them)"
+                f"there is no shipped recipe `{args.name}`{did_you_mean(args.name, names)} (`whetstone "
+                f"recipes{' --data' if args.data else ''}` lists them)"
             )
         sys.stdout.write(recipe_file(args.name, kind).read_text(encoding="utf-8"))
         return 0
@@ -47,9 +74,10 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     table = Table()
-    table.add_column("recipe", no_wrap=True)  # to be copied
-    table.add_column("what it is", overflow="fold")
+    table.add_column("recipe", no_wrap=True)  # users copy the names
+    table.add_column("description", overflow="fold")
     for name, file in files.items():
+        # Escaped, because rich would read brackets in a recipe's comment as markup.
         table.add_row(name, escape(about(file)))
     Console().print(table)
     return 0

@@ -1,19 +1,19 @@
-"""What the commands that train print at the end of a run."""
+"""The results that the training commands print at the end of a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from whetstone.launch.display import Display, results_table
 from whetstone.report.metrics import Record
 from whetstone.report.run_data import paired_changes
+from whetstone.run.display import Display, results_table
 
 
 def print_results(display: Display, folder: Path, before: Record, after: Record) -> None:
-    """Print pass@k before and after training, with the paired change.
+    """Print pass@k and rewards before and after training, with the paired change.
 
-    folder: the run's folder.
-    before, after: the records of the first and the last evaluation, empty where there is none.
+    folder: the folder of the run.
+    before, after: the records of the first and the last evaluation; empty without an evaluation.
     """
     changes = paired_changes(folder, [before, after]) if before and after else {}
     display.print(results_table(before, after, changes))

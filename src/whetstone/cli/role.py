@@ -1,4 +1,4 @@
-"""``whetstone role``: one role of an asynchronous run, on any host, by the same recipe."""
+"""``whetstone role``: start one role of an asynchronous run, on any host, from the same recipe."""
 
 from __future__ import annotations
 
@@ -6,81 +6,122 @@ import argparse
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Struct, structs
 from rich.console import Console
 
-from whetstone.cli.options import add_recipe_options
+from whetstone.cli.flags import add_command, run_command
 from whetstone.cli.results import print_results
-from whetstone.errors import INTERRUPTED, UserError
+from whetstone.core.errors import INTERRUPTED, UserError
+from whetstone.core.flag import Flag
 from whetstone.evaluate.settings import EvaluationSection
-from whetstone.launch.dtype import check_decided
-from whetstone.launch.preflight import check_machine
-from whetstone.launch.recipe import Recipe, load_recipe, with_values
-from whetstone.launch.structure import check_structure
+from whetstone.run.dtype import check_dtype_given
+from whetstone.run.preflight import check_machine
+from whetstone.run.recipe import Recipe, load_recipe, with_values
+from whetstone.run.structure import check_structure
+
+
+class _RoleFlags(Struct, frozen=True, kw_only=True):
+    """A role, its recipe, and the options of the roles."""
+
+    role: Annotated[
+        Literal["flow", "rollout", "trainer"],
+        Flag(
+            "flow: hand out prompts, collect groups, compose batches; start it first, it prints its address. "
+            "rollout: sample and judge; any number of them, on any hosts, may join and leave at any time. "
+            "trainer: train from the newest checkpoint, and publish weights",
+            positional=True,
+        ),
+    ]
+    recipe: Annotated[
+        str,
+        Flag(
+            "a YAML file with a section `flow`, or a shipped recipe: async-quickstart",
+            "RECIPE",
+            positional=True,
+        ),
+    ]
+    overrides: Annotated[
+        tuple[str, ...], Flag("recipe keys to set, by dotted path", "key=value", positional=True)
+    ] = ()
+    parent: Annotated[int | None, Flag(argparse.SUPPRESS)] = None
+    host: Annotated[str | None, Flag("flow: the address to listen on (default: `flow.host`)", "ADDRESS")] = (
+        None
+    )
+    port: Annotated[int | None, Flag("flow: the port (default: `flow.port`); 0: any free port", "N")] = None
+    token_file: Annotated[str | None, Flag("flow: the tokens of clients, one per line", "FILE")] = None
+    log: Annotated[str | None, Flag("flow: folder of its log (default: `flow.log`)", "FOLDER")] = None
+    flow: Annotated[
+        str | None, Flag("rollout, trainer: the flow (default: WHETSTONE_FLOW, then `flow.url`)", "URL")
+    ] = None
+    threads: Annotated[
+        int, Flag("rollout, trainer: threads of torch, if the recipe does not set them", "N")
+    ] = 0
+    gpus: Annotated[str | None, Flag("rollout, trainer: the devices to use, such as 0,1", "LIST")] = None
+    name: Annotated[
+        str | None, Flag("rollout: its name, the same after a restart (default: a new name)", "NAME")
+    ] = None
+    room: Annotated[int | None, Flag("rollout: concurrent prompts (default: `flow.room`)", "N")] = None
+    model: Annotated[
+        str | None, Flag("trainer: the model in a run of two: coder (default) or verifier", "NAME")
+    ] = None
+    weights_host: Annotated[
+        str | None, Flag("trainer: address of the weights server (default: `flow.weights.host`)", "ADDRESS")
+    ] = None
+    weights_port: Annotated[int | None, Flag("trainer: its port (default: `flow.weights.port`)", "N")] = None
+    weights_address: Annotated[
+        str | None, Flag("trainer: its address as replicas see it (default: detected)", "HOST:PORT")
+    ] = None
+
+    def check(self) -> None:
+        """Raise UserError for an option of another role."""
+        for field in structs.fields(self):
+            value = getattr(self, field.name)
+            roles = _ROLES_OF.get(field.name)
+            if roles and self.role not in roles and value != field.default:
+                flag = "--" + field.name.replace("_", "-")
+                raise UserError(f"{flag} is an option of role {' and '.join(roles)}; leave it out")
+
+
+_ROLES_OF: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("host", "port", "token_file", "log"), ("flow",)),
+    **dict.fromkeys(("flow", "threads", "gpus"), ("rollout", "trainer")),
+    **dict.fromkeys(("name", "room"), ("rollout",)),
+    **dict.fromkeys(("model", "weights_host", "weights_port", "weights_address"), ("trainer",)),
+}
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the verb and its roles."""
-    parser = subparsers.add_parser(
+    """Declare the verb."""
+    add_command(
+        subparsers,
         "role",
-        description="Start one role of a recipe with a section `flow`. `whetstone train` starts all of them "
-        "on one machine; over several, start each where it belongs, from the same recipe. Ctrl-C drains, "
-        "a second one ends; the same command again goes on.",
+        run_role,
+        help="start one role of an asynchronous run",
+        description="Start one role of a recipe with a section `flow`. `whetstone train` starts all roles "
+        "on one machine; for several machines, start each role on its host, from the same "
+        "recipe. Ctrl-C drains, and a second Ctrl-C ends. The same command resumes. All roles "
+        "need the token, in the variable WHETSTONE_FLOW_TOKEN or in a file.",
         epilog="example: whetstone role rollout recipes/async-quickstart.yaml --flow http://10.0.0.1:8090",
     )
-    roles = parser.add_subparsers(dest="role", metavar="ROLE", required=True)
-    flow = roles.add_parser(
-        "flow",
-        help="hand out prompts, take in groups, make batches",
-        description="Serve the dataflow of a run. It is started first, and says its address. A token is in "
-        "WHETSTONE_FLOW_TOKEN, which replicas and trainer need as well, or in a file.",
-    )
-    add_recipe_options(flow)
-    flow.add_argument("--host", metavar="ADDRESS", help="where to listen (default: `flow.host`)")
-    flow.add_argument("--port", type=int, metavar="N", help="default: `flow.port`; 0 takes a free one")
-    flow.add_argument("--token-file", metavar="FILE", help="the tokens of those who may ask, one a line")
-    flow.add_argument("--log", metavar="FOLDER", help="of its log (default: `flow.log`)")
-    rollout = roles.add_parser(
-        "rollout",
-        help="sample and judge",
-        description="Work for a flow: take prompts, sample and judge their groups, follow the trainer's "
-        "weights. As many as wanted, on any hosts, which join and leave at any time.",
-    )
-    _add_worker_options(rollout)
-    rollout.add_argument("--name", help="under which it comes back (default: a new one)")
-    rollout.add_argument("--room", type=int, metavar="N", help="prompts at once (default: `flow.room`)")
-    trainer = roles.add_parser(
-        "trainer",
-        help="learn, and publish weights",
-        description="Train on the batches of a flow, from the newest checkpoint of the run's folder on.",
-    )
-    _add_worker_options(trainer)
-    trainer.add_argument("--model", metavar="NAME", help="of a run of two: coder (default) or verifier")
-    trainer.add_argument("--weights-host", metavar="ADDRESS", help="default: `flow.weights.host`")
-    trainer.add_argument("--weights-port", type=int, metavar="N", help="default: `flow.weights.port`")
-    trainer.add_argument(
-        "--weights-address", metavar="HOST:PORT", help="as replicas reach it (default: found out)"
-    )
-
-
-def _add_worker_options(parser: Any) -> None:
-    add_recipe_options(parser)
-    parser.add_argument("--flow", metavar="URL", help="default: WHETSTONE_FLOW, then `flow.url`")
-    parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="of torch, if the recipe says none"
-    )
-    parser.add_argument("--gpus", metavar="LIST", help="which devices it sees, such as 0,1")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a role until it is told to end, or the run is over."""
-    from whetstone.launch.roles.ends import live_with
+    """Run the verb."""
+    return run_command(args)
 
-    live_with(args.parent)
+
+def run_role(args: _RoleFlags) -> int:
+    """Run a role until a signal ends it or the run is over."""
+    args.check()
+    from whetstone.run.roles.signals import die_with_parent
+
+    # Before the recipe is read: a role without its parent would block the next start of the run.
+    die_with_parent(args.parent)
     recipe = load_recipe(args.recipe, args.overrides)
     check_structure(recipe)
-    check_decided(recipe)
+    check_dtype_given(recipe)
     try:
         return {"flow": _flow, "rollout": _rollout, "trainer": _trainer}[args.role](args, recipe)
     except UserError as error:
@@ -89,81 +130,86 @@ def run(args: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _flow(args: argparse.Namespace, recipe: Recipe) -> int:
-    from whetstone.launch.roles.flow import serve_recipe
-    from whetstone.launch.roles.where import listening_address
-    from whetstone.launch.roles.whose import flow_section
+def _flow(args: _RoleFlags, recipe: Recipe) -> int:
+    from whetstone.run.roles.flow import serve_recipe
+    from whetstone.run.roles.identity import flow_section
+    from whetstone.run.roles.role_addresses import listening_address
 
     check_machine(recipe, "flow")
     address = listening_address(flow_section(recipe), args.host, args.port, args.token_file)
-    alone = args.parent is None
+    started_by_user = args.parent is None
     serve_recipe(
-        recipe, address, Path(args.log) if args.log else None, _say, shown=args.recipe if alone else None
+        recipe,
+        address,
+        Path(args.log) if args.log else None,
+        _log,
+        display_name=args.recipe if started_by_user else None,
     )
     return 0
 
 
-def _rollout(args: argparse.Namespace, recipe: Recipe) -> int:
-    from whetstone.launch.roles.meeting import meet_flow  # needs an HTTP client
-    from whetstone.launch.roles.where import flow_url
-    from whetstone.launch.roles.whose import flow_section
+def _rollout(args: _RoleFlags, recipe: Recipe) -> int:
+    from whetstone.rollout.service.client import wait_for_flow  # imports an HTTP client
+    from whetstone.run.roles.identity import flow_section
+    from whetstone.run.roles.role_addresses import flow_url
 
     recipe = _with_flow(recipe, {} if args.room is None else {"room": args.room})
     url = flow_url(flow_section(recipe), "replica", args.flow)
     check_machine(recipe, "rollout")
-    meet_flow(url, _say)
-    _see_gpus(args.gpus)
-    from whetstone.launch.roles.rollout import own_name, sample_for
+    wait_for_flow(url, _log)
+    _select_gpus(args.gpus)
+    # Imported last, because it loads torch: the devices are chosen now, and the flow has answered.
+    from whetstone.run.roles.rollout import run_replica, unique_name
 
-    sample_for(recipe, url, args.name or own_name(), _say, threads=args.threads)
+    run_replica(recipe, url, args.name or unique_name(), _log, threads=args.threads)
     return 0
 
 
-def _trainer(args: argparse.Namespace, recipe: Recipe) -> int:
-    from whetstone.launch.roles.meeting import meet_flow
-    from whetstone.launch.roles.where import flow_url
-    from whetstone.launch.roles.whose import flow_section, model_named
+def _trainer(args: _RoleFlags, recipe: Recipe) -> int:
+    from whetstone.rollout.service.client import wait_for_flow
+    from whetstone.run.roles.identity import flow_section, resolve_model
+    from whetstone.run.roles.role_addresses import flow_url
 
-    given = {name: getattr(args, f"weights_{name}") for name in ("host", "port", "address")}
-    given = {name: value for name, value in given.items() if value is not None}
-    recipe = _with_flow(recipe, {"weights": given} if given else {})
+    address_flags = {name: getattr(args, f"weights_{name}") for name in ("host", "port", "address")}
+    address_flags = {name: value for name, value in address_flags.items() if value is not None}
+    recipe = _with_flow(recipe, {"weights": address_flags} if address_flags else {})
     url = flow_url(flow_section(recipe), "trainer", args.flow)
-    # A second model is not evaluated, and needs no benchmarks on its host.
-    models = recipe.workflow.models
-    first = model_named(models, args.model) == models[0]
-    measured = recipe if first else recipe.model_copy(update={"evaluation": EvaluationSection()})
-    check_machine(measured, "trainer")
-    meet_flow(url, _say)
-    _see_gpus(args.gpus)
-    from whetstone.launch.display import Display
-    from whetstone.launch.roles.siblings import own_rank
-    from whetstone.launch.roles.trainer import train_for
-    from whetstone.trainer.loop import Drained
+    # The second model is not evaluated, so its host needs no benchmarks.
+    models = recipe.environment.models
+    first = resolve_model(models, args.model) == models[0]
+    recipe_to_check = recipe if first else recipe.model_copy(update={"evaluation": EvaluationSection()})
+    check_machine(recipe_to_check, "trainer")
+    wait_for_flow(url, _log)
+    _select_gpus(args.gpus)
+    from whetstone.run.display import Display
+    from whetstone.run.roles.trainer import run_trainer
+    from whetstone.run.roles.trainer_ranks import own_rank
+    from whetstone.trainer.loop import RunDrained
 
-    # Of several ranks one speaks.
+    # Only the first rank prints.
     with Display(Console(quiet=own_rank() > 0)) as display:
         try:
-            summary = train_for(recipe, url, display, model=args.model, threads=args.threads)
-        except Drained:
-            display.say(f"{recipe.run_dir()}: drained; the same command goes on")
+            summary = run_trainer(recipe, url, display, model=args.model, threads=args.threads)
+        except RunDrained:
+            display.log(f"{recipe.run_dir()}: drained; the same command resumes")
             return INTERRUPTED
         if args.parent is None:
             print_results(display, summary.folder, summary.before, summary.after)
-            display.say(f"run: {summary.folder}   page: whetstone report {summary.folder}")
+            display.log(f"run: {summary.folder}   page: whetstone report {summary.folder}")
     return 0
 
 
 def _with_flow(recipe: Recipe, values: dict[str, Any]) -> Recipe:
-    """The recipe with what flags say of its section ``flow``, checked like the rest."""
+    """Return the recipe with ``values`` in its section ``flow``, checked like the rest."""
     if not values:
         return recipe
     return with_values(recipe, {"flow": values})
 
 
-def _see_gpus(gpus: str | None) -> None:
-    if gpus is not None:  # torch reads it when it first looks for devices
+def _select_gpus(gpus: str | None) -> None:
+    if gpus is not None:  # torch reads the variable when it first looks for devices
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, flush=True)

@@ -1,21 +1,23 @@
-"""``whetstone tour``: the judge and a small training run, in two minutes."""
+"""``whetstone tour``: show the judge and a small training run in two minutes."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from whetstone.cli.results import print_results
-from whetstone.errors import UserError
-from whetstone.launch.display import Display
-from whetstone.launch.recipe import load_recipe
-from whetstone.shipped_recipes import shipped_folder
-from whetstone.tour.curve import curve, rewards
-from whetstone.tour.folder import check_folder, fresh_folder
-from whetstone.tour.programs import STATEMENT, Judged, judged
+from whetstone.cli.tour_parts.programs import STATEMENT, JudgedProgram, judge_programs
+from whetstone.core.errors import UserError
+from whetstone.core.run_lock import is_locked
+from whetstone.core.shipped_recipes import shipped_folder
+from whetstone.report.metrics import read_metrics
+from whetstone.run.display import Display
+from whetstone.run.recipe import load_recipe
 
 _INDENT = "    "
 _RECIPE = "tour.yaml"
@@ -25,9 +27,9 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser(
         "tour",
-        description="Judge a correct, a wrong and some cheating programs, and say which layer stops each "
+        description="Judge a correct, a wrong and some cheating programs, and name the layer that stops each "
         "cheat. Then train a model of two million parameters from scratch until its reward has risen, and "
-        "write the report. It takes about two minutes on two cores. Each tour starts afresh.",
+        "write the report. It takes about two minutes on two cores. Each tour starts from the beginning.",
         epilog="example: whetstone tour --out runs/tour-1 seed=1",
     )
     parser.add_argument(
@@ -37,30 +39,31 @@ def add_parser(subparsers: Any) -> None:
         "--out",
         metavar="DIR",
         default="runs/tour",
-        help="the run's folder (default: runs/tour). The folder of an earlier tour is replaced, no other one",
+        help="the folder of the run (default: runs/tour); only the folder of an earlier tour is replaced",
     )
-    parser.add_argument("--judge-only", action="store_true", help="leave out the training")
+    parser.add_argument("--judge-only", action="store_true", help="skip the training")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb. Status 1 when the judge does not hold on this machine."""
+    """Run the verb. Raises UserError if the judge does not work correctly on this machine."""
     folder, console = Path(args.out), Console(highlight=False)
     recipe = load_recipe(shipped_folder() / _RECIPE, [*args.overrides, f"out={folder}"])
+    # An unusable folder must be reported before the first part, and not between the parts.
     check_folder(folder)
-    _say(console, "1. The judge\n", STATEMENT, "")
-    results: list[Judged] = []
-    for result in judged():
+    _print(console, "1. The judge\n", STATEMENT, "")
+    results: list[JudgedProgram] = []
+    for result in judge_programs():
         _show(console, result)
         results.append(result)
-    _say(console, f"All of this ran at isolation tier `{results[0].judgement.isolation}`.", "")
-    if not all(result.as_meant for result in results):
-        raise UserError("a verdict is not as it must be; `whetstone doctor --attack` says what holds here")
+    _print(console, f"All of this ran at isolation tier `{results[0].judgement.isolation}`.", "")
+    if not all(result.as_expected for result in results):
+        raise UserError("a verdict is not as expected; `whetstone doctor --attack` shows what works here")
     if args.judge_only:
         return 0
-    from whetstone.launch.local import train
     from whetstone.report.page import write_page
+    from whetstone.run.local import train
 
-    _say(
+    _print(
         console,
         "2. Training\n",
         "A model from scratch first learns from examples; four in ten of them are wrong. Then GRPO rewards",
@@ -71,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
         summary = train(recipe, display)
         print_results(display, summary.folder, summary.before, summary.after)
     page = write_page(folder)
-    _say(
+    _print(
         console,
-        f"\nreward of each step: {curve(rewards(folder))}\n",
+        f"\nreward of each step: {reward_curve(mean_rewards(folder))}\n",
         "3. What to do next\n",
         f"{_INDENT}{page}: the report, for any browser",
         f"{_INDENT}whetstone view {folder.parent}: the run in a browser, with every program and verdict",
@@ -83,18 +86,69 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(console: Console, result: Judged) -> None:
-    """A program, its verdict with the reason, and the layer that stopped it."""
+def _show(console: Console, result: JudgedProgram) -> None:
+    """Print a program, its verdict with the reason, and the layer that stopped it."""
     candidate, judgement = result.candidate, result.judgement
     code = [_INDENT + line if line else "" for line in candidate.source.rstrip().splitlines()]
     verdict = f"-> {judgement.verdict.value}" + (f": {result.reason}" if result.reason else "")
     layer = candidate.stopped_by(judgement.isolation)
-    _say(console, candidate.title, "", *code, "", verdict)
+    _print(console, candidate.title, "", *code, "", verdict)
     if layer and not judgement.accepted:
-        _say(console, f"   stopped by {layer}")
-    _say(console, "")
+        _print(console, f"   stopped by {layer}")
+    _print(console, "")
 
 
-def _say(console: Console, *lines: str) -> None:
+def _print(console: Console, *lines: str) -> None:
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ENDS = 5
+
+
+def mean_rewards(run: Path) -> list[float]:
+    """Return the mean reward of each training step that has one."""
+    records = [record for record in read_metrics(run / "metrics.jsonl") if record["kind"] == "train"]
+    return [record["reward/mean"] for record in records if "reward/mean" in record]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return one block for each value, scaled from 0 to the largest value."""
+    top = max(values, default=0.0) or 1.0
+    last = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[min(last, max(0, round(value / top * last)))] for value in values)
+
+
+def reward_curve(values: Sequence[float]) -> str:
+    """Return the sparkline, with the means of the first and the last steps."""
+    if not values:
+        return "no step had a reward"
+    first, last = values[:_ENDS], values[-_ENDS:]
+    return f"{sparkline(values)}  from {sum(first) / len(first):.2f} to {sum(last) / len(last):.2f}"
+
+
+# The file that marks the folder of a tour.
+MARK = ".tour"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError for a folder that is in use or contains something else than a tour."""
+    if is_locked(folder):
+        raise UserError(
+            f"{folder}: another process trains in this folder; wait for its end, or give another --out"
+        )
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise UserError(f"{folder} contains files that are not of a tour; give another --out")
+
+
+def fresh_folder(folder: Path) -> None:
+    """Make ``folder`` empty except for the mark. Raises UserError as ``check_folder`` does."""
+    check_folder(folder)
+    try:
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; give another --out") from None

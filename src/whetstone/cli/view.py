@@ -1,46 +1,83 @@
-"""``whetstone view``: a local page over runs, evaluations and data sets."""
+"""``whetstone view``: serve a local page of runs, evaluations and data sets."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from whetstone.cli.flags import add_command, run_command
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+
+
+class _Viewing(Struct, frozen=True, kw_only=True):
+    """The folders to show, and the address of the page."""
+
+    folders: Annotated[
+        tuple[str, ...],
+        Flag("a run, an evaluation, or a folder of them (default: runs)", "FOLDER", positional=True),
+    ] = ()
+    text: Annotated[
+        bool,
+        Flag(
+            "print for each role of a run what it waits for, since when, its prompts and its weights, and "
+            "stop; the token of the flow is in WHETSTONE_FLOW_TOKEN"
+        ),
+    ] = False
+    flow: Annotated[
+        str | None, Flag("with --text: the flow of the run (default: its last known address)", "URL")
+    ] = None
+    events: Annotated[
+        bool,
+        Flag("print the event log of an asynchronous run as JSON lines, oldest first, and stop"),
+    ] = False
+    host: Annotated[str, Flag("the address to listen on", "ADDRESS")] = "127.0.0.1"
+    port: Annotated[int, Flag("0: any free port (default: 8070)", "N")] = 8070
+    token_file: Annotated[
+        str | None,
+        Flag(
+            "the tokens of readers, one per line; needed to accept other machines. A browser requests one as "
+            "the password of any user",
+            "FILE",
+        ),
+    ] = None
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "view",
-        description="Serve a page, to this machine alone unless --host says otherwise, that shows the runs, "
-        "evaluations and data sets in folders, live while they are written: curves, verdicts, every rollout "
-        "and reply, what each role of a run waits for. It only reads.",
-        epilog="example: whetstone view runs",
-    )
-    parser.add_argument(
-        "folders",
-        nargs="*",
-        metavar="FOLDER",
-        help="a run, an evaluation, or a folder of them (default: runs)",
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--port", type=int, default=8070, metavar="N", help="default: 8070; 0 takes a free one"
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="the tokens of those who may look, one a line; needed to listen beyond this machine. A browser "
-        "asks for one as the password, of any user",
+        view,
+        help="show runs, evaluations and data sets in a browser",
+        description="Serve a page of the runs, evaluations and data sets in folders, by default to this "
+        "machine only (see --host). It is updated while they are written, and shows curves, "
+        "verdicts, every rollout and reply, and what each role of a run waits for. The command "
+        "changes no file.",
+        epilog="examples: whetstone view runs; whetstone view runs/async-quickstart --text; "
+        "whetstone view runs/async-quickstart --events",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to end."""
-    from whetstone.addresses import host_port
-    from whetstone.judge_service.settings import Address, read_tokens
-    from whetstone.view.serve import serve_view
+    """Run the verb."""
+    return run_command(args)
+
+
+def view(args: _Viewing) -> int:
+    """Serve until a signal ends it, or print the state of the roles of a run."""
+    if args.text:
+        return _print_roles(args)
+    if args.events:
+        return _print_events(args)
+    # Imported here: `view --text` needs no web server.
+    from whetstone.core.addresses import host_port
+    from whetstone.core.http.settings import Address, read_tokens
+    from whetstone.report.view.app import serve_view
 
     tokens = read_tokens(args.token_file) if args.token_file else ()
     serve_view(
@@ -52,9 +89,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _print_roles(args: _Viewing) -> int:
+    from whetstone.run.roles.status import status_lines
+
+    if len(args.folders) != 1:
+        raise UserError("--text is for one run: whetstone view RUN --text")
+    for line in status_lines(Path(args.folders[0]), args.flow):
+        print(line)
+    return 0
+
+
+def _print_events(args: _Viewing) -> int:
+    from whetstone.rollout.file_log import read_events
+
+    if len(args.folders) != 1:
+        raise UserError("--events is for one run: whetstone view RUN --events")
+    run = Path(args.folders[0])
+    for event in read_events(run / "flow" if (run / "flow").is_dir() else run):
+        print(json.dumps(event))
+    return 0
+
+
 def _role_lines(run: Path) -> list[str]:
-    """A line for each role of a run; none for a run without a flow, which is one process."""
-    from whetstone.launch.roles.status import role_lines
-    from whetstone.launch.roles.told import flow_url_of
+    """Return a line for each role of a run; none for a run without a flow, which is one process."""
+    from whetstone.run.roles.status import role_lines
+    from whetstone.run.run_dir import flow_url_of
 
     return [] if flow_url_of(run) is None else role_lines(run, None)

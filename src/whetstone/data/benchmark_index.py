@@ -1,4 +1,4 @@
-"""What benchmarks hold: where each of their statements, runs of words, test cases and solutions occurs."""
+"""An index of benchmarks: where each statement, run of words, test case and solution occurs."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
 from whetstone.data.gist_index import GistIndex
 from whetstone.data.similarity.cases import CaseSet, read_tests
 from whetstone.data.similarity.flat_cases import FlatCase, read_cases
 from whetstone.data.similarity.gist import gist_words
 from whetstone.data.similarity.programs import read_functions, read_program
 from whetstone.data.similarity.words import prose, read_words, shingles, task_text
-from whetstone.errors import UserError
-from whetstone.problem import Problem
 
+# A run of words in so many statements of the benchmarks is no evidence.
 COMMON = 5
-"""A run of words in so many different statements of the benchmarks belongs to none of them."""
 
+# Syntax nodes of a solution that is not written twice by chance.
 MIN_NODES = 28
-"""Syntax nodes of a solution that is not written twice by chance."""
 
+# Fewest syntax nodes of a solution that counts as evidence.
 SHORT_NODES = 16
-"""Syntax nodes of a solution that says something beside other evidence."""
 
+# Words of a statement that is not written twice by chance.
 MIN_WORDS = 6
-"""Words of a statement that is not written twice by chance."""
 
-_RARE = 50
+# Shingles in more problems than this select too many problems to be useful.
+_MOST_RARE = 50
 
 
-class Item(Struct, frozen=True):
-    """A problem reduced to what is compared; ``shingles``, ``runs`` and ``words`` are of its prose.
+class IndexedProblem(Struct, frozen=True):
+    """The features of a problem that are compared. ``shingles``, ``runs`` and ``words`` are of its prose.
 
-    ``solutions`` maps hashes of whole references to their syntax nodes, ``functions`` those of the functions
-    in them; shorter ones than ``SHORT_NODES`` are left out.
+    ``solutions`` maps hashes of references to their numbers of syntax nodes; ``functions`` does so for the
+    functions in them. Those below ``SHORT_NODES`` nodes are left out.
     """
 
     benchmark: str
@@ -52,12 +53,12 @@ class Item(Struct, frozen=True):
     functions: dict[int, int]
 
 
-def read_item(problem: Problem, ngram: int, benchmark: str = "") -> Item:
-    """Reduce a problem, of a benchmark or of a set, to runs of ``ngram`` words and the rest."""
+def read_item(problem: Problem, ngram: int, benchmark: str = "") -> IndexedProblem:
+    """Return the features of a problem, with runs of ``ngram`` words."""
     text = task_text(problem.statement, problem.starter)
     whole, words = read_words(text), read_words(prose(text))
     solutions, functions = _solutions(problem)
-    return Item(
+    return IndexedProblem(
         benchmark=benchmark,
         id=problem.id,
         statement=whole.exact if len(whole.tokens) >= MIN_WORDS else None,
@@ -73,40 +74,41 @@ def read_item(problem: Problem, ngram: int, benchmark: str = "") -> Item:
 
 
 def read_text(problem: Problem, ngram: int) -> tuple[int, set[int], list[str]]:
-    """A hash of a problem's prose, its runs of ``ngram`` words, its words: of ``read_item`` just these."""
+    """Return three features of ``read_item``: a hash of the prose, its runs of ``ngram`` words, and its
+    words."""
     text = task_text(problem.statement, problem.starter)
     words = read_words(prose(text))
     return words.exact, shingles(words.tokens, ngram), gist_words(text)
 
 
 class BenchmarkIndex:
-    """The problems of the benchmarks, found by anything that another problem may share with them."""
+    """The problems of the benchmarks, indexed by all features that another problem may share with them."""
 
     def __init__(self, ngram: int) -> None:
         self.ngram = ngram
         self.sizes: Counter[str] = Counter()
-        self.statements: dict[int, Item] = {}
-        self.fingerprints: dict[int, Item] = {}
-        self.solutions: dict[int, Item] = {}
+        self.statements: dict[int, IndexedProblem] = {}
+        self.fingerprints: dict[int, IndexedProblem] = {}
+        self.solutions: dict[int, IndexedProblem] = {}
         self.gists = GistIndex()
-        self.items: list[Item] = []
+        self.items: list[IndexedProblem] = []
         self._flat: defaultdict[int, set[int]] = defaultdict(set)
         self._short: defaultdict[int, set[int]] = defaultdict(set)
         self._cases: dict[int, array[int]] = {}
         self._shingles: dict[int, array[int]] = {}
         self._runs: dict[int, array[int]] = {}
         self._texts: set[int] = set()
-        self._spread: Counter[int] = Counter()
+        self._statement_counts: Counter[int] = Counter()
 
     def add(self, benchmark: str, problems: Iterable[Problem]) -> None:
-        """Take in a benchmark. Raises UserError for one without problems."""
+        """Add a benchmark. Raises UserError if it has no problems."""
         for problem in problems:
             self.sizes[benchmark] += 1
             self._add(read_item(problem, self.ngram, benchmark))
         if not self.sizes[benchmark]:
-            raise UserError(f"--against {benchmark}: holds no problems")
+            raise UserError(f"--against {benchmark}: contains no problems")
 
-    def _add(self, item: Item) -> None:
+    def _add(self, item: IndexedProblem) -> None:
         number = len(self.items)
         self.items.append(item)
         self.gists.add(item.words)
@@ -131,26 +133,26 @@ class BenchmarkIndex:
         # Two benchmarks with one text (HumanEval and HumanEval+) do not make it common.
         if item.text not in self._texts:
             self._texts.add(item.text)
-            self._spread.update(item.runs)
+            self._statement_counts.update(item.runs)
 
     def is_common(self, run: int) -> bool:
-        """Whether a run of words is in so many statements that it says nothing."""
-        return self._spread[run] >= COMMON
+        """Return whether a run of words is in too many statements to be evidence."""
+        return self._statement_counts[run] >= COMMON
 
     def has_run(self, run: int) -> bool:
-        """Whether a run of words is in any statement."""
+        """Return whether any statement has a run of words."""
         return run in self._runs
 
-    def by_cases(self, wholes: Iterable[int]) -> Iterator[tuple[Item, int]]:
-        """Problems with some of these test cases, and with how many; the most first."""
-        return self._counted(self._cases, wholes, len(self.items))
+    def by_cases(self, wholes: Iterable[int]) -> Iterator[tuple[IndexedProblem, int]]:
+        """Yield problems that share test cases, with the number of them, in falling order."""
+        return self._most_shared(self._cases, wholes, len(self.items))
 
-    def by_runs(self, runs: Iterable[int]) -> Iterator[tuple[Item, int]]:
-        """Problems with some of these runs of words, and with how many; the most first."""
-        return self._counted(self._runs, runs, len(self.items))
+    def by_runs(self, runs: Iterable[int]) -> Iterator[tuple[IndexedProblem, int]]:
+        """Yield problems that share runs of words, with the number of them, in falling order."""
+        return self._most_shared(self._runs, runs, len(self.items))
 
     def by_flat_cases(self, cases: Iterable[FlatCase]) -> dict[int, list[FlatCase]]:
-        """Which of these cases some problems have as well, by the problems' numbers."""
+        """Return the shared cases by the number of the problem."""
         shared: defaultdict[int, list[FlatCase]] = defaultdict(list)
         for case in cases:
             for number in {n for whole in case.wholes for n in self._flat.get(whole, ())}:
@@ -158,16 +160,16 @@ class BenchmarkIndex:
         return shared
 
     def by_solution(self, solution: int) -> Iterable[int]:
-        """The numbers of the problems with this reference, however short."""
+        """Return the numbers of the problems with this reference, also a short one."""
         return self._short.get(solution, ())
 
-    def by_shingles(self, found: Iterable[int]) -> Iterator[tuple[Item, int]]:
-        """Problems that share shingles that few have, and how many of these; the most first."""
-        return self._counted(self._shingles, found, _RARE)
+    def by_shingles(self, found: Iterable[int]) -> Iterator[tuple[IndexedProblem, int]]:
+        """Yield problems that share rare shingles, with the number of them, in falling order."""
+        return self._most_shared(self._shingles, found, _MOST_RARE)
 
-    def _counted(
+    def _most_shared(
         self, index: dict[int, array[int]], keys: Iterable[int], rare: int
-    ) -> Iterator[tuple[Item, int]]:
+    ) -> Iterator[tuple[IndexedProblem, int]]:
         counts: Counter[int] = Counter()
         for key in keys:
             places = index.get(key)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
+from whetstone.core.problem import Problem
 from whetstone.data.files import read_problems
-from whetstone.problem import Problem
 
 _SPLITS = {
     "builtin:train": ("train",),
@@ -19,7 +19,7 @@ SET_NAMES = (*_SPLITS, "micro:train", "micro:heldout")
 
 
 def shipped_problems(name: str) -> Iterator[Problem]:
-    """Yield the problems of a set that ships: a name of ``SET_NAMES``."""
+    """Yield the problems of a shipped set: a name of ``SET_NAMES``."""
     if name in _SPLITS:
         for split in _SPLITS[name]:
             for file in shipped_files(split):
@@ -31,13 +31,14 @@ def shipped_problems(name: str) -> Iterator[Problem]:
 
 
 def shipped_files(split: str) -> list[Path]:
-    """The problem files of a shipped split (``train`` or ``heldout``), one for each concept, by name."""
+    """Return the problem files of a shipped split (``train`` or ``heldout``), by name. Each is
+    one concept."""
     folder = Path(str(resources.files("whetstone.data"))) / "problems" / split
     return sorted(folder.glob("*.jsonl"))
 
 
 def subset(problems: Sequence[Problem], count: int, seed: int) -> list[Problem]:
-    """At most ``count`` problems drawn without replacement, in their order; 0 takes all."""
+    """Return at most ``count`` problems, drawn without replacement and in their order; 0 takes all."""
     if count <= 0 or count >= len(problems):
         return list(problems)
     chosen = random.Random(seed).sample(range(len(problems)), count)

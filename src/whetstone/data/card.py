@@ -1,8 +1,7 @@
-"""The data card: what a dataset holds, where it came from, and what was dropped on the way and why.
+"""The data card: the contents of a dataset, its sources, and the dropped problems with reasons.
 
-Counted while the dataset is written, so that a set of any size costs no second reading. ``card.json`` is the
-card as data, ``card.html`` the page for people. Both hold no time and no path of the machine: the same
-dataset has the same card.
+It is counted while the dataset is written, without a second pass. ``card.json`` is for programs,
+``card.html`` for readers. Neither has a time or a path of the machine, so the same dataset has the same card.
 """
 
 from __future__ import annotations
@@ -18,11 +17,8 @@ import pyarrow
 from msgspec import Struct
 
 from whetstone import __version__
-from whetstone.data.checkers.evidence import written_checker
-from whetstone.data.decisions import Decision
-from whetstone.data.pass_rate import rate_of
-from whetstone.data.strengthen.evidence import evidence_of
-from whetstone.problem import (
+from whetstone.core.problem import (
+    NoTests,
     Problem,
     ProgramChecker,
     PythonChecker,
@@ -30,15 +26,20 @@ from whetstone.problem import (
     StdinTests,
     case_count,
 )
+from whetstone.data.checkers.evidence import written_checker
+from whetstone.data.decisions import ProblemDecision
+from whetstone.data.pass_rate import rate_of
+from whetstone.data.strengthen.evidence import evidence_of
 
 CARD_FILE = "card.json"
 PAGE_FILE = "card.html"
+# Dropped or marked problems that the card shows for each reason.
 EXAMPLES = 4
-"""Dropped or marked problems that the card shows for each reason."""
 
+# Untrusted values could be many. Further values of a property count as `other`.
 _KINDS = 100
-"""Different values of one property that are counted by name; the others count as ``other``."""
-_TEST_BINS = ((1, "1"), (4, "2-4"), (9, "5-9"), (19, "10-19"), (49, "20-49"), (99, "50-99"))
+# Upper bounds of the bins with their labels.
+_TEST_BINS = ((0, "0"), (1, "1"), (4, "2-4"), (9, "5-9"), (19, "10-19"), (49, "20-49"), (99, "50-99"))
 _RATING_BIN = 400
 _SHARE_BINS = (
     (0.0, "none"),
@@ -50,9 +51,10 @@ _SHARE_BINS = (
 
 
 class SourceRecord(Struct, frozen=True):
-    """Where problems came from. ``commit`` is that of the hub; None for local files.
+    """The origin of problems. ``commit`` is the commit on the hub; None for local files.
 
-    ``rows`` were read and gave ``problems``. ``first_only`` > 0: only that many problems were wanted.
+    ``rows`` is the number of rows read, ``problems`` what they gave. ``first_only`` > 0 is the limit on
+    problems.
     """
 
     name: str
@@ -66,27 +68,27 @@ class SourceRecord(Struct, frozen=True):
     first_only: int = 0
 
 
-class Reason(Struct, frozen=True):
+class ReasonCount(Struct, frozen=True):
     """How often a step dropped or marked for one reason, and some of those problems."""
 
     action: str
     reason: str
     count: int
-    examples: list[Decision]
+    examples: list[ProblemDecision]
 
 
-class FunnelStep(Struct, frozen=True):
-    """What a step did to the problems that reached it."""
+class DropReport(Struct, frozen=True):
+    """The effect of a step: how many problems it read, dropped and kept."""
 
     step: str
     read: int
     dropped: int
     kept: int
-    reasons: list[Reason]
+    reasons: list[ReasonCount]
 
 
 class CheckerRecord(Struct, frozen=True):
-    """A checker that a model wrote, and in words what it showed."""
+    """A checker that a model wrote, and its evidence as text."""
 
     problem_id: str
     model: str
@@ -94,7 +96,7 @@ class CheckerRecord(Struct, frozen=True):
 
 
 class StrengthRecord(Struct, frozen=True):
-    """Tests that ``data strengthen`` added to a problem, and in words what they are there for."""
+    """Tests that ``data strengthen`` added to a problem, and their purpose as text."""
 
     problem_id: str
     first: int
@@ -102,8 +104,8 @@ class StrengthRecord(Struct, frozen=True):
     evidence: str
 
 
-class JourneyStep(Struct, frozen=True):
-    """A step of ``whetstone data build``: of ``read`` problems (rows, for prepare) ``kept`` were left.
+class PipelineStepRecord(Struct, frozen=True):
+    """A step of ``whetstone data build``: it read ``read`` problems (rows, for prepare) and kept ``kept``.
 
     ``reasons`` counts what was dropped and marked, such as ``drop few_tests``.
     """
@@ -115,23 +117,23 @@ class JourneyStep(Struct, frozen=True):
 
 
 class PublishedCount(Struct, frozen=True):
-    """How many there were after a step (``rows``: in the sources) as ``where`` says."""
+    """A published count of problems after a step (``rows``: in the sources); ``where`` cites it."""
 
     after: str
     count: int
     where: str
 
 
-class JourneyRecord(Struct, frozen=True):
-    """The journey that made a dataset, step by step, beside what its authors published."""
+class PipelineRecord(Struct, frozen=True):
+    """The pipeline that made a dataset, step by step, with the published counts."""
 
     name: str
     title: str
-    steps: list[JourneyStep]
+    steps: list[PipelineStepRecord]
     published: list[PublishedCount]
 
-    def said_after(self, step: str) -> list[PublishedCount]:
-        """What was published of that step."""
+    def published_after(self, step: str) -> list[PublishedCount]:
+        """Return the published counts of that step."""
         return [count for count in self.published if count.after == step]
 
 
@@ -141,7 +143,7 @@ class Card(Struct, frozen=True):
     problems: dict[str, int]
     tests: int
     sources: list[SourceRecord]
-    funnel: list[FunnelStep]
+    drop_report: list[DropReport]
     by_source: dict[str, int]
     kinds: dict[str, int]
     languages: dict[str, int]
@@ -155,11 +157,11 @@ class Card(Struct, frozen=True):
     versions: dict[str, str]
     checkers: list[CheckerRecord] = []
     strengthened: list[StrengthRecord] = []
-    journey: JourneyRecord | None = None
+    pipeline: PipelineRecord | None = None
 
 
 class Census:
-    """Counts problems and decisions as they pass, and makes the card of them."""
+    """Counts problems and decisions while they are written, and builds the card."""
 
     def __init__(self) -> None:
         self._splits: Counter[str] = Counter()
@@ -169,7 +171,7 @@ class Census:
         self._checkers: list[CheckerRecord] = []
         self._strengthened: list[StrengthRecord] = []
         self._reasons: dict[tuple[str, str, str], int] = {}
-        self._examples: dict[tuple[str, str, str], list[Decision]] = {}
+        self._examples: dict[tuple[str, str, str], list[ProblemDecision]] = {}
 
     def add(self, problem: Problem, split: str) -> None:
         """Count one problem."""
@@ -179,12 +181,16 @@ class Census:
             _count(self._counts[name], property_of(problem))
         for reference in problem.references:
             _count(self._references, reference.language)
-        if (written := written_checker(problem)) is not None:
-            self._checkers.append(CheckerRecord(problem.id, written.model, written.said()))
-        if (ours := evidence_of(problem)) is not None:
-            self._strengthened.append(StrengthRecord(problem.id, ours.first, ours.added, ours.said()))
+        if (checker_evidence := written_checker(problem)) is not None:
+            self._checkers.append(
+                CheckerRecord(problem.id, checker_evidence.model, checker_evidence.summary())
+            )
+        if (strength := evidence_of(problem)) is not None:
+            self._strengthened.append(
+                StrengthRecord(problem.id, strength.first, strength.added, strength.said())
+            )
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: ProblemDecision) -> None:
         """Count one decision."""
         key = (decision.step, decision.action, decision.reason)
         self._reasons[key] = self._reasons.get(key, 0) + 1
@@ -193,16 +199,16 @@ class Census:
             examples.append(decision)
 
     def card(
-        self, splits: Iterable[str], sources: Iterable[SourceRecord], journey: JourneyRecord | None = None
+        self, splits: Iterable[str], sources: Iterable[SourceRecord], pipeline: PipelineRecord | None = None
     ) -> Card:
-        """The card of everything that was counted."""
-        counts = {name: _ordered(name, counter) for name, counter in self._counts.items()}
+        """Return the card of everything that was counted."""
+        counts = {name: _sorted_counts(name, counter) for name, counter in self._counts.items()}
         return Card(
             problems={split: self._splits[split] for split in splits},
             tests=self._tests,
             sources=list(sources),
-            funnel=self._funnel(),
-            reference_languages=_ordered("", self._references),
+            drop_report=self._drop_report(),
+            reference_languages=_sorted_counts("", self._references),
             versions={
                 "whetstone": __version__,
                 "python": platform.python_version(),
@@ -210,23 +216,23 @@ class Census:
             },
             checkers=self._checkers,
             strengthened=self._strengthened,
-            journey=journey,
+            pipeline=pipeline,
             **counts,
         )
 
-    def _funnel(self) -> list[FunnelStep]:
-        """From the last step backwards: what came out of a step, and what it dropped, went into it."""
+    def _drop_report(self) -> list[DropReport]:
+        """Compute the drop report from the last step backwards: a step read what it kept and dropped."""
         kept = self._splits.total()
-        funnel: list[FunnelStep] = []
+        drop_report: list[DropReport] = []
         for step in reversed(list(dict.fromkeys(step for step, _, _ in self._reasons))):
             dropped = sum(n for (s, action, _), n in self._reasons.items() if (s, action) == (step, "drop"))
-            funnel.insert(0, FunnelStep(step, kept + dropped, dropped, kept, self._reasons_of(step)))
+            drop_report.insert(0, DropReport(step, kept + dropped, dropped, kept, self._reasons_of(step)))
             kept += dropped
-        return funnel
+        return drop_report
 
-    def _reasons_of(self, step: str) -> list[Reason]:
+    def _reasons_of(self, step: str) -> list[ReasonCount]:
         reasons = [
-            Reason(key[1], key[2], count, self._examples[key] if key[1] != "keep" else [])
+            ReasonCount(key[1], key[2], count, self._examples[key] if key[1] != "keep" else [])
             for key, count in self._reasons.items()
             if key[0] == step
         ]
@@ -234,7 +240,7 @@ class Census:
 
 
 def read_card(folder: Path) -> Card | None:
-    """The card of a dataset folder; None where there is none that this version reads."""
+    """Return the card of a dataset folder; None if there is none that this version reads."""
     try:
         return msgspec.json.decode((folder / CARD_FILE).read_bytes(), type=Card)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -245,24 +251,22 @@ def _count(counter: Counter[str], value: str) -> None:
     counter[value if value in counter or len(counter) < _KINDS else "other"] += 1
 
 
-def _ordered(name: str, counter: Counter[str]) -> dict[str, int]:
-    """Bins in their order, names by how often they occur."""
+def _sorted_counts(name: str, counter: Counter[str]) -> dict[str, int]:
+    """Return bins in their order, and names by falling count."""
     order = {label: n for n, label in enumerate(_BINS.get(name, ()))}
     return dict(sorted(counter.items(), key=lambda item: (order.get(item[0], len(order)), -item[1], item[0])))
 
 
-def _binned(value: float, bins: Iterable[tuple[float, str]], beyond: str) -> str:
-    return next((label for bound, label in bins if value <= bound), beyond)
+def _bin_of(value: float, bins: Iterable[tuple[float, str]], last: str) -> str:
+    return next((label for bound, label in bins if value <= bound), last)
 
 
 def _answers(problem: Problem) -> str:
     match problem.checker:
         case None:
-            return (
-                f"compared: {problem.compare.mode}"
-                if isinstance(problem.tests, StdinTests)
-                else "by the tests"
-            )
+            if isinstance(problem.tests, StdinTests):
+                return f"compared: {problem.compare.mode}"
+            return "by the environment" if isinstance(problem.tests, NoTests) else "by the tests"
         case StandardChecker(name=name):
             return f"checker {name}"
         case PythonChecker():
@@ -272,7 +276,7 @@ def _answers(problem: Problem) -> str:
 
 
 def _difficulty(problem: Problem) -> str:
-    """As the source says it: a word, or a rating in steps of 400."""
+    """Return the difficulty of the source: a word, or a rating in steps of 400."""
     value: Any = problem.meta.get("difficulty")
     if isinstance(value, int | float) and not isinstance(value, bool):
         low = int(value // _RATING_BIN) * _RATING_BIN
@@ -282,15 +286,15 @@ def _difficulty(problem: Problem) -> str:
 
 def _pass_rate(problem: Problem) -> str:
     rate = rate_of(problem)
-    return _binned(rate.passed / rate.n, _SHARE_BINS, "all") if rate and rate.n else "not measured"
+    return _bin_of(rate.passed / rate.n, _SHARE_BINS, "all") if rate and rate.n else "not measured"
 
 
 _PROPERTIES: dict[str, Callable[[Problem], str]] = {
     "by_source": lambda problem: problem.source or "not said",
     "kinds": lambda problem: str(problem.tests.__struct_config__.tag),
     "languages": lambda problem: problem.language,
-    "references_per_problem": lambda problem: _binned(len(problem.references), _REFERENCE_BINS, "10 or more"),
-    "tests_per_problem": lambda problem: _binned(case_count(problem), _TEST_BINS, "100 or more"),
+    "references_per_problem": lambda problem: _bin_of(len(problem.references), _REFERENCE_BINS, "10 or more"),
+    "tests_per_problem": lambda problem: _bin_of(case_count(problem), _TEST_BINS, "100 or more"),
     "answers": _answers,
     "difficulty": _difficulty,
     "pass_rate": _pass_rate,

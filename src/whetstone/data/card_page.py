@@ -1,7 +1,7 @@
 """The data card as one self-contained page.
 
-Ids, reasons and details are text of other people: all of it is escaped, the page has no script, and its
-content security policy forbids it to load anything.
+Ids, reasons and details are untrusted text. All of it is escaped, the page has no script, and its content
+security policy forbids loading anything.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from string import Template
 
 import msgspec
 
-from whetstone.assets.page import asset, page
+from whetstone.core.assets.page import asset, page
 from whetstone.data.card import (
     CARD_FILE,
     PAGE_FILE,
     Card,
     CheckerRecord,
-    FunnelStep,
-    JourneyRecord,
-    Reason,
+    DropReport,
+    PipelineRecord,
+    ReasonCount,
     SourceRecord,
     StrengthRecord,
 )
-from whetstone.data.decisions import Decision
+from whetstone.data.decisions import ProblemDecision
 
 _PACKAGE = "whetstone.data"
+# Most rows of one table of counts; one more row counts the rest.
 _ROWS = 24
-"""Rows of one table of counts; what is left is one row more."""
 
+# Problems that the page names with evidence; `card.json` has all of them.
 _LISTED = 200
-"""Problems that the page names with evidence; ``card.json`` has all of them."""
 
 _PROPERTIES = (
     ("by_source", "Problems by source", ""),
@@ -48,13 +48,13 @@ _PROPERTIES = (
 
 
 def render(card: Card) -> str:
-    """The page as text."""
+    """Return the page as HTML."""
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
     main = Template(asset(_PACKAGE, "card.html")).substitute(
         sources=_sources(card.sources),
-        funnel=_funnel(card),
-        journey=_journey(card.journey),
-        reasons=_reasons(card.funnel),
+        drop_report=_drop_report(card),
+        pipeline=_pipeline(card.pipeline),
+        reasons=_reasons(card.drop_report),
         checkers=_checkers(card.checkers) + _strengthened(card.strengthened),
         properties="".join(_property(card, *row) for row in _PROPERTIES),
     )
@@ -72,6 +72,7 @@ def render(card: Card) -> str:
 def write_card(folder: Path, card: Card) -> None:
     """Write ``card.json`` and ``card.html`` into ``folder``."""
     (folder / CARD_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
+    # Ids may have lone surrogates, which UTF-8 cannot encode.
     (folder / PAGE_FILE).write_text(render(card), encoding="utf-8", errors="replace")
 
 
@@ -109,47 +110,49 @@ def _origin(source: SourceRecord) -> str:
     return f"{html.escape(source.hub_id)} at {commit}{html.escape(first)}"
 
 
-def _funnel(card: Card) -> str:
-    start = card.funnel[0].read if card.funnel else sum(card.problems.values())
+def _drop_report(card: Card) -> str:
+    start = card.drop_report[0].read if card.drop_report else sum(card.problems.values())
     rows = sum(source.rows for source in card.sources)
     widest = max(start, rows, 1)
-    lines = [_lane("rows", rows, None, widest)] if rows else []
-    if not card.funnel:
-        lines.append(_lane("problems", start, None, widest))
-    lines += [_lane(step.step, step.kept, step.dropped, widest) for step in card.funnel]
+    lines = [_drop_row("rows", rows, None, widest)] if rows else []
+    if not card.drop_report:
+        lines.append(_drop_row("problems", start, None, widest))
+    lines += [_drop_row(step.step, step.kept, step.dropped, widest) for step in card.drop_report]
     head = "<th>step</th>"
     head += "".join(f'<th class="number">{word}</th>' for word in ("kept", "dropped", "share"))
     return (
-        f'<div class="scroll"><table class="funnel"><thead><tr>{head}<th></th></tr></thead>'
+        f'<div class="scroll"><table class="drops"><thead><tr>{head}<th></th></tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
-def _journey(journey: JourneyRecord | None) -> str:
-    """The steps of ``data build`` as they were taken, each beside the numbers that the authors published."""
-    if journey is None:
+def _pipeline(pipeline: PipelineRecord | None) -> str:
+    """Return the steps of ``data build`` with the published counts; empty without a pipeline."""
+    if pipeline is None:
         return ""
-    rows = [("rows", "", _said(journey, "rows"))] if journey.said_after("rows") else []
-    rows += [(s.step, f"{s.kept:,} of {s.read:,}", _said(journey, s.step)) for s in journey.steps]
+    rows = [("rows", "", _published_counts(pipeline, "rows"))] if pipeline.published_after("rows") else []
+    rows += [
+        (s.step, f"{s.kept:,} of {s.read:,}", _published_counts(pipeline, s.step)) for s in pipeline.steps
+    ]
     body = "".join(
         f'<tr><th scope="row">{html.escape(step)}</th><td class="number">{counts}</td>'
-        f"<td>{html.escape(said)}</td></tr>"
-        for step, counts, said in rows
+        f"<td>{html.escape(published)}</td></tr>"
+        for step, counts, published in rows
     )
     return (
-        f'<section class="panel wide"><h2>Journey: {html.escape(journey.name)}</h2>'
-        f"<p>{html.escape(journey.title)}</p>"
+        f'<section class="panel wide"><h2>Pipeline: {html.escape(pipeline.name)}</h2>'
+        f"<p>{html.escape(pipeline.title)}</p>"
         '<div class="scroll"><table><thead><tr><th>step</th><th class="number">kept</th>'
         f"<th>published</th></tr></thead><tbody>{body}</tbody></table></div></section>"
     )
 
 
-def _said(journey: JourneyRecord, step: str) -> str:
-    return "; ".join(f"{count.count:,}: {count.where}" for count in journey.said_after(step))
+def _published_counts(pipeline: PipelineRecord, step: str) -> str:
+    return "; ".join(f"{count.count:,}: {count.where}" for count in pipeline.published_after(step))
 
 
-def _lane(name: str, kept: int, dropped: int | None, widest: int) -> str:
-    """One row of the funnel; what is no step (``dropped`` None) only says how many there are."""
+def _drop_row(name: str, kept: int, dropped: int | None, widest: int) -> str:
+    """Return a row of the drop report; without ``dropped`` it is a count, not a step."""
     lost = dropped or 0
     share = f"{kept / (kept + lost):.1%}" if dropped is not None and kept + lost else ""
     bars = "".join(
@@ -163,8 +166,8 @@ def _lane(name: str, kept: int, dropped: int | None, widest: int) -> str:
     )
 
 
-def _reasons(funnel: list[FunnelStep]) -> str:
-    rows = "".join(_reason(step.step, r) for step in funnel for r in step.reasons if r.action != "keep")
+def _reasons(drop_report: list[DropReport]) -> str:
+    rows = "".join(_reason(step.step, r) for step in drop_report for r in step.reasons if r.action != "keep")
     if not rows:
         return '<p class="empty">nothing was dropped or marked</p>'
     head = "<th>step</th><th></th><th>reason</th>"
@@ -175,7 +178,7 @@ def _reasons(funnel: list[FunnelStep]) -> str:
     )
 
 
-def _reason(step: str, reason: Reason) -> str:
+def _reason(step: str, reason: ReasonCount) -> str:
     word, kind = ("dropped", "dropped") if reason.action == "drop" else ("marked", "mark")
     examples = "".join(f"<li>{_example(decision)}</li>" for decision in reason.examples)
     return (
@@ -186,19 +189,19 @@ def _reason(step: str, reason: Reason) -> str:
 
 
 def _checkers(checkers: list[CheckerRecord]) -> str:
-    """The checkers that a model wrote, each with its evidence; nothing where there are none."""
+    """Return the checkers that a model wrote, with their evidence; empty if there are none."""
     rows = [(one.problem_id, one.model, one.evidence) for one in checkers]
-    return _evidence("Checkers that a model wrote", ("problem", "model", "what it showed"), rows)
+    return _evidence("Checkers that a model wrote", ("problem", "model", "evidence"), rows)
 
 
 def _strengthened(records: list[StrengthRecord]) -> str:
-    """The problems that got tests of ours, and what these are there for; nothing where there are none."""
+    """Return the problems with tests that ``data strengthen`` added; empty if there are none."""
     rows = [(one.problem_id, f"{one.added} from number {one.first}", one.evidence) for one in records]
-    return _evidence("Problems with tests of ours", ("problem", "tests", "what they are there for"), rows)
+    return _evidence("Problems with added tests", ("problem", "tests", "their purpose"), rows)
 
 
 def _evidence(title: str, columns: tuple[str, str, str], rows: list[tuple[str, str, str]]) -> str:
-    """Problems, each with evidence; nothing where there are none."""
+    """Return a table of problems with evidence; empty if there are none."""
     if not rows:
         return ""
     body = "".join(
@@ -216,7 +219,7 @@ def _evidence(title: str, columns: tuple[str, str, str], rows: list[tuple[str, s
     )
 
 
-def _example(decision: Decision) -> str:
+def _example(decision: ProblemDecision) -> str:
     detail = f" — {html.escape(decision.detail)}" if decision.detail else ""
     return f"<code>{html.escape(decision.problem_id)}</code>{detail}"
 

@@ -1,7 +1,7 @@
 """Problem sets by name, and a dataset folder: problems in splits, and every decision that led to them.
 
 A dataset folder holds ``train.parquet`` and ``validation.parquet``, ``decisions.jsonl``, and the data card
-(``card.json``, ``card.html``). It is written beside its destination and renamed into place as a whole.
+(``card.json``, ``card.html``). It is written to a temporary folder next to its destination and then renamed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.outputs import check_outputs, explained, replacing, sync, unwritable
+from whetstone.core.problem import Problem
 from whetstone.data.builtin import SET_NAMES, shipped_problems, subset
-from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, JourneyRecord, SourceRecord, read_card
+from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, PipelineRecord, SourceRecord, read_card
 from whetstone.data.card_page import write_card
-from whetstone.data.decisions import Decision, DecisionLog, read_decisions
+from whetstone.data.decisions import DecisionLog, ProblemDecision, read_decisions
 from whetstone.data.files import check_plain, file_format, read_problems, write_problems
-from whetstone.errors import UserError, did_you_mean
-from whetstone.outputs import check_outputs, explained, replacing, sync, unwritable
-from whetstone.problem import Problem
 
 SPLITS = ("train", "validation")
 DECISIONS_FILE = "decisions.jsonl"
@@ -39,47 +39,49 @@ class Counts(Struct, frozen=True):
 
 
 def open_problems(name_or_path: str | Path) -> Iterator[Problem]:
-    """The problems of a set, read while they are taken.
+    """Yield the problems of a set, reading lazily.
 
     A set is a dataset folder (all splits; ``FOLDER:train`` is one), a problem file, or one that ships (see
-    ``builtin.SET_NAMES``). Raises UserError for an unknown name and for what cannot be read.
+    ``builtin.SET_NAMES``). Raises UserError for an unknown name and for a file that cannot be read.
     """
     return (problem for _, problem in _with_splits(name_or_path))
 
 
 def check_set(name_or_path: str | Path) -> None:
-    """Raise UserError for a set that is not there, holds no problem, or whose first one cannot be read."""
+    """Raise UserError for a set that does not exist, is empty, or whose first problem cannot be read."""
     if next(open_problems(name_or_path), None) is None:
-        raise UserError(f"{name_or_path}: holds no problems")
+        raise UserError(f"{name_or_path}: contains no problems")
 
 
 def load_problems(name_or_path: str | Path, *, max_problems: int = 0, seed: int = 0) -> list[Problem]:
-    """The problems of ``open_problems`` in memory; a set without problems is a UserError.
+    """Return the problems of ``open_problems`` as a list. Raises UserError for an empty set.
 
     ``max_problems`` > 0 takes at most that many: a subset drawn by ``seed``, in the set's order.
     """
     problems = list(open_problems(name_or_path))
     if not problems:
-        raise UserError(f"{name_or_path}: holds no problems")
+        raise UserError(f"{name_or_path}: contains no problems")
     return subset(problems, max_problems, seed)
 
 
 def is_dataset(path: str | Path) -> bool:
-    """Whether there is a dataset folder at ``path``."""
+    """Return whether there is a dataset folder at ``path``."""
     folder = Path(path)
     return (folder / DECISIONS_FILE).is_file() and (folder / f"{SPLITS[0]}.parquet").is_file()
 
 
 def transform(
-    source: str | Path, out: str | Path, step: Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
+    source: str | Path,
+    out: str | Path,
+    step: Callable[[Iterator[Problem]], Iterable[Problem | ProblemDecision]],
 ) -> Counts:
-    """Run ``step`` once over all problems of ``source`` and write what it yields to ``out``.
+    """Run ``step`` once over all problems of ``source`` and write its results to ``out``.
 
-    ``step`` yields problems, in any order, and decisions; every problem that it reads it has to yield again
-    (changed or not, under its id) or drop with a decision: anything else is a defect and raises
-    AssertionError. A dataset folder gives a dataset folder, problems staying in their split and earlier
-    decisions staying first. Another set gives a dataset folder, or, where ``out`` has the ending of a
-    problem file, such a file and its decisions beside it, in ``NAME.decisions.jsonl``.
+    ``step`` yields problems, in any order, and decisions. It must yield every problem that it reads (changed
+    or not, under its id) or drop it with a decision; otherwise AssertionError is raised. If the source is a
+    dataset folder, so is the result. Problems stay in their split, and earlier decisions come first. Another
+    set gives a dataset folder. If ``out`` has the extension of a problem file, it gives such a file, with its
+    decisions in ``NAME.decisions.jsonl`` next to it.
     """
     check_step(source, out, replace=True)
     folder, split = _folder_and_split(source)
@@ -91,27 +93,27 @@ def transform(
             for where, problem in ledger.run(step):
                 writer.add(problem, where)
             return ledger.counts()
-    decisions = _decisions_beside(Path(out))
+    decisions = _decisions_file(Path(out))
     with replacing(decisions) as part, DecisionLog(part, shown=decisions) as log:
         ledger = _Ledger(_with_splits(source), log.add)
         write_problems(out, (problem for _, problem in ledger.run(step)))
     return ledger.counts()
 
 
-def publish(source: Path, out: Path, journey: JourneyRecord) -> None:
-    """Write the dataset folder ``source`` again as ``out``, with the journey that made it in its card."""
+def publish(source: Path, out: Path, pipeline: PipelineRecord) -> None:
+    """Write the dataset folder ``source`` to ``out``, with the pipeline that made it in its card."""
     with DatasetWriter(out, earlier=source) as writer:
-        writer.tell(journey)
+        writer.tell(pipeline)
         for split, problem in _with_splits(source):
             writer.add(problem, split)
 
 
 def check_destination(folder: Path) -> Path:
-    """Where a dataset named ``folder`` is written. Raises UserError where it would replace anything else:
-    a folder with a file that is not ours is never removed."""
+    """Return the destination of a dataset named ``folder``. Raises UserError if it would replace anything
+    else: a folder with other files is never removed."""
     target = Path(os.path.realpath(folder))
     if target.exists() and not (target.is_dir() and {file.name for file in target.iterdir()} <= _FILES):
-        raise UserError(f"{folder}: holds more than a dataset; name another output")
+        raise UserError(f"{folder}: contains other files than a dataset's; name another output")
     return target
 
 
@@ -122,30 +124,31 @@ def check_step(
     inputs: Iterable[str | Path] = (),
     replace: bool,
 ) -> None:
-    """Raise UserError where a step from ``source`` must not write ``out``: long steps ask before they begin.
+    """Raise UserError if a step from ``source`` must not write ``out``. Long steps check this before they
+    begin.
 
-    See ``outputs.check_outputs``; ``more`` are outputs beside ``out``, and ``inputs`` are read, too.
+    See ``outputs.check_outputs``; ``more`` are further outputs, and ``inputs`` further inputs.
     """
     as_file = _names_a_file(Path(out))
-    beside = _decisions_beside(Path(out)) if as_file else None
-    check_outputs(out, beside, *more, inputs=[place_of(source), *inputs], replace=replace)
+    decisions_file = _decisions_file(Path(out)) if as_file else None
+    check_outputs(out, decisions_file, *more, inputs=[place_of(source), *inputs], replace=replace)
     if not as_file:
         check_destination(Path(out))
 
 
 def place_of(name_or_path: str | Path) -> Path:
-    """Where a set lies: a dataset folder, whichever split of it is named, or a file. A set that ships lies
-    nowhere: its place does not exist."""
+    """Return the path of a set: the dataset folder of a split, or a file. The path of a set that ships does
+    not exist."""
     return _folder_and_split(name_or_path)[0] or Path(name_or_path)
 
 
 class DatasetWriter:
     """Writes a dataset folder problem by problem. Use it as a context manager: leaving it renames the folder
-    into place, leaving it by an exception (Ctrl-C) leaves what was there before.
+    into place, leaving it by an exception (Ctrl-C) keeps the previous folder.
 
-    ``earlier`` is a dataset folder whose decisions come before the new ones, and whose sources are those of
-    the data card; other sources are given to ``describe``. Raises UserError where ``folder`` exists and is no
-    dataset folder: only one, without files of others, is ever replaced.
+    ``earlier`` is a dataset folder: its decisions precede the new ones, and its sources enter the data card.
+    ``describe`` adds other sources. Raises UserError if ``folder`` exists and is not a dataset folder without
+    other files: nothing else is ever replaced.
     """
 
     def __init__(self, folder: Path, *, earlier: Path | None = None) -> None:
@@ -153,7 +156,7 @@ class DatasetWriter:
         self._seen: set[str] = set()
         self._census = Census()
         self._sources: list[SourceRecord] = []
-        self._journey: JourneyRecord | None = None
+        self._pipeline: PipelineRecord | None = None
         self._part = _part_folder(self.folder)
         try:
             self._open(earlier)
@@ -171,7 +174,7 @@ class DatasetWriter:
         if earlier is not None:
             card = read_card(earlier)
             self._sources = card.sources if card else []
-            self._journey = card.journey if card else None
+            self._pipeline = card.pipeline if card else None
             if (earlier / DECISIONS_FILE).exists():
                 for decision in read_decisions(earlier / DECISIONS_FILE):
                     self.decide(decision)
@@ -183,23 +186,24 @@ class DatasetWriter:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             self._decisions.close()
+            # After an error of the step, a failure to close files must not replace it.
             with explained(self.folder) if kind is None else suppress(OSError):
                 for writer in self._writers.values():
                     writer.close()
             if kind is None:
                 with explained(self.folder):
-                    write_card(self._part, self._census.card(SPLITS, self._sources, self._journey))
-                    _put_in_place(self._part, self.folder)
+                    write_card(self._part, self._census.card(SPLITS, self._sources, self._pipeline))
+                    _move_into_place(self._part, self.folder)
         finally:
             shutil.rmtree(self._part, ignore_errors=True)
 
     def describe(self, sources: Iterable[SourceRecord]) -> None:
-        """Say for the data card where the problems came from."""
+        """Set the sources that the data card lists."""
         self._sources = list(sources)
 
-    def tell(self, journey: JourneyRecord) -> None:
-        """Say for the data card which journey led here."""
-        self._journey = journey
+    def tell(self, pipeline: PipelineRecord) -> None:
+        """Set the pipeline that the data card describes."""
+        self._pipeline = pipeline
 
     def add(self, problem: Problem, split: str = "train") -> None:
         """Add a problem to a split. Raises UserError for an id that was added before."""
@@ -215,23 +219,25 @@ class DatasetWriter:
         with explained(self.folder):
             self._writers[split].add(problem)
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: ProblemDecision) -> None:
         """Record a decision."""
         self._census.decide(decision)
         self._decisions.add(decision)
 
 
 class _Ledger:
-    """Holds a step to its duty: every problem it read comes out again or is dropped with a decision."""
+    """Checks that a step yields every problem that it read or drops it with a decision."""
 
-    def __init__(self, problems: Iterator[tuple[str, Problem]], decide: Callable[[Decision], object]) -> None:
+    def __init__(
+        self, problems: Iterator[tuple[str, Problem]], decide: Callable[[ProblemDecision], object]
+    ) -> None:
         self._problems = problems
         self._decide = decide
         self._open: dict[str, str] = {}
         self._read = self._kept = self._dropped = self._marked = 0
 
     def run(
-        self, step: Callable[[Iterator[Problem]], Iterable[Problem | Decision]]
+        self, step: Callable[[Iterator[Problem]], Iterable[Problem | ProblemDecision]]
     ) -> Iterator[tuple[str, Problem]]:
         for result in step(self._reading()):
             if isinstance(result, Problem):
@@ -244,8 +250,11 @@ class _Ledger:
             self._marked += result.action == "mark"
             self._decide(result)
         if self._open:
-            lost = next(iter(self._open))
-            raise AssertionError(f"a step lost {len(self._open)} problems without a decision, e.g. {lost!r}")
+            # A problem that disappears without a reason is a defect of the step, not of the data.
+            missing_id = next(iter(self._open))
+            raise AssertionError(
+                f"a step lost {len(self._open)} problems without a decision, e.g. {missing_id!r}"
+            )
 
     def counts(self) -> Counts:
         return Counts(self._read, self._kept, self._dropped, self._marked)
@@ -258,7 +267,7 @@ class _Ledger:
 
     def _close(self, problem_id: str) -> str:
         if problem_id not in self._open:
-            raise AssertionError(f"a step gave {problem_id!r} twice, or made it up")
+            raise AssertionError(f"a step yielded {problem_id!r} twice, or without reading it")
         return self._open.pop(problem_id)
 
 
@@ -278,13 +287,13 @@ def _with_splits(name_or_path: str | Path) -> Iterator[tuple[str, Problem]]:
         )
     if path.is_dir():
         raise UserError(
-            f"{path}: no dataset folder: it holds neither {' nor '.join(f'{s}.parquet' for s in SPLITS)}"
+            f"{path}: not a dataset folder: it has neither {' nor '.join(f'{s}.parquet' for s in SPLITS)}"
         )
     return (("train", problem) for problem in read_problems(path))
 
 
 def _folder_and_split(name_or_path: str | Path) -> tuple[Path | None, str]:
-    """The dataset folder that is named, and the split after its colon, if any; (None, "") for other sets."""
+    """Return a dataset folder and the split after its colon, if any; (None, "") for other sets."""
     if is_dataset(name_or_path):
         return Path(name_or_path), ""
     folder, _, split = str(name_or_path).rpartition(":")
@@ -295,15 +304,15 @@ def _folder_and_split(name_or_path: str | Path) -> tuple[Path | None, str]:
     return Path(folder), split
 
 
-def _other_splits(folder: Path | None, split: str) -> Iterator[Decision]:
-    """A step that reads one split leaves the problems of the others out: they are counted as such."""
+def _other_splits(folder: Path | None, split: str) -> Iterator[ProblemDecision]:
+    """Yield drop decisions for the splits that a step on one split does not read."""
     if folder is None or not split:
         return
     for other in SPLITS:
         if other != split:
             for _, problem in _read_splits(folder, [other]):
                 detail = f"is in the split {other}"
-                yield Decision(problem.id, "split", "drop", "other_split", detail, problem.source)
+                yield ProblemDecision(problem.id, "split", "drop", "other_split", detail, problem.source)
 
 
 def _read_splits(folder: Path, splits: Iterable[str]) -> Iterator[tuple[str, Problem]]:
@@ -322,23 +331,26 @@ def _names_a_file(out: Path) -> bool:
     return not out.is_dir()
 
 
-def _decisions_beside(out: Path) -> Path:
+def _decisions_file(out: Path) -> Path:
     return out.with_name(out.name.split(".")[0] + "." + DECISIONS_FILE)
 
 
 def _part_folder(folder: Path) -> Path:
-    """Where the folder is written; what a killed process of this machine left there is removed."""
+    """Return the temporary folder; leftovers of a killed process of this machine are removed."""
     prefix = f".{folder.name}.{socket.gethostname()}."
-    for left in folder.parent.glob(f"{prefix}*.part"):
-        owner = left.name.removeprefix(prefix).removesuffix(".part")
+    for leftover in folder.parent.glob(f"{prefix}*.part"):
+        owner = leftover.name.removeprefix(prefix).removesuffix(".part")
+        # The name has host and pid: on a shared file system, another machine's process may be alive.
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)
     return folder.with_name(f"{prefix}{os.getpid()}.part")
 
 
-def _put_in_place(part: Path, folder: Path) -> None:
+def _move_into_place(part: Path, folder: Path) -> None:
+    # After a power failure, the new name must not refer to files without their contents.
     for file in part.iterdir():
         sync(file)
+    # A folder cannot be renamed over another. The old one is moved away first, and deleted last.
     replaced = part.with_name(part.name + ".replaced")
     if folder.exists():
         folder.rename(replaced)

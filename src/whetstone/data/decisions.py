@@ -1,7 +1,7 @@
-"""What a step decided about a problem, and why: rows of ``decisions.jsonl``.
+"""Decisions of a step about problems, with reasons: rows of ``decisions.jsonl``.
 
-The file is appended to while a step works, so a row may be torn when the step is killed. A row is
-whole when its line ends; a torn last line never counts and is removed before the next row is added.
+A step appends rows while it works, so a killed step may leave a torn last row. A row is complete if its line
+ends. A torn row never counts, and is removed before the next row is added.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from whetstone.errors import UserError
-from whetstone.outputs import LineLog
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import LineLog
 
 Action = Literal["keep", "mark", "drop"]
 
 
-class Decision(Struct, frozen=True, omit_defaults=True):
-    """One decision about one problem; a row of a source that is no problem has the row's id.
+class ProblemDecision(Struct, frozen=True, omit_defaults=True):
+    """A decision about a problem. A row of a source that became no problem has the id of the row.
 
     ``step`` is one of import, validate, dedupe, decontaminate, difficulty, select, split. ``reason`` is a
-    short stable slug to count by (``no_tests``); ``detail`` is one line for a person; ``source`` the
+    short stable word to count by (``no_tests``); ``detail`` is one line of explanation; ``source`` is the
     source's name.
     """
 
@@ -38,28 +38,29 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 class DecisionLog(LineLog):
     """An open file of decisions, to append to."""
 
-    def add(self, decision: Decision) -> None:
+    def add(self, decision: ProblemDecision) -> None:
         """Append one decision."""
         self.append(encode_decision(decision))
 
 
-def encode_decision(decision: Decision) -> bytes:
-    """The decision as a line of the file; half a surrogate pair, which UTF-8 cannot hold, becomes ``?``."""
+def encode_decision(decision: ProblemDecision) -> bytes:
+    """Encode a decision as a line of the file. A lone surrogate, which UTF-8 cannot encode, becomes ``?``."""
     try:
         return msgspec.json.encode(decision) + b"\n"
     except UnicodeEncodeError:
         fields = {name: str(value) for name, value in msgspec.structs.asdict(decision).items()}
         mended = {name: value.encode(errors="replace").decode() for name, value in fields.items()}
-        return msgspec.json.encode(msgspec.convert(mended, Decision)) + b"\n"
+        return msgspec.json.encode(msgspec.convert(mended, ProblemDecision)) + b"\n"
 
 
-def read_decisions(path: str | Path) -> Iterator[Decision]:
-    """Yield the decisions of a file, one at a time. Raises UserError naming the line that is none."""
+def read_decisions(path: str | Path) -> Iterator[ProblemDecision]:
+    """Yield the decisions of a file, one at a time. Raises UserError with the number of an invalid line."""
     file = Path(path)
-    decoder = msgspec.json.Decoder(Decision)
+    decoder = msgspec.json.Decoder(ProblemDecision)
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
+                # The step was killed while it wrote this line.
                 if not line.endswith(b"\n"):
                     return
                 try:

@@ -1,56 +1,66 @@
-"""Problems that are the same problem, across sources: which one stays, and why the others go.
+"""Find problems that are the same, across sources, and decide which one stays.
 
-Two problems are the same when
+Two problems are the same if
 
-- their statements are: equal characters, formatting aside (``words.py``), in statements of at least
-  ``MIN_WORDS`` words; or
-- their tests are: the same cases (``cases.py``), and enough of them to tell problems apart; or
-- they are **near**: the Jaccard similarity of the 3-word shingles of their statements is at least
-  ``near``, *and* something else says that both mean the same: they share a test case, or their
-  statements have the same words, numbers and operators in another order or layout. One common input
-  with different outputs says that they differ, unless a checker allows several answers.
+- their statements are equal, except for formatting (``words.py``), and have at least ``MIN_WORDS`` words; or
+- their tests have the same cases (``cases.py``), and enough of them to distinguish problems; or
+- they are **near**: the Jaccard similarity of the 3-word shingles of their statements is at least ``near``,
+  *and* there is other evidence. They share a test case, or their statements have the same words, numbers and
+  operators in another order or layout. A common input with different outputs shows that they differ, unless a
+  checker allows several answers.
 
-So a template with other numbers in it, "sum" in place of "product", or the easy and the hard version of one
-contest problem stay apart however alike their texts are, unless their tests agree: such pairs are
-marked, not dropped.
+So a template with other numbers, "sum" instead of "product", or the easy and hard version of a contest
+problem are different problems, unless their tests agree. Such pairs are marked, not dropped.
 
-Of problems that are the same the first in this order stays: more tests, a checker, references, the source
-that came first, the id. Every other one is dropped in favour of one that stays, directly or through
-problems equal to it: similarity is not carried on from neighbour to neighbour.
+Of several equal problems the first in this order stays: more tests, a checker, references, an earlier source,
+the id. Every other one is dropped for a problem that stays, to which it is equal directly or through equal
+problems. Being near is not transitive.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from whetstone.data.decisions import Decision
+from whetstone.core.flag import Flag
+from whetstone.core.problem import Problem
+from whetstone.core.settings import PositiveShare, Section
+from whetstone.data.decisions import ProblemDecision
 from whetstone.data.similarity.cases import CaseSet, read_tests, shared_cases
 from whetstone.data.similarity.minhash import buckets, estimate, signature
 from whetstone.data.similarity.words import Words, jaccard, read_words, shingles, task_text
-from whetstone.errors import UserError
-from whetstone.problem import Problem
 
 STEP = "dedupe"
 NEAR = 0.8
+# Different problems may share a shorter statement, such as "see the picture".
 MIN_WORDS = 6
-"""A shorter statement ("see the picture") may be shared by different problems."""
 
-_COMPARED = 32
-_MARGIN = 0.25  # four standard errors of the estimate: what it says is below is not compared
-_KEPT_CASES = 64
+# Problems with common evidence that each problem of a bucket is compared with.
+_MOST_COMPARED = 32
+# Four standard errors of the estimated similarity. Pairs below the threshold by more are not compared.
+_MARGIN = 0.25
+# The cases of a problem that are remembered, which bounds the memory for large tests.
+_MOST_CASES = 64
 
 Rule = Literal["same_statement", "same_tests", "near_duplicate", "similar_statement"]
 
 
-class Match(Struct, frozen=True):
-    """Problem ``id`` is the same as ``kept``, which stays (or, for ``similar_statement``, only reads alike).
+class Deduplication(Section):
+    """The similarity from which statements are near."""
 
-    ``similarity`` is that of their statements, estimated for ``similar_statement``; None where only the tests
-    were compared.
+    near: Annotated[
+        PositiveShare, Flag("Jaccard similarity of 3-word shingles from which statements are near", "SHARE")
+    ] = NEAR
+
+
+class DuplicateMatch(Struct, frozen=True):
+    """A problem ``id`` that is the same as ``kept``, or has only a similar statement (``similar_statement``).
+
+    ``similarity`` is that of the statements, estimated for ``similar_statement``. It is None if only the
+    tests were compared.
     """
 
     id: str
@@ -61,7 +71,7 @@ class Match(Struct, frozen=True):
 
 
 class _Entry(Struct):
-    """What is remembered of a problem: a few hundred bytes, whatever its size."""
+    """The facts about a problem that are kept in memory: a few hundred bytes."""
 
     id: str
     source: str
@@ -72,26 +82,27 @@ class _Entry(Struct):
     several_answers: bool
 
 
-def find_duplicates(read: Callable[[], Iterable[Problem]], near: float = NEAR) -> list[Match]:
-    """Every problem that is the same as another one, with the one that stays; and pairs that read alike.
+def find_duplicates(read: Callable[[], Iterable[Problem]], settings: Deduplication) -> list[DuplicateMatch]:
+    """Return every problem that equals another, with the one that stays, and pairs with similar statements.
 
-    ``read`` gives the problems anew each time: they are read twice, so that only hashes are kept in memory.
-    Raises UserError unless 0 < near <= 1.
+    ``read`` returns the problems anew. It is called twice, so that memory has only hashes.
     """
-    if not 0 < near <= 1:
-        raise UserError(f"--near is {near}; give a similarity above 0 and up to 1, such as {NEAR}")
+    near = settings.near
     entries, signatures = _read(read())
+    # All later passes go from the best problem down, so the result does not depend on the order of the set.
     ranked = sorted(range(len(entries)), key=lambda position: entries[position].order)
-    leaders = _equal(entries, ranked)
-    candidates, alike = _candidates(entries, signatures, ranked, near)
-    return _resolve(entries, ranked, leaders, _confirmed(entries, candidates, read, near), alike)
+    leaders = _equal_leaders(entries, ranked)
+    candidates, similar = _candidates(entries, signatures, ranked, near)
+    return _resolve(entries, ranked, leaders, _confirm(entries, candidates, read, near), similar)
 
 
-def drop_duplicates(matches: Iterable[Match]) -> Callable[[Iterator[Problem]], Iterator[Problem | Decision]]:
-    """The step that drops what was found, and marks what only reads alike."""
+def drop_duplicates(
+    matches: Iterable[DuplicateMatch],
+) -> Callable[[Iterator[Problem]], Iterator[Problem | ProblemDecision]]:
+    """Return the step that drops duplicates and marks problems with similar statements."""
     found = {match.id: match for match in matches}
 
-    def step(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
+    def step(problems: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
         for problem in problems:
             match = found.get(problem.id)
             if match is not None:
@@ -102,17 +113,17 @@ def drop_duplicates(matches: Iterable[Match]) -> Callable[[Iterator[Problem]], I
     return step
 
 
-def _decision(match: Match) -> Decision:
+def _decision(match: DuplicateMatch) -> ProblemDecision:
     if match.rule == "similar_statement":
         detail = (
             f"reads like {match.kept} (about {match.similarity:.2f}), but nothing else says it is the same"
         )
-        return Decision(match.id, STEP, "mark", match.rule, detail, match.source)
+        return ProblemDecision(match.id, STEP, "mark", match.rule, detail, match.source)
     what = {"same_statement": "the statement of", "same_tests": "the tests of"}.get(match.rule, "near")
     detail = f"{what} {match.kept}, which is kept"
     if match.similarity is not None:
         detail += f"; similarity of the statements {match.similarity:.2f}"
-    return Decision(match.id, STEP, "drop", match.rule, detail, match.source)
+    return ProblemDecision(match.id, STEP, "drop", match.rule, detail, match.source)
 
 
 def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
@@ -120,7 +131,7 @@ def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
     signatures: list[array[int]] = []
     sources: dict[str, int] = {}
     for problem in problems:
-        words, tests = _words(problem), read_tests(problem)
+        words, tests = _statement_words(problem), read_tests(problem)
         entries.append(
             _Entry(
                 id=problem.id,
@@ -132,9 +143,10 @@ def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
                     sources.setdefault(problem.source, len(sources)),
                     problem.id,
                 ),
+                # Short statements such as `Solve the problem.` are equal by chance.
                 statement=words.exact if len(words.tokens) >= MIN_WORDS else None,
                 tests=CaseSet(
-                    tests.fingerprint, tests.inputs[:_KEPT_CASES], tests.wholes[:_KEPT_CASES], tests.count, ""
+                    tests.fingerprint, tests.inputs[:_MOST_CASES], tests.wholes[:_MOST_CASES], tests.count, ""
                 ),
                 bag=words.bag,
                 several_answers=problem.checker is not None,
@@ -144,12 +156,12 @@ def _read(problems: Iterable[Problem]) -> tuple[list[_Entry], list[array[int]]]:
     return entries, signatures
 
 
-def _words(problem: Problem) -> Words:
+def _statement_words(problem: Problem) -> Words:
     return read_words(task_text(problem.statement, problem.starter))
 
 
-def _equal(entries: list[_Entry], ranked: list[int]) -> dict[int, tuple[int, Rule]]:
-    """For a problem that equals a better one, that one: by its statement, or else by its tests."""
+def _equal_leaders(entries: list[_Entry], ranked: list[int]) -> dict[int, tuple[int, Rule]]:
+    """Return for each problem that equals a better one, by statement or else by tests, that better one."""
     leaders: dict[int, tuple[int, Rule]] = {}
     statements: dict[int, int] = {}
     tests: dict[int, int] = {}
@@ -171,40 +183,43 @@ def _equal(entries: list[_Entry], ranked: list[int]) -> dict[int, tuple[int, Rul
 def _candidates(
     entries: list[_Entry], signatures: list[array[int]], ranked: list[int], near: float
 ) -> tuple[set[tuple[int, int]], dict[int, tuple[float, int]]]:
-    """Pairs (better, worse) with evidence whose statements may be near, by their signatures; and for problems
-    that only read like a better one, the estimated similarity and that one.
+    """Return pairs (better, worse) with evidence whose statements may be near. Also return, for problems that
+    have only a similar statement, the estimated similarity and the better problem.
 
-    In a bucket, those with common evidence are compared, and every problem with the best: a template
-    with thousands of variants costs no thousands of millions of comparisons.
+    Within a bucket, problems with common evidence are compared, and each problem with the best. So a template
+    with thousands of variants does not need millions of comparisons.
     """
     place = {position: rank for rank, position in enumerate(ranked)}
     pairs: set[tuple[int, int]] = set()
-    alike: dict[int, tuple[float, int]] = {}
-    common = _common(entries)
+    similar: dict[int, tuple[float, int]] = {}
+    common = _common_evidence(entries)
     for bucket in buckets(signatures, near):
-        for pair in _within(entries, sorted(bucket, key=place.__getitem__), common):
+        for pair in _pairs_in_bucket(entries, sorted(bucket, key=place.__getitem__), common):
             better, worse = pair
             if pair in pairs:
                 continue
+            # The estimate is cheap, and leaves few pairs for the exact comparison.
             likeness = estimate(signatures[better], signatures[worse])
-            if likeness >= near - _MARGIN and _evidence(entries[better], entries[worse]):
+            if likeness >= near - _MARGIN and _same_meaning(entries[better], entries[worse]):
                 pairs.add(pair)
             elif likeness >= near:
-                alike[worse] = max(alike.get(worse, (0.0, better)), (likeness, better))
-    return pairs, alike
+                similar[worse] = max(similar.get(worse, (0.0, better)), (likeness, better))
+    return pairs, similar
 
 
-def _confirmed(
+def _confirm(
     entries: list[_Entry], pairs: set[tuple[int, int]], read: Callable[[], Iterable[Problem]], near: float
 ) -> dict[int, list[tuple[float, int]]]:
-    """For each problem that is near better ones, their exact similarities and them."""
+    """Return for each problem the better problems that are near, with their exact similarity."""
     wanted = {entries[position].id for pair in pairs for position in pair}
     texts = {
-        problem.id: array("Q", shingles(_words(problem).tokens))
+        problem.id: array("Q", shingles(_statement_words(problem).tokens))
+        # The statements are read again, since keeping all of them would take too much memory.
         for problem in (read() if wanted else ())
         if problem.id in wanted
     }
     confirmed: dict[int, list[tuple[float, int]]] = {}
+    # Sorted, so that the result does not depend on the order of the set's elements.
     for better, worse in sorted(pairs):
         likeness = jaccard(set(texts[entries[better].id]), set(texts[entries[worse].id]))
         if likeness >= near:
@@ -212,10 +227,11 @@ def _confirmed(
     return confirmed
 
 
-def _common(entries: list[_Entry]) -> set[int]:
-    """What at least two problems have as evidence: hashes of a test case, or of the words of a statement."""
+def _common_evidence(entries: list[_Entry]) -> set[int]:
+    """Return evidence of at least two problems: hashes of a test case, or of the words of a statement."""
     common: set[int] = set()
-    for part in range(16):  # a sixteenth of the hashes at a time: most of them are of one problem
+    # Most hashes are of one problem only. Sixteen passes need a sixteenth of the memory for them.
+    for part in range(16):
         seen: set[int] = set()
         for entry in entries:
             for key in _evidence_keys(entry):
@@ -228,7 +244,9 @@ def _evidence_keys(entry: _Entry) -> set[int]:
     return {entry.bag, *entry.tests.wholes}
 
 
-def _within(entries: list[_Entry], members: list[int], common: set[int]) -> Iterator[tuple[int, int]]:
+def _pairs_in_bucket(
+    entries: list[_Entry], members: list[int], common: set[int]
+) -> Iterator[tuple[int, int]]:
     groups: dict[int, list[int]] = {}
     for number, position in enumerate(members):
         if number:
@@ -237,7 +255,8 @@ def _within(entries: list[_Entry], members: list[int], common: set[int]) -> Iter
             group = groups.setdefault(key, [])
             for other in group:
                 yield other, position
-            if len(group) < _COMPARED:
+            # Thousands of problems may share a test case such as an empty input.
+            if len(group) < _MOST_COMPARED:
                 group.append(position)
 
 
@@ -246,34 +265,36 @@ def _resolve(
     ranked: list[int],
     leaders: dict[int, tuple[int, Rule]],
     confirmed: dict[int, list[tuple[float, int]]],
-    alike: dict[int, tuple[float, int]],
-) -> list[Match]:
-    """From the best problem down: what equals or is near one that stays goes."""
-    stays: dict[int, int] = {}
-    matches: list[Match] = []
+    similar: dict[int, tuple[float, int]],
+) -> list[DuplicateMatch]:
+    """Decide from the best problem down: one that equals or is near a problem that stays is dropped."""
+    kept: dict[int, int] = {}
+    matches: list[DuplicateMatch] = []
     for position in ranked:
         entry = entries[position]
-        near = {b: likeness for likeness, b in confirmed.get(position, ()) if stays[b] == b}
+        # A problem that is near one that is dropped may itself be far from the one that stays.
+        near = {b: likeness for likeness, b in confirmed.get(position, ()) if kept[b] == b}
         target, rule, likeness = position, None, None
         if position in leaders:
             leader, rule = leaders[position]
-            target = stays[leader]
+            target = kept[leader]
             likeness = 1.0 if rule == "same_statement" else near.get(target)
         elif near:
             target, likeness = min(near.items(), key=lambda item: (-item[1], entries[item[0]].order))
             rule = "near_duplicate"
-        stays[position] = target
-        if rule is None and position in alike:
-            likeness, target = alike[position]
+        kept[position] = target
+        if rule is None and position in similar:
+            likeness, target = similar[position]
             rule = "similar_statement"
         if rule is not None:
-            matches.append(Match(entry.id, entries[target].id, rule, likeness, entry.source))
+            matches.append(DuplicateMatch(entry.id, entries[target].id, rule, likeness, entry.source))
     return matches
 
 
-def _evidence(a: _Entry, b: _Entry) -> bool:
-    """Whether two problems that read alike mean the same."""
+def _same_meaning(a: _Entry, b: _Entry) -> bool:
+    """Return whether two problems with similar statements have the same meaning."""
     same, other = shared_cases(a.tests, b.tests)
+    # Different outputs for one input show different problems, unless several outputs are right.
     if other and not (a.several_answers or b.several_answers):
         return False
     return same > 0 or a.bag == b.bag

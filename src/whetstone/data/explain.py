@@ -1,4 +1,4 @@
-"""What does not fit the problem schema, in words: the field's place, and the closest known name."""
+"""Messages for values that do not fit the problem schema: the field, and the closest known name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import msgspec
 from msgspec import Struct
 
-from whetstone.errors import did_you_mean
-from whetstone.problem import (
+from whetstone.core.errors import did_you_mean
+from whetstone.core.problem import (
     AssertTests,
     CallCase,
     CallTests,
@@ -17,6 +17,7 @@ from whetstone.problem import (
     InteractiveCase,
     InteractiveTests,
     Limits,
+    NoTests,
     Problem,
     Program,
     ProgramChecker,
@@ -31,7 +32,7 @@ from whetstone.problem import (
 
 _STRUCTS_AT: dict[str, tuple[type[Struct], ...]] = {
     "": (Problem,),
-    "tests": (StdinTests, CallTests, AssertTests, InteractiveTests),
+    "tests": (StdinTests, CallTests, AssertTests, InteractiveTests, NoTests),
     "tests.cases": (StdinCase, CallCase, InteractiveCase),
     "tests.interactor": (PythonInteractor, ProgramInteractor),
     "compare": (Compare,),
@@ -43,14 +44,14 @@ _STRUCTS_AT: dict[str, tuple[type[Struct], ...]] = {
     "wrong": (Program,),
 }
 _TAGS = {
-    "tests.kind": ("stdin", "call", "assert", "interactive"),
+    "tests.kind": ("stdin", "call", "assert", "interactive", "none"),
     "tests.interactor.type": ("python", "program"),
     "checker.type": ("python", "program", "standard"),
 }
 
 
 def explain(error: msgspec.ValidationError) -> str:
-    """Say what a validation error of a Problem means, with a suggestion for a misspelt name."""
+    """Explain a validation error of a Problem, with a suggestion for a misspelt name."""
     message, _, place = str(error).partition(" - at `$")
     path = place.rstrip("`").lstrip(".")
     pattern = re.sub(r"\[[^\]]*\]", "", path)
@@ -69,7 +70,7 @@ def explain(error: msgspec.ValidationError) -> str:
 
 
 def known_columns() -> tuple[str, ...]:
-    """The top-level field names of a problem, in schema order."""
+    """Return the top-level field names of a problem, in schema order."""
     return tuple(field.encode_name for field in msgspec.structs.fields(Problem))
 
 

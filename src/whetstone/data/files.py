@@ -1,7 +1,7 @@
 """Problem files: JSON Lines (``.jsonl``, ``.jsonl.gz``) and Parquet (``.parquet``).
 
-All three hold the published schema and nothing else, so what is written is read back equal. A file
-is written beside its destination and renamed into place: a reader sees the old file or the new one.
+All three contain the published schema and nothing else, so problems are read back equal. A file is written
+to a temporary name and renamed: a reader sees the old file or the new one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import IO, Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import replacing
+from whetstone.core.problem import Problem
 from whetstone.data.explain import explain
-from whetstone.data.lines import bounded_lines
-from whetstone.errors import UserError
-from whetstone.outputs import replacing
-from whetstone.problem import Problem
 
 Format = Literal["jsonl", "jsonl.gz", "parquet"]
 
@@ -29,8 +28,8 @@ Format = Literal["jsonl", "jsonl.gz", "parquet"]
 def read_problems(path: str | Path) -> Iterator[Problem]:
     """Yield the problems of a file, in file order, while reading it.
 
-    Raises UserError naming file, line (JSON Lines) or row (Parquet) and field for what does not fit
-    the schema, for an id that occurred before, and for a file that cannot be read.
+    Raises UserError naming file, line (JSON Lines) or row (Parquet) and field for a value that does not
+    fit the schema, for a duplicate id, and for a file that cannot be read.
     """
     file = Path(path)
     kind = file_format(file)
@@ -45,7 +44,7 @@ def read_problems(path: str | Path) -> Iterator[Problem]:
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> int:
-    """Write ``problems`` and return how many they were; the name's ending decides the format.
+    """Write ``problems`` and return their number. The file extension selects the format.
 
     Raises UserError for an id that occurs twice, and for a value that JSON cannot hold (a NaN, a
     set, a mapping with keys that are not text): it would be read back as something else.
@@ -62,7 +61,7 @@ def write_problems(path: str | Path, problems: Iterable[Problem]) -> int:
 
 
 def file_format(path: Path) -> Format:
-    """The format that a file's name says. Raises UserError when it says none."""
+    """Return the format of a file's extension. Raises UserError for an unknown one."""
     name = path.name.lower()
     endings: tuple[Format, ...] = ("jsonl", "jsonl.gz", "parquet")
     for ending in endings:
@@ -122,7 +121,7 @@ def _write_lines(file: Path, kind: Format, problems: Iterable[Problem]) -> int:
 
 
 def checked_problems(file: Path, problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield ``problems`` as they are; raises UserError for one that a file would not give back equal."""
+    """Yield ``problems`` unchanged. Raises UserError for a problem that a file would not preserve."""
     seen: set[str] = set()
     for problem in problems:
         if problem.id in seen:
@@ -140,9 +139,10 @@ def check_plain(problem: Problem, place: str = "") -> None:
 
 
 def _check_plain(value: Any, place: str, path: str) -> None:
-    """Refuse what JSON would change: it must come back from the file as the value that went in."""
+    """Raise UserError for a value that JSON would change."""
     if isinstance(value, Struct):
-        # Not msgspec.structs.fields(), which resolves every annotation anew: a hundred times the rest.
+        # msgspec.structs.fields() would resolve every annotation again, which takes a hundred times longer
+        # than the rest.
         for field, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
             _check_plain(getattr(value, field), place, f"{path}.{encoded}" if path else encoded)
     elif isinstance(value, list | tuple):
@@ -156,9 +156,27 @@ def _check_plain(value: Any, place: str, path: str) -> None:
             _check_plain(item, place, f"{path}.{key}")
     elif isinstance(value, str):
         if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-            raise UserError(f"{place}: `{path}` holds half a surrogate pair, which UTF-8 cannot carry")
+            raise UserError(f"{place}: `{path}` holds half a surrogate pair, which UTF-8 cannot represent")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise UserError(f"{place}: `{path}` is {value}, which JSON cannot hold")
+            raise UserError(f"{place}: `{path}` is {value}, which JSON cannot represent")
     elif value is not None and not isinstance(value, int):
-        raise UserError(f"{place}: `{path}` is a {type(value).__name__}, which JSON cannot hold")
+        raise UserError(f"{place}: `{path}` is a {type(value).__name__}, which JSON cannot represent")
+
+
+# Most bytes of one row; the largest known rows have tens of megabytes.
+LONGEST_ROW = 1 << 28
+
+
+def bounded_lines(file: IO[bytes], name: object) -> Iterator[bytes]:
+    """Yield the lines of ``file``. Raises UserError, which begins with ``name``, for a line above
+    ``LONGEST_ROW``, before the rest of it is read: a small compressed file can contain one huge line."""
+    number = 0
+    while line := file.readline(LONGEST_ROW + 1):
+        number += 1
+        if len(line) > LONGEST_ROW:
+            raise UserError(
+                f"{name}, line {number}: longer than {LONGEST_ROW >> 20} MB, which no row is; each line "
+                "is one row"
+            )
+        yield line

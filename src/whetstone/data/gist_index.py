@@ -1,4 +1,4 @@
-"""Which statements of the benchmarks a reworded one may come from, and how alike both are."""
+"""Benchmark statements that a reworded statement may come from, and their similarity."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from msgspec import Struct
 
 from whetstone.data.similarity.gist import Rarity, cosine, letters, meaning, stems
 
+# The statements that are compared in full.
 _NEAREST = 4
 _COVERED = 0.75
 _LONGER = 1.5
 _PLACES = 12
+# Other wording moves the rarest word by a few places.
 _SHIFTS = (-2, -1, 0, 1, 2)
+# Comparing sequences takes quadratic time.
 _LETTERS = 300
 
 
 class Likeness(Struct, frozen=True):
-    """How alike a text, or a ``part`` of it, and the statement of that ``number`` are, in [0, 1].
+    """The similarity in [0, 1] of a text, or a ``part`` of it, and the statement ``number``.
 
-    ``bound`` is from where on two texts that say so much are not alike by chance.
+    ``bound`` is the similarity above which two texts of this length are not similar by chance.
     """
 
     number: int
@@ -33,7 +36,7 @@ class Likeness(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """From 1 on the texts are alike."""
+        """At 1 and above, the texts are similar."""
         return self.value / self.bound
 
 
@@ -42,11 +45,12 @@ class _Entry(Struct, frozen=True):
     stems: dict[str, float]
     letters: dict[str, float]
     content: float
-    telling: str
+    informative: str
 
 
 class GistIndex:
-    """Statements by the words that tell. Count all texts before any is looked up: counting weighs anew."""
+    """Statements by their informative words. Count all texts before looking any up: counting changes the
+    weights."""
 
     def __init__(self) -> None:
         self._words: list[Sequence[str]] = []
@@ -56,7 +60,7 @@ class GistIndex:
         self._postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
 
     def add(self, words: Sequence[str]) -> None:
-        """A statement of a benchmark; numbered from 0 in the order of these calls."""
+        """Add a statement of a benchmark. Statements have numbers from 0, in the order of these calls."""
         self._words.append(words)
         self.count(words, of_set=False)
 
@@ -65,18 +69,19 @@ class GistIndex:
         key = hash((of_set, tuple(words)))
         if key not in self._texts:
             self._texts.add(key)
+            # Weights depend on all counted texts, so they are computed again at the next look-up.
             self._entries.clear()
             self._stems.add(stems(words), of_set=of_set)
             self._letters.add(letters(words), of_set=of_set)
 
     def near(self, words: Sequence[str]) -> dict[int, Likeness]:
-        """The statements that may be this one or a part of it, by number.
+        """Return the statements that may be this text or a part of it, by number.
 
-        The value is the cosine of telling words with synonyms as one, or the mean of it and that of runs of
-        characters, or the share of letters in the same order in the telling words (Ratcliff and Obershelp
-        1988), which survives slips: whichever says most for its own bound. The bounds were set where
-        HumanEval and MBPP, which hold different problems, are not alike. Of a far longer text the most
-        alike part is taken.
+        Three measures are compared with their bounds, and the best one counts. They are the cosine of
+        informative words with synonyms as one; the mean of it and the cosine of runs of characters; and the
+        share of letters in the same order in the informative words (Ratcliff and Obershelp 1988), which
+        tolerates typing errors. With these bounds, HumanEval and MBPP, which have different problems, are not
+        similar. Of a far longer text, the most similar part counts.
         """
         self._weigh()
         mine = self._entry(words)
@@ -98,24 +103,24 @@ class GistIndex:
         return found
 
     def likeness(self, words: Sequence[str], number: int) -> Likeness:
-        """How alike a text and the statement of that number are as wholes."""
+        """Return the similarity of a text and the statement of that number."""
         self._weigh()
         return self._likeness(self._entry(words), number)
 
     def _likeness(self, mine: _Entry, number: int, *, part: bool = False) -> Likeness:
         theirs = self._entries[number]
         words, runs = cosine(mine.stems, theirs.stems), cosine(mine.letters, theirs.letters)
-        said = sqrt(max(min(mine.content, theirs.content), 1.0))
-        both = Likeness(number, (words + runs) / 2, 0.5 + (1.3 if part else 1.0) / said, part)
+        root_content = sqrt(max(min(mine.content, theirs.content), 1.0))
+        both = Likeness(number, (words + runs) / 2, 0.5 + (1.3 if part else 1.0) / root_content, part)
         if part:
             return both
-        alone = Likeness(number, words, 0.72 + 0.9 / said, part)
-        least = 0.57 + 0.9 / said
-        order = Likeness(number, _same_order(mine.telling, theirs.telling, least), least, part)
+        alone = Likeness(number, words, 0.72 + 0.9 / root_content, part)
+        least = 0.57 + 0.9 / root_content
+        order = Likeness(number, _same_order(mine.informative, theirs.informative, least), least, part)
         return max(both, alone, order, key=lambda found: found.ratio)
 
     def _part(self, words: Sequence[str], number: int) -> Likeness:
-        """The likeness of the part of a longer text that is most alike: laid over it by the rarest word."""
+        """Return the similarity of the most similar part of a longer text, aligned by the rarest word."""
         theirs = self._entries[number]
         rarest = max(theirs.stems, key=lambda stem: (theirs.stems[stem], stem))
         start = next(at for at, word in enumerate(theirs.words) if meaning(word) == rarest)
@@ -127,8 +132,8 @@ class GistIndex:
     def _entry(self, words: Sequence[str]) -> _Entry:
         counts = stems(words)
         weights = self._stems.weights(counts), self._letters.weights(letters(words))
-        telling = " ".join(word for word in words if meaning(word))[:_LETTERS]
-        return _Entry(words, *weights, self._stems.content(counts), telling)
+        informative = " ".join(word for word in words if meaning(word))[:_LETTERS]
+        return _Entry(words, *weights, self._stems.content(counts), informative)
 
     def _weigh(self) -> None:
         if self._entries:
@@ -141,8 +146,9 @@ class GistIndex:
 
 
 def _same_order(a: str, b: str, least: float) -> float:
-    """The share of letters of both that stand in the same order; 0 where it is surely below ``least``."""
+    """Return the share of letters of both in the same order; 0 if it is certainly below ``least``."""
     matcher = SequenceMatcher(None, a, b, autojunk=False)
+    # Both are upper bounds of `ratio`, and much cheaper.
     if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least:
         return 0.0
     return matcher.ratio()

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
-from whetstone.syntax import parsing
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
+from whetstone.core.syntax import parsing
 
+# The prompt template that `micro_examples` writes and a recipe for these tasks has to use.
 MICRO_PROMPT = "# {statement}\n"
-"""The prompt template that ``micro_examples`` writes and a recipe for these tasks has to use."""
 
+# The start of the reply (given, not sampled). The model writes the expression, then ends.
 MICRO_PREFIX = "def f(xs):\n    return "
-"""What the reply starts with (given, not sampled). The model writes the expression, then ends."""
 
 HELDOUT_COUNT = 80
+# Of the deliberately wrong replies, the share that shows the statement's habitual slip. The rest are right
+# answers to another statement of the same family.
 SLIP_SHARE = 0.8
-"""Of the deliberately wrong replies, the share that shows the statement's habitual slip. The rest
-are right answers to another statement of the same family."""
 
 _POOL_SIZE = 64
 _NUMBERS = range(2, 10)
@@ -36,7 +38,7 @@ _MAX_CASES = 6
 
 
 @dataclass(frozen=True)
-class MicroTask:
+class _MicroTask:
     """A statement, the expression that answers it, and a slip: the same near miss every time."""
 
     family: str
@@ -92,7 +94,8 @@ def _maps() -> list[_Part]:
             _Part(f"{{}} each plus {k}", f"x + {k}", f"x - {k}"),
             _Part(f"{{}} each minus {k}", f"x - {k}", f"{k} - x"),
         ]
-        if k > 2:  # times 2 is what doubles are
+        # `times 2` would be the same task as `doubles`.
+        if k > 2:
             parts.append(_Part(f"{{}} each times {k}", f"x * {k}", f"x + {k}"))
     return parts
 
@@ -101,13 +104,13 @@ Rows = Iterator[tuple[str, str, str]]
 
 
 def _mapped(head: str, template: str) -> Rows:
-    """One row for each map; ``template`` holds ``{m}``."""
+    """Yield a row for each map; ``template`` has ``{m}``."""
     for m in _maps():
         yield f"{head} {m.phrase.format('xs')}", template.format(m=m.code), template.format(m=m.slip)
 
 
 def _filtered(head: str, template: str) -> Rows:
-    """One row for each filter; ``template`` holds ``{c}``. A head may have a slot for the adjective."""
+    """Yield a row for each filter; ``template`` has ``{c}``. A head may have a slot for the adjective."""
     for c in _filters():
         yield (
             head.format(a=c.adjective) if "{a}" in head else f"{head} {c.phrase}",
@@ -117,7 +120,7 @@ def _filtered(head: str, template: str) -> Rows:
 
 
 def _composed(head: str, template: str) -> Rows:
-    """One row for each map of a filter. The slip is in the filter or in the map, by turns."""
+    """Yield a row for each map of a filter. The slip alternates between the filter and the map."""
     for i, m in enumerate(_plain_maps()):
         for j, c in enumerate(_filters()):
             right = template.format(m=m.code, c=c.code)
@@ -127,13 +130,13 @@ def _composed(head: str, template: str) -> Rows:
 
 
 def _numbered(statement: str, expression: str, slip: str) -> Rows:
-    """One row for each number; the templates hold ``{k}``."""
+    """Yield a row for each number; the templates have ``{k}``."""
     for k in _NUMBERS:
         yield statement.format(k=k), expression.format(k=k), slip.format(k=k)
 
 
 def _sliced(head: str, template: str) -> Rows:
-    """One row for each number and slice; ``template`` holds ``{s}``. The slip loses an end."""
+    """Yield a row for each number and slice; ``template`` has ``{s}``. The slip loses an end."""
     slices = [
         ("first {k} xs", "xs[:{k}]", "xs[1:{k}]"),
         ("last {k} xs", "xs[-{k}:]", "xs[-{k}:-1]"),
@@ -147,15 +150,15 @@ def _sliced(head: str, template: str) -> Rows:
         yield from _numbered(f"{head} {phrase}", template.format(s=code), template.format(s=slip))
 
 
-def _reckoned(head: str, code: str) -> Rows:
-    """One row for each number and operation on what ``code`` gives."""
+def _with_arithmetic(head: str, code: str) -> Rows:
+    """Yield a row for each number and operation on the value of ``code``."""
     yield from _numbered(f"{head}, plus {{k}}", f"{code} + {{k}}", f"{code} - {{k}}")
     yield from _numbered(f"{head}, minus {{k}}", f"{code} - {{k}}", f"{{k}} - {code}")
     yield from _numbered(f"{head}, times {{k}}", f"{code} * {{k}}", f"{code} + {{k}}")
 
 
 def _neighbours(head: str, template: str) -> Rows:
-    """One row for each way to join an element ``a`` with the next one, ``b``."""
+    """Yield a row for each way to join an element ``a`` with the next one, ``b``."""
     joins = [
         ("sums", "a + b", "a * b"),
         ("products", "a * b", "a + b"),
@@ -187,47 +190,49 @@ _FAMILIES: dict[str, Callable[[], Rows]] = {
     "count": lambda: _numbered("how often {k} is in xs", "xs.count({k})", "{k} in xs"),
     "contains": lambda: _numbered("whether {k} is in xs", "{k} in xs", "{k} not in xs"),
     "remove": lambda: _numbered("xs without any {k}", "[x for x in xs if x != {k}]", "xs[{k}:]"),
-    "sum-and": lambda: _reckoned("sum of xs", "sum(xs)"),
-    "length-and": lambda: _reckoned("length of xs", "len(xs)"),
+    "sum-and": lambda: _with_arithmetic("sum of xs", "sum(xs)"),
+    "length-and": lambda: _with_arithmetic("length of xs", "len(xs)"),
     "repeat": lambda: _numbered("xs repeated {k} times", "xs * {k}", "xs + [{k}]"),
     "append": lambda: _numbered("xs with {k} at the end", "xs + [{k}]", "[{k}] + xs"),
 }
 
 
 @functools.cache
-def micro_tasks() -> tuple[MicroTask, ...]:
-    """Every task, family by family."""
-    return tuple(MicroTask(family, *row) for family, rows in _FAMILIES.items() for row in rows())
+def micro_tasks() -> tuple[_MicroTask, ...]:
+    """Return all tasks, family by family."""
+    return tuple(_MicroTask(family, *row) for family, rows in _FAMILIES.items() for row in rows())
 
 
 @functools.cache
 def _heldout_statements() -> frozenset[str]:
-    """The statements with the smallest hashes, so that the split owes nothing to order or seed."""
+    """Return the statements with the smallest hashes, so that the split depends on neither order nor seed."""
     ranked = sorted((hashlib.sha256(t.statement.encode()).digest(), t.statement) for t in micro_tasks())
     return frozenset(statement for _, statement in ranked[:HELDOUT_COUNT])
 
 
-def split_tasks(split: Literal["train", "heldout"]) -> list[MicroTask]:
-    """The tasks of one split, which is the same whatever the seed."""
+def split_tasks(split: Literal["train", "heldout"]) -> list[_MicroTask]:
+    """Return the tasks of one split, which does not depend on the seed."""
     wanted = split == "heldout"
     return [t for t in micro_tasks() if (t.statement in _heldout_statements()) is wanted]
 
 
 def micro_problems(split: Literal["train", "heldout"], seed: int = 0) -> list[Problem]:
-    """The problems of one split, each with four to six cases: the empty list, and those that tell most.
+    """Return the problems of one split. Each has four to six cases: the empty list and the inputs that reject
+    most rivals.
 
-    ``seed`` draws the inputs; statements, their order and the split do not depend on it. Every
-    problem carries its reference and, as a wrong program, its slip.
+    ``seed`` draws the inputs. Statements, their order and the split do not depend on it. Every problem has
+    its reference and, as a wrong program, its slip.
     """
     return [_problem(task, split, _Inputs.drawn(seed)) for task in split_tasks(split)]
 
 
 def micro_examples(count: int, seed: int, wrong_share: float) -> list[tuple[str, str]]:
-    """``count`` pairs (prompt with prefix, reply) over the train split, for supervised warm-up.
+    """Return ``count`` pairs (prompt with prefix, reply) of the train split, for supervised warm-up.
 
-    Every statement appears equally often, up to one. A reply is wrong with probability
-    ``wrong_share``; a wrong one never passes the problem's cases.
+    Every statement appears equally often, up to one. A reply is wrong with probability ``wrong_share``. A
+    wrong reply never passes the problem's cases.
     """
+    # A stream of its own, so that the examples do not change with the inputs.
     rng = random.Random(f"micro-examples-{seed}")
     inputs = _Inputs.drawn(seed)
     tasks = split_tasks("train")
@@ -241,71 +246,74 @@ def micro_examples(count: int, seed: int, wrong_share: float) -> list[tuple[str,
 
 
 class _Inputs:
-    """Drawn argument lists, what each expression makes of them, and which of them test a task best."""
+    """Drawn argument lists, the results of each expression on them, and the best test inputs of a task."""
 
     @staticmethod
     @functools.lru_cache(maxsize=4)
     def drawn(seed: int) -> _Inputs:
-        """The inputs of a seed (kept, because outcomes of all expressions are worth keeping)."""
+        """Return the inputs of a seed, from a cache that also keeps the results of expressions."""
         return _Inputs(seed)
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(f"micro-inputs-{seed}")
-        # Values stay near the numbers of the statements. One-element lists hit every boundary, which
-        # is what tells `>` from `>=`; pairs tell how often from whether.
+        # Values are near the numbers of the statements. One-element lists hit every boundary, which
+        # distinguishes `>` from `>=`. Pairs distinguish counting from testing.
         self.pool = [[rng.randint(-4, 12) for _ in range(rng.randint(2, 12))] for _ in range(_POOL_SIZE)]
         self.pool += [[], *([k] for k in range(-2, 11)), *([k, k] for k in _NUMBERS)]
         self._outcomes: dict[str, list[object]] = {}
         self._chosen: dict[str, list[int]] = {}
 
     def outcomes(self, expression: str) -> list[object]:
-        """What one of our own expressions makes of every input of the pool."""
+        """Return the results of one generated expression on every input of the pool."""
         if expression not in self._outcomes:
             with parsing():
                 code = compile(expression, "<micro-task>", "eval")
             self._outcomes[expression] = [eval(code, {"xs": list(xs)}) for xs in self.pool]
         return self._outcomes[expression]
 
-    def chosen(self, task: MicroTask) -> list[int]:
-        """The empty list, an input that tells the slip, and those that tell the most other rivals."""
+    def chosen(self, task: _MicroTask) -> list[int]:
+        """Return the empty list, an input that rejects the slip, and those that reject the most other
+        rivals."""
         if task.statement not in self._chosen:
             self._chosen[task.statement] = self._choose(task)
         return self._chosen[task.statement]
 
-    def _choose(self, task: MicroTask) -> list[int]:
+    def _choose(self, task: _MicroTask) -> list[int]:
         right, slip = self.outcomes(task.expression), self.outcomes(task.slip)
-        alive = [self.outcomes(rival) for rival in _rivals(task)]
+        remaining = [self.outcomes(rival) for rival in _rivals(task)]
         chosen: list[int] = []
         best = self.pool.index([])
 
-        def worth(index: int) -> tuple[bool, int]:
-            told = sum(r[index] != right[index] for r in alive)
-            return slip in alive and slip[index] != right[index], told
+        def score(index: int) -> tuple[bool, int]:
+            told = sum(r[index] != right[index] for r in remaining)
+            return slip in remaining and slip[index] != right[index], told
 
-        while len(chosen) < _MIN_CASES or (alive and len(chosen) < _MAX_CASES):
+        while len(chosen) < _MIN_CASES or (remaining and len(chosen) < _MAX_CASES):
             chosen.append(best)
-            alive = [r for r in alive if r[best] == right[best]]
-            best = max((i for i in range(len(self.pool)) if i not in chosen), key=worth)
+            remaining = [r for r in remaining if r[best] == right[best]]
+            # Greedy: each case rejects as many of the remaining rivals as possible.
+            best = max((i for i in range(len(self.pool)) if i not in chosen), key=score)
         return chosen
 
-    def fails(self, task: MicroTask, expression: str) -> bool:
-        """Whether the task's cases reject ``expression``, by value as the judge compares (True is 1)."""
+    def fails(self, task: _MicroTask, expression: str) -> bool:
+        """Return whether the task's cases reject ``expression``, by value as the judge compares
+        (True is 1)."""
         got, right = self.outcomes(expression), self.outcomes(task.expression)
         return any(got[i] != right[i] for i in self.chosen(task))
 
 
 @functools.cache
-def siblings(family: str) -> tuple[MicroTask, ...]:
-    """The tasks of a family."""
+def siblings(family: str) -> tuple[_MicroTask, ...]:
+    """Return the tasks of a family."""
     return tuple(t for t in micro_tasks() if t.family == family)
 
 
-def _rivals(task: MicroTask) -> list[str]:
-    """Near misses that the cases have to reject: the slip, and what the siblings return."""
+def _rivals(task: _MicroTask) -> list[str]:
+    """Return near misses that the cases must reject: the slip, and the expressions of the siblings."""
     return [task.slip, *(t.expression for t in siblings(task.family) if t is not task)]
 
 
-def _wrong_reply(task: MicroTask, inputs: _Inputs, rng: random.Random) -> str:
+def _wrong_reply(task: _MicroTask, inputs: _Inputs, rng: random.Random) -> str:
     if rng.random() < SLIP_SHARE and inputs.fails(task, task.slip):
         return task.slip
     while True:
@@ -314,7 +322,7 @@ def _wrong_reply(task: MicroTask, inputs: _Inputs, rng: random.Random) -> str:
             return reply
 
 
-def _problem(task: MicroTask, split: str, inputs: _Inputs) -> Problem:
+def _problem(task: _MicroTask, split: str, inputs: _Inputs) -> Problem:
     expected = inputs.outcomes(task.expression)
     cases = [CallCase(expected=expected[i], args=[inputs.pool[i]]) for i in inputs.chosen(task)]
     return Problem(
@@ -327,3 +335,58 @@ def _problem(task: MicroTask, split: str, inputs: _Inputs) -> Problem:
         source=f"micro:{split}",
         meta={"family": task.family},
     )
+
+
+# The prompt of the verifier in a recipe for these tasks.
+MICRO_VERIFIER_PROMPT = "# {statement}\n{program}\n"
+
+# The given start of its reply. The model continues with the list and the result of the task.
+MICRO_VERIFIER_PREFIX = '{"inputs": [[['
+
+_POOL = 400
+
+
+def micro_case_examples(count: int, seed: int, wrong_share: float) -> list[tuple[str, str]]:
+    """Return ``count`` pairs (prompt with prefix, reply) of the train split: a program, and one case for its
+    task.
+
+    Half of the programs are right, the others are near misses. With probability ``wrong_share``, the output
+    of a case is that of a near miss. Inputs have up to three numbers.
+    """
+    rng = random.Random(f"micro-cases-{seed}")
+    pool = _inputs(seed)
+    tasks = split_tasks("train")
+    examples: list[tuple[str, str]] = []
+    while len(examples) < count:
+        for task in rng.sample(tasks, min(len(tasks), count - len(examples))):
+            program = task.expression if rng.random() < 0.5 else near_miss(task, rng)
+            place = rng.randrange(len(pool))
+            told = near_miss(task, rng) if rng.random() < wrong_share else task.expression
+            program_text = MICRO_PREFIX + program
+            prompt = MICRO_VERIFIER_PROMPT.format(statement=task.statement, program=program_text)
+            reply = _reply(pool[place], _outcomes(told, seed)[place])
+            examples.append((prompt + MICRO_VERIFIER_PREFIX, reply))
+    return examples
+
+
+def near_miss(task: _MicroTask, rng: random.Random) -> str:
+    """Return the slip of a task, or the expression of another task of its family."""
+    return rng.choice([task.slip, *(each.expression for each in siblings(task.family) if each is not task)])
+
+
+def _reply(given: list[int], outcome: object) -> str:
+    return f'{json.dumps(given)[1:]}]], "outputs": [{json.dumps(outcome)}]}}'
+
+
+@lru_cache(maxsize=2)
+def _inputs(seed: int) -> list[list[int]]:
+    rng = random.Random(f"micro-case-inputs-{seed}")
+    return [[rng.randint(-4, 12) for _ in range(rng.randint(0, 3))] for _ in range(_POOL)]
+
+
+@lru_cache(maxsize=4096)
+def _outcomes(expression: str, seed: int) -> list[object]:
+    """Return the results of one generated expression on every input."""
+    with parsing():
+        code = compile(expression, "<micro-task>", "eval")
+    return [eval(code, {"xs": list(xs)}) for xs in _inputs(seed)]

@@ -1,8 +1,8 @@
 """Problems as rows of a Parquet file.
 
-Text that people filter and read (id, statement, language, starter, source, kind of tests) has a
-column of its own; nested parts are columns of JSON, so a value comes back exactly as it went in.
-``kind`` repeats ``tests.kind`` and has to agree with it.
+The fields id, statement, language, starter, source and kind of tests have a column each, for filtering.
+Nested parts are columns of JSON, so a value is read back exactly.
+``kind`` repeats ``tests.kind`` and must agree with it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.problem import Problem
 from whetstone.data.explain import explain, known_columns
-from whetstone.errors import UserError, did_you_mean
-from whetstone.problem import Problem
 
 _TEXT = ("id", "statement", "language", "starter", "source")
 _JSON = ("tests", "compare", "checker", "scoring", "limits", "references", "wrong", "meta")
-# In memory at a time. Problems with large tests reach megabytes each, so rows alone bound nothing.
+# Bounds of a group of rows in memory. Problems with large tests have megabytes each, so a bound of rows is
+# not enough.
 _ROWS = 512
 _BYTES = 16 * 2**20
 _BATCH = 32
@@ -66,16 +67,17 @@ class RowWriter:
         self.close()
 
     def add(self, problem: Problem) -> None:
-        """Write one problem, which has to be plain data (see ``files.check_plain``)."""
+        """Write one problem, which must be plain data (see ``files.check_plain``)."""
         row = _row(problem)
         self._rows.append(row)
+        # Characters are close enough to bytes for a bound of memory.
         self._bytes += sum(len(value) for value in row.values() if value)
         self.count += 1
         if len(self._rows) >= _ROWS or self._bytes >= _BYTES:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the file's end."""
+        """Write the remaining rows and the footer."""
         self._flush()
         self._writer.close()
 
@@ -96,6 +98,7 @@ def _row(problem: Problem) -> dict[str, str | None]:
 def _problem(row: dict[str, Any], place: str) -> Problem:
     fields: dict[str, Any] = {}
     for name, value in row.items():
+        # A null means that the writer left the field out. Only a starter can be null itself.
         if name == "kind" or (value is None and name != "starter"):
             continue
         fields[name] = _nested(name, value, place) if name in _JSON else value

@@ -1,9 +1,8 @@
-"""Sources into one dataset: every row becomes problems or a decision with its reason.
+"""Import sources into one dataset. Every row becomes problems, or a decision with its reason.
 
-Each source is imported into a work folder beside the dataset and noted as finished there; then all are put
-together. A run that was killed goes on with the first source that is not finished, and its result is the
-same, byte for byte. A problem's split depends on its id and the seed alone, so it stays when sources are
-added.
+Each source is imported into a work folder next to the dataset. When all are finished, they are joined. A
+killed run resumes with the first unfinished source, and its result has the same bytes. The split of a problem
+depends only on its id and the seed, so it does not change when sources are added.
 """
 
 from __future__ import annotations
@@ -14,64 +13,119 @@ import shutil
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import msgspec
 from msgspec import Struct
+from pydantic import BeforeValidator, Field
 
 from whetstone import __version__
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+from whetstone.core.outputs import GOES_ON, work_folder, write_file
+from whetstone.core.problem import Problem
+from whetstone.core.settings import Natural, NonEmpty, Section, checked
 from whetstone.data.card import SourceRecord
 from whetstone.data.dataset import DatasetWriter, check_destination
-from whetstone.data.decisions import Decision, DecisionLog, read_decisions
+from whetstone.data.decisions import DecisionLog, ProblemDecision, read_decisions
 from whetstone.data.files import read_problems, write_problems
-from whetstone.data.sources.locate import Located, Part, locate
+from whetstone.data.sources.locate import LocatedFiles, SplitFiles, locate
 from whetstone.data.sources.rows import Row
-from whetstone.data.sources.source import Source, import_rows
-from whetstone.errors import UserError
-from whetstone.outputs import GOES_ON, work_folder, write_file
-from whetstone.problem import Problem
+from whetstone.data.sources.source import DatasetSource, import_rows
+from whetstone.data.sources.table import source_named
 
 
-class Wanted(Struct, frozen=True):
-    """A source to import: from ``path``, or from the hub where it is None."""
+class SourceRequest(Struct, frozen=True):
+    """A source to import, from ``path``, or from the hub if it is None."""
 
-    source: Source
+    source: DatasetSource
     path: Path | None = None
     revision: str | None = None
 
 
-class Plan(Struct, frozen=True):
-    """What a dataset is made of.
-
-    ``splits`` of the sources are read (none: see ``locate.choose_splits``), at most the first
-    ``max_problems`` problems of each (0: all). ``validation`` is the share of problems in that split.
-    """
-
-    wanted: Sequence[Wanted]
-    splits: Sequence[str] = ()
-    validation: float = 0.02
-    seed: int = 0
-    max_problems: int = 0
-
-    def __post_init__(self) -> None:
-        names = [wanted.source.name for wanted in self.wanted]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UserError(f"source {twice} is given twice; several files of it can lie in one folder")
-        if not 0 <= self.validation < 1:
-            raise UserError(f"--validation is {self.validation:g}; give a share from 0 to below 1")
-        if self.max_problems < 0:
-            raise UserError(f"--max-problems is {self.max_problems}; give 0 (all) or more")
+SourceName = Annotated[str, checked(source_named)]
 
 
-class Watcher(Protocol):
-    """Whoever shows how far it is."""
+class ImportSettings(Section):
+    """What is read from the sources, and how it is split."""
+
+    splits: Annotated[
+        tuple[NonEmpty, ...],
+        Flag(
+            "a split of the sources to read; repeatable (default: train where there is one, else all)",
+            "NAME",
+            repeat=True,
+            name="split",
+        ),
+    ] = ()
+    validation: Annotated[
+        float, Field(ge=0, lt=1), Flag("share of the problems in the split `validation`", "SHARE")
+    ] = 0.02
+    seed: Annotated[int, Flag("seed of the choice for validation", "N")] = 0
+    max_problems: Annotated[
+        Natural, Flag("import only the first N problems of each source; 0 imports all", "N")
+    ] = 0
+
+
+class _SourceFiles(Section):
+    """Where a source is read: at a ``revision`` of the hub, or from local files at ``path``."""
+
+    revision: NonEmpty | None = None
+    path: NonEmpty | None = None
+
+
+def _parse_sources(value: Any) -> Any:
+    """Convert ``SOURCE[@REVISION][=PATH]`` arguments of a command line to a mapping. A file has the mapping
+    itself."""
+    if not isinstance(value, list):
+        return value
+    files: dict[str, _SourceFiles] = {}
+    for word in cast("list[str]", value):
+        place, given, path = word.partition("=")
+        name, _, revision = place.partition("@")
+        if given and not path:
+            raise ValueError(f"{word}: give a file or folder after the =, or {name} alone for the hub")
+        if revision and path:
+            raise ValueError(
+                f"{name}: a revision is of the hub, and the files are from {path}; leave one out"
+            )
+        if name in files:
+            raise ValueError(f"source {name} is given twice; several files of it can lie in one folder")
+        files[name] = _SourceFiles(revision=revision or None, path=path or None)
+    return files
+
+
+class PreparationPlan(ImportSettings):
+    """The sources of a dataset, and how they are imported."""
+
+    sources: Annotated[
+        dict[SourceName, _SourceFiles],
+        Field(min_length=1),
+        BeforeValidator(_parse_sources),
+        Flag(
+            "a source, its revision on the hub, and its files if here", "SOURCE[@REV][=PATH]", positional=True
+        ),
+    ]
+
+    def requests(self) -> list[SourceRequest]:
+        """Return the sources to import."""
+        return [
+            SourceRequest(source_named(name), Path(at.path))
+            if at.path
+            else SourceRequest(source_named(name), revision=at.revision)
+            for name, at in self.sources.items()
+        ]
+
+
+class PreparationObserver(Protocol):
+    """Receives the progress of an import."""
 
     def begin(self, source: str, size: int) -> None:
-        """A source is read now; ``size`` in bytes, 0 where it is unknown."""
+        """A source starts; ``size`` is in bytes, 0 if unknown."""
         ...
 
     def advance(self, size_read: int, rows: int, problems: int) -> None:
-        """So much of the source was read, and this came of it."""
+        """``size_read`` bytes and ``rows`` rows of the source were read, and gave ``problems``."""
         ...
 
     def finish(self, record: SourceRecord, *, earlier: bool) -> None:
@@ -79,26 +133,28 @@ class Watcher(Protocol):
         ...
 
     def gather(self, problems: int) -> None:
-        """All sources are imported, and ``problems`` are put together."""
+        """All sources are imported, and ``problems`` are joined now."""
         ...
 
 
 class _Finished(Struct, frozen=True):
-    """A note in the work folder: the source that was asked for, and what came of it."""
+    """A finished import in the work folder: a digest of its request, and its record."""
 
-    asked: str
+    request_digest: str
     record: SourceRecord
 
 
-def prepare(plan: Plan, out: Path, watcher: Watcher) -> list[SourceRecord]:
-    """Import every source of ``plan`` into the dataset folder ``out``; returns what each of them gave.
+def prepare(
+    sources: Sequence[SourceRequest], plan: ImportSettings, out: Path, watcher: PreparationObserver
+) -> list[SourceRecord]:
+    """Import all ``sources`` into the dataset folder ``out``, and return their records.
 
-    Raises UserError for a source that cannot be read or is in another schema, and where ``out`` holds
-    something else than a dataset. What was imported before that is kept for the next run.
+    Raises UserError for a source that cannot be read or has another schema, and if ``out`` is not a dataset.
+    Sources that were imported before the error are kept for the next run.
     """
     target = check_destination(out)
     with _work_folder(target) as work:
-        records = [_imported(wanted, plan, work, watcher) for wanted in plan.wanted]
+        records = [_import(request, plan, work, watcher) for request in sources]
         watcher.gather(sum(record.problems for record in records))
         with DatasetWriter(target) as writer:
             writer.describe(records)
@@ -112,74 +168,84 @@ def prepare(plan: Plan, out: Path, watcher: Watcher) -> list[SourceRecord]:
 
 
 def split_of(problem_id: str, validation: float, seed: int) -> str:
-    """``validation`` for that share of ids, drawn by a hash of seed and id; else ``train``."""
+    """Return ``validation`` for that share of ids, by a hash of seed and id; else ``train``."""
+    # By the id, so that a problem stays in its split when the source grows.
     digest = hashlib.sha256(f"{seed}:{problem_id}".encode(errors="surrogatepass")).digest()
     return "validation" if int.from_bytes(digest[:8], "big") < validation * 2**64 else "train"
 
 
-def _imported(wanted: Wanted, plan: Plan, work: Path, watcher: Watcher) -> SourceRecord:
-    name = wanted.source.name
-    note = _file(work, name, "json")
-    asked = _asked(wanted, plan)
-    if (finished := _read_note(note)) is not None and finished.asked == asked:
+def _import(
+    request: SourceRequest, plan: ImportSettings, work: Path, watcher: PreparationObserver
+) -> SourceRecord:
+    name = request.source.name
+    finished_file = _file(work, name, "json")
+    digest = _request_digest(request, plan)
+    if (finished := _read_finished(finished_file)) is not None and finished.request_digest == digest:
         watcher.finish(finished.record, earlier=True)
         return finished.record
-    note.unlink(missing_ok=True)
+    # The note is removed first: without it, a killed run leaves no files that count as finished.
+    finished_file.unlink(missing_ok=True)
     decisions = _file(work, name, "decisions.jsonl")
     decisions.unlink(missing_ok=True)
-    located = locate(wanted.source, wanted.path, revision=wanted.revision, splits=plan.splits)
+    located = locate(request.source, request.path, revision=request.revision, splits=plan.splits)
     watcher.begin(name, sum(part.size for part in located.parts))
     with (
         DecisionLog(decisions, way_out=GOES_ON) as log,
-        closing(_Import(wanted.source, located, log, watcher)) as rows,
+        closing(_Import(request.source, located, log, watcher)) as rows,
     ):
+        # Problems are written while the source is read, since a source may not fit in memory.
         problems = itertools.islice(rows.problems, plan.max_problems or None)
         count = write_problems(_file(work, name, "parquet"), problems)
     if not count:
-        raise UserError(f"{name}: no problem came of {rows.rows} rows{_why(decisions)}")
-    record = _record(wanted.source, located, rows.rows, count, plan.max_problems)
-    write_file(note, [msgspec.json.encode(_Finished(asked, record))])
+        raise UserError(f"{name}: {rows.rows} rows gave no problem{_first_reason(decisions)}")
+    record = _record(request.source, located, rows.rows, count, plan.max_problems)
+    # Written last, since this note makes the other files count as finished.
+    write_file(finished_file, [msgspec.json.encode(_Finished(digest, record))])
     watcher.finish(record, earlier=False)
     return record
 
 
 class _Import:
-    """The problems of a source, part by part; decisions go to the log, and rows are counted."""
+    """The import of a source, part by part. Decisions go to the log, and rows are counted."""
 
-    def __init__(self, source: Source, located: Located, log: DecisionLog, watcher: Watcher) -> None:
+    def __init__(
+        self, source: DatasetSource, located: LocatedFiles, log: DecisionLog, watcher: PreparationObserver
+    ) -> None:
         self.rows = 0
-        self.problems = self._all(source, located, log)
+        self.problems = self._read_all(source, located, log)
         self._watcher = watcher
         self._count = 0
         self._before = self._read = 0
 
     def close(self) -> None:
-        """Stop reading (and downloading) where not all was wanted."""
+        """Stop reading, and downloading, if not all problems are needed."""
         self.problems.close()
 
-    def _all(self, source: Source, located: Located, log: DecisionLog) -> Generator[Problem]:
+    def _read_all(self, source: DatasetSource, located: LocatedFiles, log: DecisionLog) -> Generator[Problem]:
         seen: set[str] = set()
         for part in located.parts:
-            with closing(self._counted(part)) as rows:
+            with closing(self._count_rows(part)) as rows:
                 for result in import_rows(source, rows, split=part.split, seen=seen):
-                    if isinstance(result, Decision):
+                    if isinstance(result, ProblemDecision):
                         log.add(result)
                     else:
                         self._count += 1
                         yield result
             self._before += part.size
 
-    def _counted(self, part: Part) -> Generator[tuple[str, Row]]:
-        for pair in part.read(self._heard):
+    def _count_rows(self, part: SplitFiles) -> Generator[tuple[str, Row]]:
+        for pair in part.read(self._set_size_read):
             self.rows += 1
             self._watcher.advance(self._before + self._read, self.rows, self._count)
             yield pair
 
-    def _heard(self, size: int) -> None:
+    def _set_size_read(self, size: int) -> None:
         self._read = size
 
 
-def _record(source: Source, located: Located, rows: int, problems: int, first_only: int) -> SourceRecord:
+def _record(
+    source: DatasetSource, located: LocatedFiles, rows: int, problems: int, first_only: int
+) -> SourceRecord:
     return SourceRecord(
         name=source.name,
         title=source.title,
@@ -193,21 +259,22 @@ def _record(source: Source, located: Located, rows: int, problems: int, first_on
     )
 
 
-def _why(decisions: Path) -> str:
+def _first_reason(decisions: Path) -> str:
     first = next(read_decisions(decisions), None)
     return f"; the first: {first.reason}, {first.detail}" if first else ""
 
 
-def _asked(wanted: Wanted, plan: Plan) -> str:
-    """What a finished import was made of: another file, revision, split or version is another import."""
-    path = wanted.path
+def _request_digest(request: SourceRequest, plan: ImportSettings) -> str:
+    """Return a digest of an import. Another file, revision, split or version gives another digest."""
+    path = request.path
     files = sorted(path.rglob("*")) if path is not None and path.is_dir() else [path] if path else []
+    # Hashing large files would take long. Size and time are enough to see a change.
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.exists()]
-    asked = [__version__, wanted.source.name, wanted.revision, list(plan.splits), plan.max_problems, stats]
-    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
+    facts = [__version__, request.source.name, request.revision, list(plan.splits), plan.max_problems, stats]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
-def _read_note(file: Path) -> _Finished | None:
+def _read_finished(file: Path) -> _Finished | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=_Finished)
     except (OSError, msgspec.DecodeError):
@@ -220,11 +287,12 @@ def _file(work: Path, name: str, ending: str) -> Path:
 
 @contextmanager
 def _work_folder(target: Path) -> Generator[Path]:
-    """Imported sources are kept beside the dataset until it is there; one process at a time works on it."""
+    """Yield the work folder next to the dataset, locked for this process."""
     work = target.with_name(f".{target.name}.prepare")
     with work_folder(work, target, "preparing"):
         try:
             yield work
         finally:
-            if not any(work.glob("*.json")):  # no source is finished: there is nothing to go on with
+            # Without a finished source there is nothing to resume.
+            if not any(work.glob("*.json")):
                 shutil.rmtree(work, ignore_errors=True)

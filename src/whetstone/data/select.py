@@ -1,105 +1,203 @@
-"""Which problems of a set, which of their tests, and in which order.
+"""Select problems of a set and tests of a problem, and order them.
 
-Everything that draws is seeded and goes by the problem's id, so that the same set and options give the
-same problems with the same tests, whatever else is in the set.
+All draws are by seed and problem id. So the same set and options give the same problems and tests.
 """
 
 from __future__ import annotations
 
+import random
 import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import IO, Literal
+from typing import IO, Annotated, Any, Literal, cast, get_args
 
 import msgspec
-from msgspec import Struct
+from pydantic import AfterValidator, BeforeValidator
 
-from whetstone.data.case_choice import CaseRule, cut_cases
-from whetstone.data.decisions import Decision
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.flag import Flag
+from whetstone.core.problem import AssertTests, CallTests, CaseGroup, Problem, case_count
+from whetstone.core.settings import Natural, NonEmpty, Section, Share, checked
+from whetstone.data.decisions import ProblemDecision
 from whetstone.data.pass_rate import rate_of
 from whetstone.data.similarity.words import hash64
-from whetstone.errors import UserError, did_you_mean
-from whetstone.problem import Problem, case_count
+
+CaseRule = Literal["longest", "shortest", "random", "first+longest"]
+CASE_RULES: tuple[CaseRule, ...] = get_args(CaseRule)
+
+
+def cut_cases(problem: Problem, max_cases: int, rule: CaseRule, seed: int) -> Problem:
+    """Return the problem with at most ``max_cases`` of its cases, in their order; 0 keeps all.
+
+    DeepCoder keeps the 15 longest inputs, Code-R1 the 8 shortest, Archer a random 16. Cases that score
+    together stay groups: each group keeps at least one case as long as there is room for one each.
+
+    Returns the problem itself if nothing is cut. A ``check`` function or a test class is one case. Sizes are
+    those of the inputs, in characters. ``random`` depends on the seed and the problem's id.
+    """
+    count = case_count(problem)
+    if not max_cases or count <= max_cases:
+        return problem
+    ranked = _ranked(problem, rule, seed)
+    first_of_groups = _group_firsts(problem, ranked)[:max_cases]
+    rest = [number for number in ranked if number not in set(first_of_groups)]
+    chosen = sorted([*first_of_groups, *rest][:max_cases])
+    return _with_cases(problem, chosen)
+
+
+def _ranked(problem: Problem, rule: CaseRule, seed: int) -> list[int]:
+    """Return the numbers of all cases, best first."""
+    count = case_count(problem)
+    if rule == "random":
+        # Only `random()` gives the same numbers in every version of Python.
+        draw = random.Random(f"{seed}:{problem.id}")
+        keys = [draw.random() for _ in range(count)]
+        return sorted(range(count), key=keys.__getitem__)
+    sizes = _sizes(problem)
+    if rule == "shortest":
+        return sorted(range(count), key=lambda number: (sizes[number], number))
+    longest = sorted(range(count), key=lambda number: (-sizes[number], number))
+    if rule == "first+longest":
+        return [0, *(number for number in longest if number)]
+    return longest
+
+
+def _sizes(problem: Problem) -> list[int]:
+    tests = problem.tests
+    if isinstance(tests, AssertTests):
+        return [len(line) for line in tests.asserts or [""]]
+    if isinstance(tests, CallTests):
+        return [len(msgspec.json.encode([case.args, case.kwargs])) for case in tests.cases]
+    return [len(case.input) for case in tests.cases]
+
+
+def _group_firsts(problem: Problem, ranked: Sequence[int]) -> list[int]:
+    """Return the best case of each group, the heaviest groups first."""
+    place = {number: rank for rank, number in enumerate(ranked)}
+    groups = sorted(problem.scoring.groups, key=lambda group: -group.weight)
+    # Without one of its cases, a group could not score at all.
+    firsts = [min(group.cases, key=place.__getitem__) for group in groups]
+    return list(dict.fromkeys(firsts))
+
+
+def _with_cases(problem: Problem, chosen: list[int]) -> Problem:
+    tests: Any = problem.tests
+    if isinstance(tests, AssertTests):
+        asserts = tests.asserts or []
+        cut = msgspec.structs.replace(tests, asserts=[asserts[number] for number in chosen])
+    else:
+        cut = msgspec.structs.replace(tests, cases=[tests.cases[number] for number in chosen])
+    numbers = {old: new for new, old in enumerate(chosen)}
+    groups = [
+        CaseGroup([numbers[case] for case in group.cases if case in numbers], group.weight)
+        for group in problem.scoring.groups
+        if any(case in numbers for case in group.cases)
+    ]
+    scoring = msgspec.structs.replace(problem.scoring, groups=groups)
+    return msgspec.structs.replace(problem, tests=cut, scoring=scoring)
+
 
 STEP = "select"
-KINDS = ("stdin", "call", "assert", "interactive")
+KINDS = ("stdin", "call", "assert", "interactive", "none")
 
 Order = Literal["as-is", "difficulty", "length", "source-mix", "shuffle"]
-ORDERS: tuple[Order, ...] = ("as-is", "difficulty", "length", "source-mix", "shuffle")
 
 
-class Selection(Struct, frozen=True):
-    """What to take. Zero, None and empty mean no bound. ``pass_rate`` bounds the share of right replies that
-    ``whetstone data difficulty`` measured, both ends included.
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise UserError(f"no kind of test `{kind}`{did_you_mean(kind, KINDS)} ({', '.join(KINDS)})")
 
-    ``order``: ``difficulty`` puts what is solved most often first, and what was not measured last;
-    ``length`` the shortest statements; ``source-mix`` spreads every source evenly over the set. Raises
-    UserError for what cannot be.
+
+def _parse_bounds(value: Any) -> Any:
+    """Split ``0.1..0.9`` of a command line. A file has a pair of numbers."""
+    text = value[0] if isinstance(value, tuple) and len(cast("tuple[Any, ...]", value)) == 1 else value
+    return text.split("..") if isinstance(text, str) else value
+
+
+def _check_order(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+    if bounds is not None and bounds[0] > bounds[1]:
+        raise ValueError("give the lower bound first, such as 0.1..0.9")
+    return bounds
+
+
+Kind = Annotated[str, checked(_check_kind)]
+PassRateBounds = Annotated[
+    tuple[Share, Share] | None,
+    BeforeValidator(_parse_bounds),
+    AfterValidator(_check_order),
+    Flag("measured by `whetstone data difficulty`, such as 0.1..0.9", "LO..HI"),
+]
+
+
+class Selection(Section):
+    """What to select. Zero, None and empty are no bound. ``pass_rate`` bounds the share of right replies that
+    ``whetstone data difficulty`` measured; both ends are included.
+
+    ``order``: ``difficulty`` puts problems that are solved most often first, and unmeasured ones last.
+    ``length`` puts the shortest statements first. ``source-mix`` spreads every source evenly over the set.
     """
 
-    max_tests: int = 0
-    tests: CaseRule = "longest"
-    min_tests: int = 0
-    kinds: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    pass_rate: tuple[float, float] | None = None
-    max_problems: int = 0
-    order: Order = "as-is"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.max_tests, self.min_tests, self.max_problems) < 0:
-            raise UserError("--max-tests, --min-tests and --max-problems are counts of at least 0")
-        for kind in self.kinds:
-            if kind not in KINDS:
-                raise UserError(
-                    f"--kinds: no kind of test `{kind}`{did_you_mean(kind, KINDS)} ({', '.join(KINDS)})"
-                )
-        if self.pass_rate is not None and not 0 <= self.pass_rate[0] <= self.pass_rate[1] <= 1:
-            raise UserError("--pass-rate: give bounds from 0 to 1, such as 0.1..0.9")
+    max_tests: Annotated[Natural, Flag("keep at most N tests of a problem; 0 keeps all", "N")] = 0
+    tests: Annotated[CaseRule, Flag("which tests to keep, by their input")] = "longest"
+    min_tests: Annotated[Natural, Flag("drop problems with fewer tests", "N")] = 0
+    kinds: Annotated[tuple[Kind, ...], Flag(f"kinds of tests, of {', '.join(KINDS)}", "KIND,…")] = ()
+    languages: Annotated[tuple[NonEmpty, ...], Flag("languages, such as python,cpp", "NAME,…")] = ()
+    sources: Annotated[tuple[NonEmpty, ...], Flag("sources of the problems", "NAME,…")] = ()
+    pass_rate: PassRateBounds = None
+    max_problems: Annotated[Natural, Flag("draw at most N problems; 0 takes all", "N")] = 0
+    order: Annotated[
+        Order,
+        Flag(
+            "difficulty: solved most often first; length: shortest statement first; source-mix: every source "
+            "spread evenly; shuffle (default: as-is)"
+        ),
+    ] = "as-is"
+    seed: Annotated[int, Flag("of all draws", "N")] = 0
 
 
-def select(problems: Iterator[Problem], selection: Selection) -> Iterator[Problem | Decision]:
-    """The step: filter, cut tests, draw ``max_problems``, put in order.
+def select(problems: Iterator[Problem], selection: Selection) -> Iterator[Problem | ProblemDecision]:
+    """Filter problems, cut tests, draw ``max_problems`` and order the rest: a step.
 
-    Where nothing is drawn or ordered, problems pass one by one; else they wait in a temporary file.
+    If nothing is drawn or ordered, problems are passed on one by one. Otherwise they wait in a temporary
+    file.
     """
     passing = _filtered(problems, selection)
     if not selection.max_problems and selection.order == "as-is":
         yield from passing
         return
-    with _Waiting() as waiting:
+    with _WaitingProblems() as waiting:
         for result in passing:
-            if isinstance(result, Decision):
+            if isinstance(result, ProblemDecision):
                 yield result
             else:
-                waiting.add(result, _key(result, selection.order))
+                waiting.add(result, _sort_key(result, selection.order))
         chosen = waiting.draw(selection.max_problems, selection.seed)
+        # Every problem that the step read must be dropped with a decision.
         for number in sorted(set(range(len(waiting))) - set(chosen)):
             detail = f"{selection.max_problems} of {len(waiting)} were drawn with seed {selection.seed}"
             problem = waiting.read(number)
-            yield Decision(problem.id, STEP, "drop", "not_drawn", detail, problem.source)
-        for number in waiting.in_order(chosen, selection.order, selection.seed):
+            yield ProblemDecision(problem.id, STEP, "drop", "not_drawn", detail, problem.source)
+        for number in waiting.ordered(chosen, selection.order, selection.seed):
             yield waiting.read(number)
 
 
-def _filtered(problems: Iterator[Problem], selection: Selection) -> Iterator[Problem | Decision]:
+def _filtered(problems: Iterator[Problem], selection: Selection) -> Iterator[Problem | ProblemDecision]:
     for problem in problems:
-        refusal = _refusal(problem, selection)
+        refusal = _drop_reason(problem, selection)
         if refusal is not None:
-            yield Decision(problem.id, STEP, "drop", *refusal, problem.source)
+            yield ProblemDecision(problem.id, STEP, "drop", *refusal, problem.source)
             continue
         cut = cut_cases(problem, selection.max_tests, selection.tests, selection.seed)
+        # The same object means that nothing was cut.
         if cut is not problem:
             detail = f"{case_count(cut)} of {case_count(problem)} tests, {selection.tests}"
-            yield Decision(problem.id, STEP, "mark", "tests_cut", detail, problem.source)
+            yield ProblemDecision(problem.id, STEP, "mark", "tests_cut", detail, problem.source)
         yield cut
 
 
-def _refusal(problem: Problem, selection: Selection) -> tuple[str, str] | None:
-    """The reason to drop a problem and its detail, if there is one."""
+def _drop_reason(problem: Problem, selection: Selection) -> tuple[str, str] | None:
+    """Return the reason to drop a problem and its detail; None keeps it."""
     kind = str(problem.tests.__struct_config__.tag)
     if selection.kinds and kind not in selection.kinds:
         return "kind", kind
@@ -108,7 +206,7 @@ def _refusal(problem: Problem, selection: Selection) -> tuple[str, str] | None:
     if selection.sources and problem.source not in selection.sources:
         return "source", problem.source
     if case_count(problem) < selection.min_tests:
-        return "too_few_tests", f"{case_count(problem)} tests; {selection.min_tests} are asked for"
+        return "too_few_tests", f"{case_count(problem)} tests; {selection.min_tests} are required"
     if selection.pass_rate is None:
         return None
     rate = rate_of(problem)
@@ -120,18 +218,20 @@ def _refusal(problem: Problem, selection: Selection) -> tuple[str, str] | None:
     return None
 
 
-def _key(problem: Problem, order: Order) -> float:
+def _sort_key(problem: Problem, order: Order) -> float:
     if order == "length":
         return len(problem.statement)
     rate = rate_of(problem) if order == "difficulty" else None
+    # The small number puts a measured rate of zero before unmeasured problems.
     return 0.0 if rate is None or not rate.n else -rate.passed / rate.n - 1e-9
 
 
-class _Waiting:
-    """Problems in a temporary file until it is known which are taken and in which order."""
+class _WaitingProblems:
+    """Problems in a temporary file, until it is known which are selected and in which order."""
 
-    def __enter__(self) -> _Waiting:
+    def __enter__(self) -> _WaitingProblems:
         self._file: IO[bytes] = tempfile.TemporaryFile()
+        # Arrays have a few bytes for a problem. The problems themselves may not fit in memory.
         self._starts = array("q", [0])
         self._keys = array("d")
         self._ids: list[str] = []
@@ -157,24 +257,25 @@ class _Waiting:
         )
 
     def draw(self, count: int, seed: int) -> list[int]:
-        """The numbers of at most ``count`` problems, in the set's order; 0 takes all."""
+        """Return the numbers of at most ``count`` problems, in the set's order; 0 takes all."""
         numbers = list(range(len(self)))
         if 0 < count < len(self):
-            return sorted(self._drawn(numbers, f"draw {seed}")[:count])
+            # By a hash of the id: a larger set keeps most of the draw.
+            return sorted(self._shuffled(numbers, f"draw {seed}")[:count])
         return numbers
 
-    def in_order(self, chosen: list[int], order: Order, seed: int) -> Sequence[int]:
+    def ordered(self, chosen: list[int], order: Order, seed: int) -> Sequence[int]:
         if order == "shuffle":
-            return self._drawn(chosen, f"order {seed}")
+            return self._shuffled(chosen, f"order {seed}")
         if order == "source-mix":
-            return self._mixed(chosen)
+            return self._mix_sources(chosen)
         return sorted(chosen, key=self._keys.__getitem__)
 
-    def _drawn(self, numbers: list[int], seed: str) -> list[int]:
+    def _shuffled(self, numbers: list[int], seed: str) -> list[int]:
         return sorted(numbers, key=lambda number: hash64(f"{seed} {self._ids[number]}"))
 
-    def _mixed(self, chosen: list[int]) -> list[int]:
-        """Every source spread evenly: its k-th of m problems stands at the share (k - 1/2) / m."""
+    def _mix_sources(self, chosen: list[int]) -> list[int]:
+        """Spread every source evenly: its k-th of m problems is at the share (k - 1/2) / m."""
         sizes = Counter(self._sources[number] for number in chosen)
         seen: Counter[str] = Counter()
         places: dict[int, float] = {}

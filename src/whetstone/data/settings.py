@@ -1,15 +1,15 @@
-"""Which problems a run trains and is evaluated on."""
+"""The problems that a run trains on and is evaluated on."""
 
 from __future__ import annotations
 
 from pydantic import model_validator
 
-from whetstone.settings import Natural, NonEmpty, Section, Share
+from whetstone.core.settings import Natural, NonEmpty, Section, Share
 
 
-class ReferenceCheck(Section):
-    """Before the first step the references of ``sample`` training problems are judged on this machine; 0
-    judges none. When less than the share ``accepted`` of them are, the run stops."""
+class _ReferenceCheck(Section):
+    """A check before the first step: the references of ``sample`` training problems are judged on this
+    machine; 0 judges none. If less than the share ``accepted`` passes, the run stops."""
 
     sample: Natural = 16
     accepted: Share = 1.0
@@ -20,11 +20,11 @@ class DataSection(Section):
     that ships: ``builtin:train``, ``builtin:heldout``, ``micro:train``, ``micro:heldout``.
 
     heldout: null evaluates on no held-out problems.
-    build: the file of a journey (`whetstone data build`) that makes the folder of ``train``; it runs when the
-        folder is not there yet.
+    build: the pipeline file (`whetstone data build`) that makes the folder of ``train``; it runs when the
+        folder does not exist.
     difficulty: train only on problems whose ``meta.difficulty`` is one of these; empty trains on all.
-    drop_long_prompts: leave out problems whose prompt has more than ``workflow.max_prompt_tokens`` tokens,
-        and say how many; without it, one of them refuses the run. For a model in ``model.path``.
+    drop_long_prompts: leave out problems whose prompt has more than ``environment.max_prompt_tokens`` tokens,
+        and report their number; otherwise one of them rejects the run. For a model in ``model.path``.
     max_problems: train on a seeded subset of at most so many; 0 takes all.
     """
 
@@ -34,7 +34,7 @@ class DataSection(Section):
     difficulty: tuple[str, ...] = ()
     drop_long_prompts: bool = False
     max_problems: Natural = 0
-    references: ReferenceCheck = ReferenceCheck()
+    references: _ReferenceCheck = _ReferenceCheck()
 
     @model_validator(mode="after")
     def _built_where(self) -> DataSection:

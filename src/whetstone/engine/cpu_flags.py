@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+# Names of bfloat16 instructions in ``/proc/cpuinfo``, on x86 and on ARM.
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
-"""Names of bfloat16 instructions in ``/proc/cpuinfo``, on x86 and on ARM."""
 
 
 def cpu_bf16_flags(cpuinfo: str) -> list[str]:

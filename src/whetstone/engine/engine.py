@@ -1,7 +1,7 @@
-"""What an engine is: token ids in; token ids, log-probs and weight versions out.
+"""The interface of an engine: token ids in; token ids, log-probs and weight versions out.
 
-An engine knows nothing of problems or rewards. Text never enters or leaves it except for stop
-strings, which it matches on the decoded tail of a sample.
+An engine knows nothing about problems or rewards. It handles text only to match stop strings in the decoded
+end of a sample.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from whetstone.sample import FinishReason
-from whetstone.settings import Sampling
+from whetstone.core.errors import UserError
+from whetstone.core.sample import FinishReason
+from whetstone.core.settings import Sampling
 
 
 class GenerationRequest(Struct, frozen=True):
-    """``n`` replies to one prompt. Reply i draws from a random stream of its own, fixed by (seed, i)."""
+    """``n`` replies to one prompt. Reply i has its own random stream, fixed by (seed, i)."""
 
     prompt_ids: list[int]
     params: Sampling
@@ -26,10 +27,10 @@ class GenerationRequest(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """One reply. ``index`` is its place among the request's ``n``.
+    """One reply. ``index`` is its number among the request's ``n``.
 
-    ``logprobs`` are natural logs of the drawn tokens under softmax(logits / temperature), before
-    top-p and top-k (temperature 1 when greedy).
+    ``logprobs`` are natural logarithms of the sampled tokens' probabilities under softmax(logits /
+    temperature), before top-p and top-k (temperature 1 for greedy sampling).
     """
 
     index: int
@@ -40,14 +41,14 @@ class Completion(Struct, frozen=True):
 
 
 class Capabilities(Struct, frozen=True):
-    """What an engine promises beyond its methods; who needs it asks (``factory.require``).
+    """Properties of an engine beyond its methods; see ``factory.check_capabilities``.
 
-    repeatable_streams: the same requests with the same seeds under the same weights give the same tokens.
-    weights: the forms in which it takes new ones.
-    full_logprobs: log-probs are taken before top-p and top-k, as ``Completion`` has it; else after them,
-        which are others unless both are off.
-    every_rank: each of several ranks may have one, of its own.
-    in_place: it generates with the very model that it was made with, and writes new weights into that.
+    repeatable_streams: equal requests, seeds and weights give equal tokens.
+    weights: the supported forms of new weights.
+    full_logprobs: log-probs are taken before top-p and top-k, as in ``Completion``; otherwise after them,
+        which differs unless both are off.
+    every_rank: each of several ranks may have its own engine.
+    in_place: it generates with the model object that it was built with, and writes new weights into it.
     """
 
     repeatable_streams: bool
@@ -58,11 +59,11 @@ class Capabilities(Struct, frozen=True):
 
 
 class Engine(Protocol):
-    """Generates replies, many at a time, and takes new weights between steps."""
+    """Generates replies concurrently, and accepts new weights between steps."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it promises."""
+        """Its properties."""
         ...
 
     @property
@@ -77,9 +78,8 @@ class Engine(Protocol):
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's replies as each ends. Concurrent calls share the running batch.
 
-        Calls made before the event loop next runs the engine enter together, in call order, so
-        that a synchronous caller gets the same numbers every time. Raises UserError when prompt
-        and reply cannot fit the model's context.
+        Calls made before the event loop next runs the engine enter together in call order, so a synchronous
+        caller always gets the same numbers. Raises UserError if prompt and reply exceed the model's context.
         """
         ...
 
@@ -87,22 +87,45 @@ class Engine(Protocol):
         """Replace the weights by tensors (name, torch tensor) or by those in a model folder, then report
         ``version``.
 
-        Replies in flight continue under the new weights, marked token by token.
+        Replies in progress continue with the new weights; each token records its version.
         """
         ...
 
     async def close(self) -> None:
-        """Free what the engine holds; replies in flight end with ``abort``."""
+        """Free the engine's resources; replies in progress end with ``abort``."""
         ...
 
 
 @runtime_checkable
 class Sleeper(Protocol):
-    """An engine that can lend its part of the device to a trainer, between two steps."""
+    """An engine that can release its device memory between two steps."""
 
     async def sleep(self) -> None:
-        """Hold no memory of the device until new weights come or a reply is asked for.
+        """Release all device memory until new weights arrive or a reply is requested.
 
-        Raises UserError when it cannot; it is not used again then.
+        Raises UserError if it fails; the engine is then not used again.
         """
         ...
+
+
+def check_request(
+    request: GenerationRequest,
+    context: int | None,
+    *,
+    owner: str = "the",
+    remedy: str = "lower max_tokens or shorten the prompt",
+) -> None:
+    """Raise UserError for an empty prompt, for no reply, and for a length above ``context`` in tokens.
+
+    ``owner`` says in the error whose context it is, and ``remedy`` what to do about the length.
+    """
+    prompt, wanted = len(request.prompt_ids), request.params.max_tokens
+    if prompt == 0:
+        raise UserError("the prompt is empty; give at least one token, such as the tokenizer's bos token")
+    if request.n < 1:
+        raise UserError(f"n is {request.n}; ask for at least one reply")
+    if context is not None and prompt + wanted > context:
+        raise UserError(
+            f"a prompt of {prompt} tokens and up to {wanted} new ones exceed {owner} context of {context}; "
+            f"{remedy}"
+        )

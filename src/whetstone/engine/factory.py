@@ -1,4 +1,4 @@
-"""Engines by name: the table, and how one is made for those who generate."""
+"""Builds engines by name, and checks their capabilities."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
+from whetstone.core.errors import UserError, did_you_mean
 from whetstone.engine.engine import Engine
 from whetstone.engine.settings import SERVERS, EngineSection
-from whetstone.errors import UserError, did_you_mean
 
+# Name → `module:callable`, imported on first use and called as in `build_engine`.
 ENGINES = {
     "torch": "whetstone.engine.torch_engine:embedded_engine",
     "vllm": "whetstone.engine.served.start:vllm_engine",
     "sglang": "whetstone.engine.served.start:sglang_engine",
 }
-"""Name → ``module:callable``, imported when it is first asked for and called as ``build_engine`` says."""
 
 
-def check_own_engine(settings: EngineSection) -> None:
-    """Raise UserError for an engine that nobody knows or that cannot be imported, and for wrong options of an
-    engine of the user's own. Those of the engines that ship have checks of their own."""
+def check_plugin_engine(settings: EngineSection) -> None:
+    """Raise UserError for an unknown engine or one that cannot be imported, and for wrong options of a user's
+    engine. Built-in engines check their own options."""
     if settings.kind not in ENGINES:
         _check_options(_constructor(settings.kind), settings, {})
 
@@ -34,10 +34,10 @@ def _check_options(construct: Callable[..., Engine], settings: EngineSection, mo
 
 
 def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
-    """The engine that ``settings`` name, called with ``model``, ``tokenizer`` and the options as keywords.
+    """Build the engine in ``settings``, with ``model``, ``tokenizer`` and the options as keywords.
 
-    model: gives the transformers model to serve, which belongs to the engine from then on; one that serves
-        from elsewhere never calls it. Raises UserError for a name or an option that nobody knows.
+    model: returns the transformers model to serve, which then belongs to the engine. An engine with another
+    source of weights never calls it. Raises UserError for an unknown name or option.
     """
     construct = _constructor(settings.kind)
     placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
@@ -45,7 +45,7 @@ def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: A
     return construct(model, tokenizer, **placed, **settings.options)
 
 
-def require(
+def check_capabilities(
     engine: Engine,
     settings: EngineSection,
     *,
@@ -54,7 +54,7 @@ def require(
     full_logprobs: bool = False,
     ranks: int = 1,
 ) -> None:
-    """Raise UserError, naming the way out, when ``engine`` cannot do what a run needs of it."""
+    """Raise UserError with a remedy if ``engine`` lacks a capability that a run needs."""
     can = engine.capabilities
     if repeatable and not can.repeatable_streams:
         raise UserError(
@@ -63,18 +63,18 @@ def require(
         )
     if tensors and "tensors" not in can.weights:
         raise UserError(
-            f"engine `{settings.kind}` takes no tensors as new weights, and training in one process hands "
-            "over nothing else; take `engine.kind: torch`"
+            f"engine `{settings.kind}` does not accept tensors as new weights, which training in one process "
+            "needs; use `engine.kind: torch`"
         )
     if full_logprobs and not can.full_logprobs:
         raise UserError(
-            f"engine `{settings.kind}` gives the log-probs of what top-p and top-k leave, and the trainer's "
-            "are of all tokens; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take `engine.kind: "
+            f"engine `{settings.kind}` gives log-probs after top-p and top-k, but the trainer's are before "
+            "them; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take `engine.kind: "
             "torch`"
         )
     if ranks > 1 and not can.every_rank:
         raise UserError(
-            f"engine `{settings.kind}` serves one rank, and these are {ranks}; train in one process, or take "
+            f"engine `{settings.kind}` serves one rank, but there are {ranks}; train in one process, or use "
             "`engine.kind: torch`"
         )
 
@@ -85,7 +85,7 @@ def _constructor(kind: str) -> Callable[..., Engine]:
     if not name:
         raise UserError(
             f"engine.kind: unknown engine `{kind}`{did_you_mean(kind, ENGINES)}; known: {', '.join(ENGINES)}"
-            "; your own is `package.module:callable`"
+            "; or give your own as `package.module:callable`"
         )
     try:
         found = getattr(importlib.import_module(module), name)

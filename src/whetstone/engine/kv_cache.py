@@ -1,14 +1,14 @@
-"""The key-value cache of a running batch, and that of prompts being read.
+"""The key-value cache of a running batch, and that of prompts during prefill.
 
-Rows of the batch are aligned at their newest token: all of them end at the same column, and a
-shorter row leaves its left columns masked. So a step writes one column for all rows with a plain
-slice, column distance is token distance (which is what sliding-window masks count), and a model's
-own mask code works unchanged. Columns are a window that moves right as tokens come; when it meets
-the end of the tensors it is moved back or the tensors grow, so the cost of copying is spread out.
+Rows of the batch are aligned at their newest token: all end at the same column, and the left columns of
+shorter rows are masked. So a step writes one column for all rows with a plain slice, column distance equals
+token distance (as sliding-window masks need), and the model's own mask code works unchanged. The used columns
+form a window that moves right as tokens are added. At the end of the tensors it is moved back, or the tensors
+grow, so the cost of copying is amortized.
 
-One column on the left of the window is masked for every row. Without it a batch of equal lengths has
-nothing to mask, transformers then drops the mask and asks torch to share key heads among query heads,
-and that path of torch is about five times slower on a CPU than the masked one.
+One column left of the window is masked for every row. Without it a batch of equal lengths has nothing to
+mask. transformers then drops the mask and lets torch share key heads among query heads, which is about five
+times slower on a CPU.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from typing import Any
 from torch import Tensor
 from transformers import Cache
 
-_BLOCK = 128  # columns are allocated in multiples of this
+# Columns are allocated in multiples of this.
+_BLOCK = 128
 _FEW_SLOTS = 8
-_SPARE = 1  # masked columns on the left of the window
-_MAX_AHEAD = 512  # columns reserved for tokens to come; more are added as they come
+# Masked columns on the left of the window; see the module docstring.
+_SPARE = 1
+# Columns that are reserved for later tokens. Replies are often much shorter than their limit.
+_MAX_AHEAD = 512
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class PromptKV:
 
 
 class PromptCache(Cache):
-    """Takes the keys and values of right-padded prompts in one causal forward from an empty past."""
+    """Collects the keys and values of right-padded prompts in one causal forward pass."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -46,18 +49,18 @@ class PromptCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Keep a layer's keys and values ([prompts, kv_heads, columns, head_dim]) and give them back."""
+        """Store a layer's keys and values ([prompts, kv_heads, columns, head_dim]) and return them."""
         self.keys[layer_idx] = key_states
         self.values[layer_idx] = value_states
         return key_states, value_states
 
     @property
     def bytes(self) -> int:
-        """What all that is kept takes."""
+        """The size of all stored tensors."""
         return sum(t.nbytes for kept in (self.keys, self.values) for t in kept.values())
 
     def prompt(self, row: int, length: int) -> PromptKV:
-        """The first ``length`` columns of one prompt."""
+        """Return the first ``length`` columns of one prompt."""
         return PromptKV(
             length,
             {layer: k[row, :, :length] for layer, k in self.keys.items()},
@@ -68,15 +71,16 @@ class PromptCache(Cache):
 class BatchCache(Cache):
     """Keys and values of every running row, by layer: [slots, kv_heads, columns, head_dim].
 
-    Rows 0 to len(lengths) - 1 are in use; row r holds the columns from ``end - lengths[r]`` to ``end``.
-    Slots times columns never exceed ``cells``, as long as what is admitted :meth:`fits`.
+    Rows 0 to len(lengths) - 1 are in use; row r has the columns from ``end - lengths[r]`` to ``end``. Slots
+    times columns never exceed ``cells``, if admissions respect :meth:`max_rows`.
     """
 
     def __init__(self, cells: int) -> None:
         super().__init__(layers=[])
         self.cells = cells
         self.lengths: list[int] = []
-        self.width = _SPARE  # columns in use: the length of the longest row, and the spare one
+        # Columns in use: the length of the longest row, and the spare one.
+        self.width = _SPARE
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self._slots = 0
@@ -85,10 +89,10 @@ class BatchCache(Cache):
 
     @property
     def bytes(self) -> int:
-        """What its tensors take."""
+        """The size of its tensors."""
         return sum(t.nbytes for kept in (self._keys, self._values) for t in kept.values())
 
-    # What a model asks a cache for during a step.
+    # Called by the model during a step.
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -103,28 +107,29 @@ class BatchCache(Cache):
         return keys[:rows, :, window], values[:rows, :, window]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Columns before the newest token."""
+        """Return the number of columns before the newest token."""
         return self.width
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
-        """The column of the newest token within the window."""
+        """Return the column of the newest token within the window."""
         return self.width
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Columns that a mask must cover, and the first of them."""
+        """Return the number of columns that a mask must cover, and the first of them."""
         return self.width + query_length, 0
 
-    # What the scheduler does between steps.
+    # Called by the scheduler between steps.
 
-    def room(self, reach: int) -> int:
-        """How many rows fit, all in all, when the longest of them may grow to ``reach`` tokens."""
+    def max_rows(self, reach: int) -> int:
+        """Return how many rows fit in total if the longest may grow to ``reach`` tokens."""
         return self.cells // _round_up(reach + _SPARE)
 
     def reserve(self, rows: int, length: int, growth: int) -> None:
-        """Make room for ``rows`` more rows of at most ``length`` tokens that may grow by ``growth``."""
+        """Allocate space for ``rows`` more rows of at most ``length`` tokens that may grow by ``growth``."""
         rows += len(self.lengths)
         slots = self._slots
         if rows > slots:
+            # Doubling keeps the cost of copying proportional to the number of rows.
             slots = max(_FEW_SLOTS, rows, 2 * slots)
         width = max(self.width, length + _SPARE)
         if not self.lengths or slots > self._slots or width > self._end or self._end == self._columns:
@@ -132,7 +137,7 @@ class BatchCache(Cache):
             self._resize(rows, slots, max(wanted, self._columns), width)
 
     def add(self, prompt: PromptKV, rows: int) -> None:
-        """Append ``rows`` rows that begin with the same prompt. ``reserve`` must have made room."""
+        """Append ``rows`` rows that begin with the same prompt. ``reserve`` must have allocated the space."""
         first, last = len(self.lengths), len(self.lengths) + rows
         columns = slice(self._end - prompt.length, self._end)
         for index, prompt_keys in prompt.keys.items():
@@ -142,18 +147,19 @@ class BatchCache(Cache):
         self._set_lengths(self.lengths + [prompt.length] * rows)
 
     def advance(self) -> None:
-        """Count the column that the model has just written, and make sure that a free one follows."""
+        """Count the column that the model has just written, and ensure that a free one follows."""
         self._end += 1
         self._set_lengths([length + 1 for length in self.lengths])
         if self._end == self._columns:
+            # Moving the window back pays if a quarter of the columns is free. Otherwise the tensors grow.
             roomy = 4 * self.width <= 3 * self._columns
             columns = self._columns if roomy else _round_up(3 * self.width // 2)
             self._resize(len(self.lengths), self._slots, columns, self.width)
 
     def retain(self, kept: Sequence[int]) -> list[int]:
-        """Drop all rows but ``kept`` (ascending). Returns, for each new row, which row it was.
+        """Drop all rows except ``kept`` (ascending). Returns, for each new row, its old index.
 
-        Rows from the back fill the holes, so that no more is copied than there are holes.
+        Rows from the end fill the gaps, so only as many rows are copied as there are gaps.
         """
         count = len(kept)
         staying = {row for row in kept if row < count}
@@ -174,9 +180,10 @@ class BatchCache(Cache):
         self.width = max(lengths, default=0) + _SPARE
 
     def _layer(self, index: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The tensors of a layer, made on first use in the shape of what is to be kept there.
+        """Return the tensors of a layer, created on first use with the shape of its input.
 
-        Zeros, because a masked column still enters a product with weight 0, and 0 times NaN is NaN.
+        They start as zeros, because a masked column still enters a product with weight 0, and 0 times NaN is
+        NaN.
         """
         if index not in self._keys:
             for tensors, like in ((self._keys, keys), (self._values, values)):
@@ -185,15 +192,18 @@ class BatchCache(Cache):
         return self._keys[index], self._values[index]
 
     def _resize(self, rows: int, slots: int, columns: int, end: int) -> None:
-        """Let the window end at column ``end`` of ``slots`` rows and ``columns`` columns, or what of them
-        ``cells`` allow: ``rows`` and a column after ``end`` at least, which fit as they were admitted."""
+        """Move the window's end to column ``end`` of ``slots`` rows and ``columns`` columns, limited by
+        ``cells``.
+
+        There are always ``rows`` rows and a free column after ``end``: admission has ensured that they fit.
+        """
         most = self.cells // rows // _BLOCK * _BLOCK
         columns = max(_round_up(end), min(columns, most))
         slots = max(rows, min(slots, self.cells // columns))
         self._move(slots, columns, end)
 
     def _move(self, slots: int, columns: int, end: int) -> None:
-        """Let the window end at column ``end`` of tensors of ``slots`` rows and ``columns`` columns."""
+        """Move the window's end to column ``end`` of tensors with ``slots`` rows and ``columns`` columns."""
         rows = len(self.lengths)
         old = slice(self._end - self.width, self._end)
         new = slice(end - self.width, end)
@@ -205,11 +215,12 @@ class BatchCache(Cache):
                     tensor = tensor.new_zeros((slots, tensor.shape[1], columns, tensor.shape[3]))
                     tensors[index] = tensor
                 else:
-                    live = live.clone()  # source and destination may overlap
+                    # Source and destination may overlap.
+                    live = live.clone()
                 tensor[:rows, :, new] = live
         self._slots, self._columns, self._end = slots, columns, end
 
 
 def _round_up(columns: int) -> int:
-    """The next multiple of the block size that leaves at least one column free."""
+    """Return the next multiple of the block size that leaves at least one column free."""
     return (columns // _BLOCK + 1) * _BLOCK

@@ -1,7 +1,6 @@
-"""Models in and out of files: a Hugging Face folder, a hub id, or a GGUF file.
+"""Loads and saves models: a Hugging Face folder, a hub id, or a GGUF file.
 
-Whatever the source, the result is a plain model: ``save_model`` can write it and transformers can
-read it back.
+The result is always a plain model: ``save_model`` can write it and transformers can load it again.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils.logging import disable_progress_bar
 
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.outputs import new_folder
 from whetstone.engine.architecture import check_architecture
-from whetstone.engine.device import pick_device
-from whetstone.engine.dtype import resolve_dtype
-from whetstone.engine.out_of_memory import WEIGHTS_KEYS, named_when_out, weights_in_words
-from whetstone.engine.sources import check_source, not_loadable
-from whetstone.errors import UserError, did_you_mean
-from whetstone.outputs import new_folder
+from whetstone.engine.device import pick_device, resolve_dtype
+from whetstone.engine.out_of_memory import WEIGHTS_KEYS, describe_weights, explain_out_of_memory
+from whetstone.engine.sources import check_source, load_error
 
 DTYPES: dict[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
@@ -33,9 +31,9 @@ DTYPES: dict[str, torch.dtype] = {
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A causal language model in evaluation mode, its tokenizer, and where both came from.
+    """A causal language model in evaluation mode, its tokenizer, and their source.
 
-    ``model`` and ``tokenizer`` are transformers objects, which are typed loosely upstream.
+    ``model`` and ``tokenizer`` are transformers objects, which have no precise types.
     """
 
     model: Any
@@ -50,15 +48,17 @@ def load_model(
 
     path: a folder as ``save_pretrained`` writes it, a ``.gguf`` file, or a hub id.
     revision: branch, tag or commit of a hub id.
-    dtype: ``bfloat16``, ``float16`` or ``float32``; ``auto`` is the first where the device has it.
-    device: ``auto`` (the GPU when there is one), or a torch device name.
-    Raises UserError when there is nothing to load under that name, or it is not such a model.
+    dtype: ``bfloat16``, ``float16`` or ``float32``; ``auto`` is the first if the device supports it.
+    device: ``auto`` (the GPU if there is one), or a torch device name.
+
+    Raises UserError if there is no such model, or it is no causal language model.
     """
     if dtype != "auto" and dtype not in DTYPES:
         known = ("auto", *DTYPES)
         raise UserError(f"unknown dtype `{dtype}`{did_you_mean(dtype, known)}; known: {', '.join(known)}")
     if not sys.stderr.isatty():
-        disable_progress_bar()  # a log would keep every state of a bar
+        # A log file would contain every state of a progress bar.
+        disable_progress_bar()
     target = pick_device(device)
     computed = DTYPES[resolve_dtype(dtype, target)]
     local = check_source(path)
@@ -66,14 +66,14 @@ def load_model(
         model, tokenizer = _load_gguf(local, computed)
     else:
         model, tokenizer = _load_pretrained(path if local is None else str(local), revision, computed)
-    with named_when_out("loading the model", target, lambda: weights_in_words(model), WEIGHTS_KEYS):
+    with explain_out_of_memory("loading the model", target, lambda: describe_weights(model), WEIGHTS_KEYS):
         return LoadedModel(model.to(target).eval(), tokenizer, path)
 
 
 def save_model(model: Any, tokenizer: Any, folder: str | Path) -> None:
     """Write config.json, generation_config.json, model.safetensors and the tokenizer to ``folder``.
 
-    All of it or nothing. The folder is new or empty. Raises UserError when it cannot be written.
+    Writes all or nothing. The folder must be new or empty. Raises UserError if it cannot be written.
     """
     with new_folder(Path(folder).expanduser()) as target:
         model.save_pretrained(target, safe_serialization=True)
@@ -82,12 +82,12 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path) -> None:
 
 def _load_pretrained(name: str, revision: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
     try:
-        # The config first: an architecture that cannot be served is refused before its weights are read.
+        # Read the config first, so that an unsupported architecture is refused before its weights are read.
         check_architecture(AutoConfig.from_pretrained(name, revision=revision))
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
     except (OSError, ValueError) as error:
-        raise not_loadable(name, error, here=Path(name).is_dir()) from error
+        raise load_error(name, error, here=Path(name).is_dir()) from error
     return model, tokenizer
 
 
@@ -105,18 +105,20 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         )
     except ImportError as error:
         raise UserError(f"{file}: {error}; pip install 'whetstone-rl[train]'") from error
-    except Exception as error:  # a broken file fails in whichever library first stumbles over it
+    except Exception as error:
+        # A broken file may raise errors of several libraries.
         raise UserError(f"{file}: transformers cannot read this GGUF file: {error}") from error
     return _plain_copy(quantized, tokenizer, dtype), tokenizer
 
 
 def _plain_copy(quantized: Any, tokenizer: Any, dtype: torch.dtype) -> Any:
-    """The same weights in a model that transformers does not take for a quantised one.
+    """Return the same weights in a model that transformers does not treat as quantised.
 
-    A model read from GGUF keeps a ``quantization_config`` and refuses ``save_pretrained``, although
-    its tensors are dense.
+    A model loaded from GGUF keeps a ``quantization_config`` and refuses ``save_pretrained``, although its
+    tensors are dense.
     """
     fields = quantized.config.to_dict()
+    # With it, the copy would be taken for a quantised model again.
     fields.pop("quantization_config", None)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     config.dtype = dtype

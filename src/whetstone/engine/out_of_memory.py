@@ -1,4 +1,4 @@
-"""A device that is full, told as what was done there, with how many tokens, and which keys help."""
+"""Explains out-of-memory errors: the phase, the amount of data, and the settings that help."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 
-_WORDS = ("can't allocate memory", "out of memory", "bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What the messages hold of errors that torch raises for want of memory without a class of their own."""
+# Parts of out-of-memory messages that torch raises without a specific class.
+_MESSAGES = ("can't allocate memory", "out of memory", "bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED")
 
 TRAINING_KEYS = (
     "`trainer.activation_checkpointing: true`, a smaller `trainer.micro_batch_tokens` (of a single reply a "
@@ -27,14 +27,17 @@ WEIGHTS_KEYS = (
 
 
 class OutOfMemory(UserError):
-    """The memory of a device did not suffice."""
+    """The memory of a device was not sufficient."""
 
 
 @contextmanager
-def named_when_out(phase: str, device: torch.device, amount: Callable[[], str], keys: str) -> Generator[None]:
-    """Raise :class:`OutOfMemory` in place of what torch says when ``device`` is full inside.
+def explain_out_of_memory(
+    phase: str, device: torch.device, amount: Callable[[], str], keys: str
+) -> Generator[None]:
+    """Raise :class:`OutOfMemory` in place of torch's error if ``device`` is full inside the block.
 
-    phase: what is done. amount: says with how much, tokens above all. keys: what helps.
+    phase: what the block does. amount: describes its data, mainly the number of tokens. keys: settings that
+    help.
     """
     try:
         yield
@@ -50,12 +53,12 @@ def named_when_out(phase: str, device: torch.device, amount: Callable[[], str], 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is used up: on an accelerator, or, of a CPU, in words only."""
+    """Return whether an error means that memory is used up. On a CPU only its message tells."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in _MESSAGES)
 
 
-def weights_in_words(model: Any) -> str:
-    """How many weights a model has."""
+def describe_weights(model: Any) -> str:
+    """Describe how many weights a model has."""
     return f"{sum(parameter.numel() for parameter in model.parameters()):.3g} weights"

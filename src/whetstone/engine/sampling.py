@@ -1,7 +1,7 @@
-"""Drawing tokens from logits by the inverse of their distribution function.
+"""Samples tokens from logits by inverting the cumulative distribution.
 
-One uniform number decides a token, so that a sample's draws depend on its own stream alone, never
-on which other rows share its batch.
+One uniform number decides a token, so a sample only depends on its own stream, not on the other rows of its
+batch.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whetstone.settings import Sampling
+from whetstone.core.settings import Sampling
 
-_BLOCK = 256  # vocabulary entries summed together; only the block that is hit is searched one by one
-_CANDIDATES = 1024  # top-p usually ends within so many; otherwise the row is sorted whole
+# The vocabulary entries of a partial sum. Only the block that is hit is searched one by one.
+_BLOCK = 256
+# Top-p usually ends within this many tokens. Otherwise the whole row is sorted.
+_CANDIDATES = 1024
 
 
 class Sampler:
@@ -71,6 +73,7 @@ class Sampler:
         peak = logits.amax(-1, keepdim=True).float()
         used = weights[:, :vocabulary]
         used.copy_(logits)
+        # Without the peak, exp would overflow for large logits.
         used.sub_(peak)
         if bool((temperatures != 1).any()):
             used.div_(temperatures)
@@ -81,6 +84,7 @@ class Sampler:
 def _thresholds(weights: Tensor, params: Sequence[Sampling]) -> Tensor:
     """The least weight that each row's top-k and then top-p keep: [rows, 1]."""
     result = torch.zeros(len(params), 1, device=weights.device)
+    # Selecting a few candidates is much faster than sorting the vocabulary.
     count = min(weights.shape[1], max(_CANDIDATES, *(p.top_k for p in params)))
     candidates = weights.topk(count, dim=-1).values
     totals = weights.sum(-1, dtype=torch.float64)
@@ -91,6 +95,7 @@ def _thresholds(weights: Tensor, params: Sequence[Sampling]) -> Tensor:
             continue
         mass = p.top_p * (ranked.sum(dtype=torch.float64) if p.top_k else totals[row])
         cumulative = ranked.cumsum(-1, dtype=torch.float64)
+        # The candidates are rarely too few, so the whole row is sorted only then.
         if not p.top_k and bool(cumulative[-1] < mass):
             ranked = weights[row].sort(descending=True).values
             cumulative = ranked.cumsum(-1, dtype=torch.float64)

@@ -1,15 +1,15 @@
-"""Continuous batching: which replies run, and one step for all of them.
+"""Continuous batching: selects the running replies, and makes one step for all of them.
 
-A step feeds every running row its newest token and draws the next one. Rows that end leave the
-batch at once; waiting requests take their places, in order of arrival. A prompt is read once, all
-but its last token, and its keys and values are shared out to the request's replies; the last prompt
-token goes through the same step as every other token, so there is one path from logits to samples.
+A step feeds every running row its newest token and samples the next one. Finished rows leave the batch at
+once; waiting requests take their places in order of arrival. A prompt is prefilled once except for its last
+token, and its keys and values are shared by the request's replies. The last prompt token goes through the
+same step as every other token, so there is only one path from logits to samples.
 
-How many rows run is decided by memory: a reply enters only if the cache can hold all rows at the length to
-which the longest of them may still grow. So what runs is never stopped for want of memory.
+Memory limits the number of rows. A reply only enters if the cache can hold all rows at the length to which
+the longest may still grow. So running replies are never stopped for lack of memory.
 
-Models with rope of type `longrope` run in two batches: sequences short enough for the first set of
-frequencies, and longer ones. A reply that outgrows the first is read again, whole, into the second.
+Models with `longrope` run in two batches: sequences short enough for the first set of frequencies, and longer
+ones. A reply that outgrows the first set is prefilled again into the second batch.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from typing import Any
 
 import torch
 
+from whetstone.core.sample import FinishReason
 from whetstone.engine.architecture import RopeLimits
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
-from whetstone.engine.out_of_memory import SAMPLING_KEYS, named_when_out
+from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
 from whetstone.engine.sampling import Sampler
 from whetstone.engine.stopping import StopRule, end_tokens
-from whetstone.sample import FinishReason
 
-_PREFILL_TOKENS = 4096  # tokens, padding included, that one forward over prompts may take
+# The tokens, padding included, of one forward pass over prompts. It bounds the memory of its activations.
+_PREFILL_TOKENS = 4096
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way through the engine. ``placed`` of its replies have entered the batch."""
+    """A request in the engine. ``started`` of its replies have entered the batch."""
 
     request: GenerationRequest
-    placed: int = 0
+    started: int = 0
     prompt: PromptKV | None = None
 
     @property
     def reach(self) -> int:
-        """Tokens that a row of it may come to hold."""
+        """The most tokens that one of its rows may have."""
         return len(self.request.prompt_ids) + self.request.params.max_tokens
 
 
@@ -55,7 +56,8 @@ class _Row:
     index: int
     rule: StopRule
     stream: random.Random
-    newest: int  # the token that the next step feeds
+    # The token that the next step feeds.
+    newest: int
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
@@ -68,7 +70,7 @@ Ended = list[tuple[Ticket, Completion]]
 
 
 class _Batch:
-    """Rows that one forward serves together, and their cache. ``cache.lengths[i]`` is that of row i."""
+    """Rows that share a forward pass, and their cache. ``cache.lengths[i]`` is the length of row i."""
 
     def __init__(self, cells: int) -> None:
         self.rows: list[_Row] = []
@@ -76,18 +78,19 @@ class _Batch:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many rows, and how many tokens in their caches."""
+        """The number of rows, and of tokens in their caches."""
         return len(self.rows), sum(self.cache.lengths)
 
     def keep(self, kept: list[int]) -> None:
-        """Drop all rows but ``kept`` (ascending)."""
+        """Drop all rows except ``kept`` (ascending)."""
         if len(kept) < len(self.rows):
             self.rows = [self.rows[i] for i in self.cache.retain(kept)]
 
     def forward(self, model: Any) -> torch.Tensor:
-        """Logits after the newest token of each row: [rows, vocabulary]."""
+        """Return the logits after the newest token of each row: [rows, vocabulary]."""
         lengths = torch.tensor(self.cache.lengths)
         columns = torch.arange(self.cache.width + 1)
+        # Rows are right-aligned in the cache: a shorter one begins later.
         mask = columns >= (self.cache.width - lengths)[:, None]
         output = model(
             input_ids=torch.tensor([[row.newest] for row in self.rows], device=model.device),
@@ -101,7 +104,7 @@ class _Batch:
 
 
 class Scheduler:
-    """The running batch of one model. Not thread-safe: one call at a time."""
+    """The running batch of one model. Not thread-safe."""
 
     def __init__(
         self, model: Any, tokenizer: Any, *, max_batch: int, cache_bytes: int, rope: RopeLimits
@@ -113,8 +116,8 @@ class Scheduler:
         self._ends = end_tokens(model, tokenizer)
         self._sampler = Sampler()
         self._waiting: deque[Ticket] = deque()
-        self.token_bytes = self._bytes_of_a_token()
-        # Where there are two batches, either may come to hold all rows.
+        self.token_bytes = self._measure_token_bytes()
+        # With two batches, either may come to hold all rows, so each gets half of the memory.
         self._cells = cache_bytes // self.token_bytes // (1 if rope.switch is None else 2)
         self._clear()
 
@@ -122,12 +125,12 @@ class Scheduler:
         self._short, self._long = _Batch(self._cells), _Batch(self._cells)
 
     def fits(self, ticket: Ticket) -> bool:
-        """Whether a reply to a request can run at all."""
-        return self._short.cache.room(ticket.reach) > 0
+        """Return whether a reply to a request can run at all."""
+        return self._short.cache.max_rows(ticket.reach) > 0
 
     @property
     def bytes(self) -> int:
-        """What the cache of the running replies takes."""
+        """The size of the cache of running replies."""
         return self._short.cache.bytes + self._long.cache.bytes
 
     @property
@@ -139,47 +142,49 @@ class Scheduler:
         """Queue a request."""
         self._waiting.append(ticket)
 
-    @torch.inference_mode()  # the rows that stay move within tensors that were made in it
+    # The remaining rows move within tensors that were created in inference mode.
+    @torch.inference_mode()
     def cancel(self, ticket: Ticket) -> None:
-        """Forget a request and its running replies."""
+        """Remove a request and its running replies."""
         if ticket in self._waiting:
             self._waiting.remove(ticket)
         for batch in (self._short, self._long):
             batch.keep([i for i, row in enumerate(batch.rows) if row.ticket is not ticket])
 
     def abort(self) -> Ended:
-        """End every reply, running or waiting, with what it has."""
+        """End every reply, running or waiting, with its tokens so far."""
         rows = self._short.rows + self._long.rows
         ended = [(row.ticket, row.completion("abort")) for row in rows]
         for ticket in self._waiting:
-            rest = range(ticket.placed, ticket.request.n)
+            rest = range(ticket.started, ticket.request.n)
             ended += [(ticket, Completion(index, [], [], [], "abort")) for index in rest]
         self._waiting.clear()
         self._clear()
         return ended
 
     def forget_prompts(self) -> None:
-        """Read waiting prompts anew: new weights give them new keys and values."""
+        """Drop the caches of waiting prompts: new weights give new keys and values."""
         for ticket in self._waiting:
             ticket.prompt = None
 
     @torch.inference_mode()
     def step(self, version: int) -> Ended:
-        """Admit what fits, then draw one token for every row; ``version`` marks it. Returns what ended.
+        """Admit waiting replies that fit, then sample one token for every row; ``version`` marks it. Returns
+        the finished replies.
 
         Raises OutOfMemory.
         """
         device = self._model.device
-        with named_when_out("reading prompts", device, self._amount, SAMPLING_KEYS):
+        with explain_out_of_memory("reading prompts", device, self._describe_load, SAMPLING_KEYS):
             self._admit()
-            self._lengthen()
-        with named_when_out("sampling", device, self._amount, SAMPLING_KEYS):
+            self._move_long_rows()
+        with explain_out_of_memory("sampling", device, self._describe_load, SAMPLING_KEYS):
             return self._sample(version)
 
-    def _amount(self) -> str:
+    def _describe_load(self) -> str:
         batches = (self._short, self._long)
         rows, tokens = (sum(each) for each in zip(*(batch.size for batch in batches), strict=True))
-        waiting = sum(ticket.request.n - ticket.placed for ticket in self._waiting)
+        waiting = sum(ticket.request.n - ticket.started for ticket in self._waiting)
         return f"{tokens} tokens of {rows} running replies, {waiting} replies waiting"
 
     def _sample(self, version: int) -> Ended:
@@ -187,12 +192,13 @@ class Scheduler:
         for batch in (self._short, self._long):
             if batch.rows:
                 ended += self._draw(batch, version)
-        if not self.busy:  # training, which comes next, needs the memory of the cache
+        # Training is next, and needs the memory of the cache.
+        if not self.busy:
             self._clear()
         return ended
 
     def _draw(self, batch: _Batch, version: int) -> Ended:
-        """One token for every row of a batch."""
+        """Sample one token for every row of a batch."""
         tokens, logprobs = self._sampler.draw(
             batch.forward(self._model),
             [row.ticket.request.params for row in batch.rows],
@@ -214,10 +220,11 @@ class Scheduler:
         return ended
 
     def _admit(self) -> None:
-        """Move waiting replies into the batch while it has room."""
-        chosen = self._choose()
+        """Move waiting replies into the batch while there is room."""
+        chosen = self._select_waiting()
         if not chosen:
             return
+        # The prompt is read once, also if its replies start at different times.
         unread = [ticket for ticket, _ in chosen if ticket.prompt is None]
         read = self._read([ticket.request.prompt_ids[:-1] for ticket in unread])
         for ticket, prompt in zip(unread, read, strict=True):
@@ -231,10 +238,10 @@ class Scheduler:
                     growth=max(ticket.request.params.max_tokens for ticket, _ in parts),
                 )
             for ticket, count in parts:
-                self._place(ticket, count, batch)
+                self._start_replies(ticket, count, batch)
 
-    def _choose(self) -> list[tuple[Ticket, int]]:
-        """Which waiting requests may start, in order, and how many replies of each."""
+    def _select_waiting(self) -> list[tuple[Ticket, int]]:
+        """Return the waiting requests that may start, in order, and how many replies of each."""
         if not self._waiting:
             return []
         running = self._short.rows + self._long.rows
@@ -243,8 +250,9 @@ class Scheduler:
         chosen: list[tuple[Ticket, int]] = []
         for ticket in self._waiting:
             reach = max(reach, ticket.reach)
-            most = min(self._max_batch, self._short.cache.room(reach))
-            count = min(most - rows, ticket.request.n - ticket.placed)
+            most = min(self._max_batch, self._short.cache.max_rows(reach))
+            count = min(most - rows, ticket.request.n - ticket.started)
+            # Later requests must wait too, or a long one could wait forever.
             if count <= 0:
                 break
             chosen.append((ticket, count))
@@ -252,8 +260,8 @@ class Scheduler:
         return chosen
 
     @torch.inference_mode()
-    def _bytes_of_a_token(self) -> int:
-        """What a token takes in the cache, over all layers: found by reading one."""
+    def _measure_token_bytes(self) -> int:
+        """Return the cache size of a token over all layers, measured by a forward pass."""
         cache = PromptCache()
         ids = torch.zeros(1, 1, dtype=torch.long, device=self._model.device)
         self._model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
@@ -262,21 +270,22 @@ class Scheduler:
     def _batch_of(self, prompt_ids: Sequence[int]) -> _Batch:
         return self._long if self._rope.is_long(len(prompt_ids)) else self._short
 
-    def _place(self, ticket: Ticket, count: int, batch: _Batch) -> None:
-        """Start ``count`` more replies of a request whose prompt has been read."""
+    def _start_replies(self, ticket: Ticket, count: int, batch: _Batch) -> None:
+        """Start ``count`` more replies of a request whose prompt has been prefilled."""
         assert ticket.prompt is not None
         request = ticket.request
         batch.cache.add(ticket.prompt, count)
-        for index in range(ticket.placed, ticket.placed + count):
+        for index in range(ticket.started, ticket.started + count):
+            # Each reply has its own stream, so its tokens do not depend on when it was admitted.
             stream = random.Random(f"{request.seed}/{index}")
             rule = StopRule(self._tokenizer, self._ends, request.params)
             batch.rows.append(_Row(ticket, index, rule, stream, request.prompt_ids[-1]))
-        ticket.placed += count
-        if ticket.placed == request.n:
+        ticket.started += count
+        if ticket.started == request.n:
             ticket.prompt = None
             self._waiting.remove(ticket)
 
-    def _lengthen(self) -> None:
+    def _move_long_rows(self) -> None:
         """Move rows that have outgrown the first set of frequencies to the batch of the second."""
         short = self._short
         moving = [i for i, cached in enumerate(short.cache.lengths) if self._rope.is_long(cached + 1)]
@@ -295,9 +304,10 @@ class Scheduler:
             self._long.rows.append(row)
 
     def _read(self, pasts: Sequence[list[int]]) -> list[PromptKV]:
-        """The keys and values of what stands before a sequence's newest token."""
+        """Return the keys and values of sequences up to their newest token."""
         result = [PromptKV(0)] * len(pasts)
         batch: list[int] = []
+        # Sequences of similar length need little padding.
         for place in sorted(range(len(pasts)), key=lambda i: len(pasts[i])):
             length = len(pasts[place])
             if length == 0:
@@ -315,13 +325,13 @@ class Scheduler:
         return result
 
     def _read_batch(self, places: list[int], pasts: Sequence[list[int]], result: list[PromptKV]) -> None:
-        """One forward over sequences padded on the right, where causal attention never looks."""
+        """Make one forward pass over right-padded sequences; causal attention never reads the padding."""
         width = self._rope.columns(max(len(pasts[place]) for place in places))
         ids = torch.zeros(len(places), width, dtype=torch.long)
         for row, place in enumerate(places):
             ids[row, : len(pasts[place])] = torch.tensor(pasts[place])
         cache = PromptCache()
-        # The base model, because no logits are wanted here.
+        # The base model is sufficient, because no logits are needed.
         self._model.base_model(input_ids=ids.to(self._model.device), past_key_values=cache, use_cache=True)
         for row, place in enumerate(places):
             result[place] = cache.prompt(row, len(pasts[place]))

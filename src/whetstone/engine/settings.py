@@ -1,4 +1,4 @@
-"""Which model, and what it computes in."""
+"""Settings of the model and of the engine."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from whetstone.settings import Count, Natural, NonEmpty, Section
+from whetstone.core.settings import Count, Natural, NonEmpty, Section
 
+# Engines whose weights are in separate processes. Models passed to them belong in host memory.
 SERVERS = frozenset({"vllm", "sglang"})
-"""Engines with weights in processes of their own; what they are given belongs in the host's memory."""
 
 
+# Every byte, the end of a reply, and padding.
 SMALLEST_VOCABULARY = 256 + 2
-"""Every byte, the end of a reply, and padding."""
 
 
 class ScratchModel(Section):
-    """A Llama-shaped model with fresh weights and a byte-level BPE tokenizer of the warm-up texts."""
+    """A Llama-shaped model with new weights and a byte-level BPE tokenizer of the warm-up texts."""
 
     hidden_size: Count = 192
     layers: Count = 4
@@ -28,7 +28,7 @@ class ScratchModel(Section):
     max_positions: Count = 512
 
     @model_validator(mode="after")
-    def _sizes_fit(self) -> ScratchModel:
+    def _check_sizes(self) -> ScratchModel:
         if self.vocab_size < SMALLEST_VOCABULARY:
             raise ValueError(
                 f"`vocab_size` is {self.vocab_size}; a byte-level vocabulary needs at least "
@@ -59,12 +59,12 @@ class TorchOptions(Section):
 
 
 class EngineSection(Section):
-    """Who generates: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; or
-    ``package.module:callable`` of one's own.
+    """The engine: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; or your own
+    ``package.module:callable``.
 
-    ``options`` are the engine's own keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``; the
-    servers': ``engine/served/settings.py``). ``placement: shared`` is for a server that computes on the
-    trainer's devices: while the trainer works it sleeps, and keeps none of their memory.
+    ``options`` are the engine's keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``; servers:
+    ``engine/served/settings.py``). ``placement: shared`` is for a server on the trainer's devices: it sleeps
+    while the trainer works, and releases their memory.
     """
 
     kind: NonEmpty = "torch"
@@ -72,11 +72,11 @@ class EngineSection(Section):
     options: Annotated[dict[str, Any], AfterValidator(_options)] = Field(default_factory=dict[str, Any])
 
     @model_validator(mode="after")
-    def _placed(self) -> EngineSection:
+    def _check_placement(self) -> EngineSection:
         if self.placement == "shared" and self.kind not in SERVERS:
             raise ValueError(
-                f"`engine.placement: shared` is for {' and '.join(sorted(SERVERS))}; `{self.kind}` is in the "
-                "trainer's process, and shares its devices anyway"
+                f"`engine.placement: shared` is for {' and '.join(sorted(SERVERS))}; `{self.kind}` runs in "
+                "the trainer's process and always shares its devices; set it to `apart`"
             )
         return self
 
@@ -84,9 +84,9 @@ class EngineSection(Section):
 class ModelSection(Section):
     """The model to train: a folder, a GGUF file or a hub id in ``path``, or ``scratch``.
 
-    ``dtype`` is what forward, backward and generation compute in; ``auto`` is bfloat16 where the device
-    computes it natively and float32 elsewhere. A run keeps the dtype that it began with, and the optimizer
-    always keeps fp32 master weights. ``device`` ``auto`` takes the GPU when there is one.
+    ``dtype`` is the compute type of forward, backward and generation; ``auto`` is bfloat16 if the device
+    computes it natively, and float32 otherwise. A run keeps its initial dtype. The optimizer always keeps
+    fp32 master weights. ``device`` ``auto`` uses the GPU if there is one.
     """
 
     path: str | None = None
@@ -97,7 +97,7 @@ class ModelSection(Section):
     threads: Natural = 0
 
     @model_validator(mode="after")
-    def _one_source(self) -> ModelSection:
+    def _check_source(self) -> ModelSection:
         if (self.path is None) == (self.scratch is None):
             raise ValueError("give exactly one of `path` and `scratch`")
         return self

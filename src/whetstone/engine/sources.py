@@ -1,4 +1,4 @@
-"""Where a model comes from, and what its files say of it before its weights are read. Torch-free."""
+"""The source of a model, and checks of its files before its weights are read. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from whetstone.core.errors import UserError
 from whetstone.engine.architecture import check_architecture
-from whetstone.errors import UserError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def check_source(path: str) -> Path | None:
-    """The file or folder of a model, None for a hub id. Raises UserError for what can be none of these."""
+    """Return the file or folder of a model, None for a hub id. Raises UserError for anything else."""
     local = Path(path).expanduser()
     if local.is_dir() and not (local / "config.json").is_file():
         raise UserError(
             f"{local}: no config.json, so this is not a model folder; give the folder that "
-            "save_pretrained (or `whetstone model convert`) wrote"
+            "save_pretrained (or `whetstone export`) wrote"
         )
     if local.is_file() and local.suffix != ".gguf":
-        hint = "; run `whetstone model convert` on it first" if local.suffix in {".whl", ".zip"} else ""
+        hint = "; run `whetstone export` on it first" if local.suffix in {".whl", ".zip"} else ""
         raise UserError(f"{local}: not a .gguf file nor a model folder{hint}")
     if local.exists():
         return local
@@ -38,26 +38,26 @@ def check_source(path: str) -> Path | None:
 
 
 class HubModelUnavailable(UserError):
-    """A model that is not on this machine, and could not be fetched from the hub."""
+    """A model that is not on this machine and could not be downloaded from the hub."""
 
 
-def not_loadable(name: str, error: Exception, *, here: bool) -> UserError:
-    """What transformers could not load, in our words. ``here``: a file or folder of this machine."""
+def load_error(name: str, error: Exception, *, here: bool) -> UserError:
+    """Return the error for a model that transformers could not load. ``here``: it is a local file or
+    folder."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if here:
         return UserError(f"{name}: cannot be loaded as a causal language model: {reason}")
     return HubModelUnavailable(
-        f"{name}: neither a folder here nor a model that could be fetched from the hub ({reason}). "
+        f"{name}: neither a local folder nor a model that could be downloaded from the hub ({reason}). "
         f"Check the name and the network, or download the model elsewhere (`hf download {name} --local-dir "
         "FOLDER`) and give its folder; set HF_HUB_OFFLINE=1 to use only what is cached"
     )
 
 
 def check_folder(path: str) -> int | None:
-    """The context in tokens of a model in a folder of this machine; None for a file, a hub id, or no bound.
+    """Return the context in tokens of a local model folder; None for a file, a hub id, or no limit.
 
-    Raises UserError for a model that is not there, and for one of another architecture than those that are
-    trained here.
+    Raises UserError for a missing model, and for an unsupported architecture.
     """
     folder = check_source(path)
     if folder is None or folder.is_file():
@@ -72,6 +72,6 @@ def check_folder(path: str) -> int | None:
         ) from None
     layers = SimpleNamespace(layer_types=text.get("layer_types"))
     check_architecture(SimpleNamespace(model_type=kind, get_text_config=lambda: layers))
-    # GPT-2 has its own name for it.
+    # GPT-2 uses another name.
     positions = text.get("max_position_embeddings") or text.get("n_positions")
     return positions if isinstance(positions, int) else None

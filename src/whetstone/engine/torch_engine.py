@@ -1,14 +1,15 @@
-"""The embedded engine: a transformers model in this process, on the device where it is.
+"""The embedded engine: a transformers model in this process, on its current device.
 
-Tested on the CPU, and on a stand-in device that takes no tensors of the CPU. It has not been run on a GPU.
+Tested on the CPU, and on a simulated device that accepts no CPU tensors. It has not been run on a GPU.
 
-The event loop hands requests in and replies out; every touch of the model happens on one worker
-thread, one call after another, so a weight update always falls between two steps.
+The event loop passes requests in and replies out. All access to the model happens on one worker thread, one
+call after another, so a weight update always falls between two steps.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,29 +17,52 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from whetstone.core.errors import UserError
 from whetstone.engine.architecture import check_architecture, check_length, rope_limits
-from whetstone.engine.capacity import total_memory
-from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
+from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.scheduler import Ended, Scheduler, Ticket
 from whetstone.engine.weights import copy_weights, folder_weights
-from whetstone.errors import UserError
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory of ``device``; for the CPU, those of the machine or the container's
+    limit."""
+    if device.type != "cpu":
+        properties: Any = torch.get_device_module(device).get_device_properties(device)
+        return int(properties.total_memory)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *(limit for path in _LIMITS if (limit := _limit(Path(path))) is not None)])
+
+
+def _limit(path: Path) -> int | None:
+    """Return the bytes in a control group's file; None if there is no file or no limit."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_CACHE_SHARE = 4  # of the device's memory: the trainer needs the rest
+# The cache gets this fraction of the device's memory, because the trainer needs the rest.
+_CACHE_SHARE = 4
 _Inbox = asyncio.Queue[Completion | Exception]
 
 
 class TorchEngine:
-    """An Engine over a Hugging Face causal language model whose layers are all attention layers.
+    """An Engine for a Hugging Face causal language model whose layers are all attention layers.
 
-    model: in evaluation mode from here on; the engine runs it where it is and writes new weights
-        into it. tokenizer: decodes the tail of a reply to find stop strings.
-    max_batch: replies that run at once, where the cache holds as many; more wait their turn.
-    cache_mb: MiB that the keys and values of running replies may take; a quarter of the device's memory
-        unless given. Prompts that are being read come on top.
-    max_context: prompt and reply together; the model's own maximum unless given.
-    The thread count of torch at construction is the one it generates with.
+    model: in evaluation mode from now on; the engine uses it in place and writes new weights into it.
+        tokenizer: decodes the end of a reply to find stop strings.
+    max_batch: concurrent replies if the cache has room; more replies wait.
+    cache_mb: MiB for keys and values of running replies; default: a quarter of the device's memory. Prompts
+        during prefill need additional memory.
+    max_context: prompt and reply together; default: the model's maximum.
+
+    It generates with torch's thread count at construction.
     """
 
     capabilities = Capabilities(
@@ -66,7 +90,7 @@ class TorchEngine:
         self._model = model.eval()
         self._vocabulary: int = config.vocab_size
         self._max_context = max_context or int(getattr(config, "max_position_embeddings", 0)) or 2**31
-        if rope.most is not None and max_context is not None:
+        if rope.max_tokens is not None and max_context is not None:
             check_length(rope, max_context, "lower max_context")
         self._cache_bytes = cache_mb << 20 if cache_mb else total_memory(model.device) // _CACHE_SHARE
         self._scheduler = Scheduler(
@@ -91,16 +115,8 @@ class TorchEngine:
 
     def check(self, request: GenerationRequest) -> None:
         """See Engine."""
+        check_request(request, self._max_context)
         prompt, wanted = len(request.prompt_ids), request.params.max_tokens
-        if prompt == 0:
-            raise UserError("the prompt is empty; give at least one token, such as the tokenizer's bos token")
-        if request.n < 1:
-            raise UserError(f"n is {request.n}; ask for at least one reply")
-        if prompt + wanted > self._max_context:
-            raise UserError(
-                f"a prompt of {prompt} tokens and up to {wanted} new ones exceed the context of "
-                f"{self._max_context}; lower max_tokens or shorten the prompt"
-            )
         if not self._scheduler.fits(Ticket(request)):
             needed = (prompt + wanted) * self._scheduler.token_bytes
             raise UserError(
@@ -114,8 +130,8 @@ class TorchEngine:
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Queue the request now, and yield its replies as each ends. Call it inside an event loop.
 
-        Leaving the iterator early cancels what is left of the request. Raises UserError when the
-        prompt is empty, holds ids that the model does not know, or leaves no room for ``max_tokens``.
+        Leaving the iterator early cancels the rest of the request. Raises UserError if the prompt is empty,
+        has unknown ids, or leaves no room for ``max_tokens``.
         """
         if self._closed:
             raise RuntimeError("the engine is closed")
@@ -127,22 +143,22 @@ class TorchEngine:
         return self._replies(ticket, inbox)
 
     async def score(self, prompt_ids: list[int], reply_ids: list[int], temperature: float) -> list[float]:
-        """The log-probs of a reply that somebody else wrote, under the weights in use; see Completion."""
+        """Return the log-probs of a given reply under the current weights; see Completion."""
         return await self._on_worker(self._score, prompt_ids, reply_ids, temperature or 1.0)
 
     async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
         """Replace the weights between two steps; see Engine. Replies keep their cached past.
 
-        weights: every parameter by name, as ``named_parameters`` or ``state_dict`` gives them (read
-        on the worker thread), or a folder as ``save_pretrained`` writes it. Raises, with nothing changed,
-        ValueError when they do not fit the model and UserError for a folder without weights.
+        weights: every parameter by name, as ``named_parameters`` or ``state_dict`` gives them (read on the
+        worker thread), or a folder as ``save_pretrained`` writes it. Raises, with nothing changed, ValueError
+        if they do not fit the model and UserError for a folder without weights.
         """
         if self._closed:
             raise RuntimeError("the engine is closed")
         await self._on_worker(self._update, weights, version)
 
     async def close(self) -> None:
-        """Free model and cache; replies in flight end with ``abort``. A second call does nothing."""
+        """Free model and cache; replies in progress end with ``abort``. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -161,7 +177,8 @@ class TorchEngine:
                 raise RuntimeError(
                     "the engine is in use by another event loop; await its replies there first"
                 )
-            self._worker.submit(self._abort, [])  # nobody is left to receive these
+            # The receivers of these replies ended with the old event loop.
+            self._worker.submit(self._abort, [])
             self._inbox.clear()
         self._driver = loop.create_task(self._drive(), name="torch-engine")
 
@@ -179,13 +196,14 @@ class TorchEngine:
                 self._departures.append(ticket)
 
     async def _drive(self) -> None:
-        """Step the batch until nothing is left to do."""
+        """Step the batch until no work is left."""
         try:
             while not self._closed and (self._arrivals or self._scheduler.busy):
                 arrivals, self._arrivals = self._arrivals, []
                 departures, self._departures = self._departures, []
                 self._deliver(await self._on_worker(self._step, arrivals, departures))
-                # Callers who were just served act before the next step, not at a chance moment during it.
+                # Let callers of finished replies run before the next step, so that the order does not depend
+                # on timing.
                 await asyncio.sleep(0)
             if self._closed:
                 arrivals, self._arrivals = self._arrivals, []
@@ -199,7 +217,8 @@ class TorchEngine:
 
     def _deliver(self, ended: Ended) -> None:
         for ticket, completion in ended:
-            if ticket in self._inbox:  # else its caller has left
+            # The caller may have stopped waiting.
+            if ticket in self._inbox:
                 self._inbox[ticket].put_nowait(completion)
 
     def _fail(self, error: Exception) -> None:
@@ -212,7 +231,7 @@ class TorchEngine:
     async def _on_worker(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: call(*args, **kwargs))
 
-    # What runs on the worker thread.
+    # Methods that run on the worker thread.
 
     def _step(self, arrivals: list[Ticket], departures: list[Ticket]) -> Ended:
         for ticket in arrivals:
@@ -236,18 +255,12 @@ class TorchEngine:
         return self._scheduler.abort()
 
     def _update(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
+        # Running replies continue. Each token records the version of the weights that sampled it.
         copy_weights(self._model, folder_weights(weights) if isinstance(weights, Path) else weights)
         self._scheduler.forget_prompts()
         self._version = version
 
 
-def embedded_engine(
-    model: Callable[[], Any],
-    tokenizer: Any,
-    *,
-    max_batch: int = 256,
-    max_context: int | None = None,
-    cache_mb: int | None = None,
-) -> TorchEngine:
-    """The engine ``torch`` of the table in ``factory.py``."""
-    return TorchEngine(model(), tokenizer, max_batch=max_batch, max_context=max_context, cache_mb=cache_mb)
+def embedded_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> TorchEngine:
+    """Build the engine ``torch`` of the table in ``factory.py``. options: those of ``TorchOptions``."""
+    return TorchEngine(model(), tokenizer, **options)

@@ -1,23 +1,23 @@
-"""What torch reads of the environment when it is loaded, set as a run on a CPU wants it."""
+"""Environment variables that torch reads when it is loaded, set for runs on a CPU."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+# Number of entries of oneDNN's cache of compiled kernels, and of torch's cache in front of it.
 _KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
-"""oneDNN's cache of compiled kernels and the one that torch has before it, by number of entries."""
 
 
 def sleep_while_waiting() -> bool:
-    """Ask OpenMP for passive waiting, unless the environment already says how to wait.
+    """Set OpenMP to passive waiting, unless the environment already sets it.
 
-    An idle OpenMP thread by default burns its core for a while in the hope of more work. That is right
-    on a machine of one's own. Where judge workers or other runs want the same cores it is ruinous: the
-    spinning thread holds the core that the thread it waits for would need.
+    By default an idle OpenMP thread spins for a while, which is good on an exclusive machine. If judge
+    workers or other runs need the same cores it is harmful: the spinning thread occupies the core that the
+    thread it waits for would need.
 
-    Call before torch is first imported, since OpenMP reads its settings when it is loaded. Returns
-    whether the call came in time and nothing was set before.
+    Call before torch is first imported, since OpenMP reads its settings when it is loaded. Returns whether
+    the call came in time and nothing was set before.
     """
     if "torch" in sys.modules or "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
         return False
@@ -26,11 +26,11 @@ def sleep_while_waiting() -> bool:
 
 
 def bound_kernel_caches() -> bool:
-    """Keep few compiled kernels of matrix products, unless the environment already says how many.
+    """Limit the number of cached matrix-product kernels, unless the environment already sets it.
 
-    There is one for each shape of a product, of some 0.6 MB, and both caches keep 1024 by default. The rows
-    of a decoding batch and of a micro-batch are other ones in every step, so they fill up with what never
-    comes again, by 0.6 GB and more. A pass asks for a handful of shapes, once in every layer.
+    There is one kernel of about 0.6 MB for each shape of a product, and both caches keep 1024 by default. The
+    shapes of decoding batches and micro-batches change with every step, so the caches fill up with kernels
+    that are never used again, 0.6 GB and more. One pass only needs a few shapes, repeated in every layer.
 
     Call before torch is first imported. Returns whether the call came in time.
     """

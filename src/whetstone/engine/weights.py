@@ -1,4 +1,4 @@
-"""New weights into a model that is already there: all of them, or none; and a second model of the same."""
+"""Writes new weights into an existing model, all or nothing; and copies a model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 
 
 @dataclass(frozen=True)
-class Deferred:
-    """A weight that exists only when it is made, in a dtype: one spread over ranks, say."""
+class DeferredWeight:
+    """A weight that is only computed on demand, in a given dtype, such as one that is sharded over ranks."""
 
     shape: torch.Size
     make: Callable[[torch.dtype], Tensor]
@@ -27,30 +27,30 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Patch:
-    """A weight of which only some elements are new: ``write`` puts those into the model's own tensor."""
+    """A weight with changes to some elements: ``write`` writes them into the model's own tensor."""
 
     shape: torch.Size
     dtype: torch.dtype
     write: Callable[[Tensor], None]
 
 
-Given = Tensor | Deferred | Patch
-"""What a weight may be given as."""
+WeightValue = Tensor | DeferredWeight | Patch
+"""The forms in which a weight may be given."""
 
 
 def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
-    """Copy named tensors over the model's own, in place, casting to its dtype and device.
+    """Copy named tensors into the model's own, in place, casting to its dtype and device.
 
-    Each may be :class:`Deferred`; of those one exists at a time. Or a :class:`Patch`, which leaves the rest
-    of a tensor as it is. Every parameter must be given; names of tied parameters are one, any of which will
-    do. Persistent buffers may be given. Raises ValueError, with nothing changed, when a name is missing,
-    unknown or given twice, when a shape (or a patch's dtype) differs, or when tied names come with different
+    Each may be a :class:`DeferredWeight`, of which one exists at a time, or a :class:`Patch`, which leaves
+    the rest of a tensor unchanged. Every parameter must be given; for tied parameters any of their names is
+    sufficient. Persistent buffers may be given. Raises ValueError, with nothing changed, if a name is
+    missing, unknown or given twice, if a shape (or a patch's dtype) differs, or if tied names have different
     values.
     """
     targets: dict[str, Tensor] = model.state_dict(keep_vars=True)
-    given: dict[str, Given] = {}
+    given: dict[str, WeightValue] = {}
     for name, tensor in tensors:
-        given[name] = _checked(name, tensor, targets, given)
+        given[name] = _check_weight(name, tensor, targets, given)
     _check_complete(model, targets, given)
     pairs = _unique_pairs(targets, given)
     with torch.no_grad():
@@ -58,17 +58,17 @@ def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
             if isinstance(tensor, Patch):
                 tensor.write(target)
             else:
-                target.copy_(tensor.make(target.dtype) if isinstance(tensor, Deferred) else tensor)
+                target.copy_(tensor.make(target.dtype) if isinstance(tensor, DeferredWeight) else tensor)
 
 
-def second_model(
+def copy_model(
     model: Any, weights: Iterable[tuple[str, object]] | None = None, dtype: torch.dtype | None = None
 ) -> Any:
-    """Another model with the same weights on the same device, in evaluation mode, without gradients.
+    """Return a copy of a model on the same device, in evaluation mode, without gradients.
 
-    Built from the config and filled, because what shards or wraps parameters (FSDP) refuses to be
-    deep-copied. weights, dtype: where ``model`` does not hold its weights whole, or in the dtype that it
-    computes in. torch's random state is left as it was.
+    It is built from the config and then filled, because models with sharded or wrapped parameters (FSDP)
+    cannot be deep-copied. weights, dtype: needed if ``model`` does not hold its weights whole or in its
+    compute type. torch's random state is not changed.
     """
     config = copy.deepcopy(model.config)
     with torch.random.fork_rng(devices=[]), no_init_weights():
@@ -83,9 +83,9 @@ def second_model(
 
 
 def folder_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Name and tensor of everything in the ``*.safetensors`` of a model folder.
+    """Yield name and tensor of everything in the ``*.safetensors`` of a model folder.
 
-    Raises UserError when there is none.
+    Raises UserError if there is none.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -96,12 +96,14 @@ def folder_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, tensors.get_tensor(name)
 
 
-def _checked(name: str, tensor: object, targets: dict[str, Tensor], given: dict[str, Given]) -> Given:
+def _check_weight(
+    name: str, tensor: object, targets: dict[str, Tensor], given: dict[str, WeightValue]
+) -> WeightValue:
     if name not in targets:
         raise ValueError(f"weights: the model has no tensor `{name}`")
     if name in given:
         raise ValueError(f"weights: `{name}` is given twice")
-    if not isinstance(tensor, Given):
+    if not isinstance(tensor, WeightValue):
         raise ValueError(f"weights: `{name}` is a {type(tensor).__name__}, not a tensor")
     if tensor.shape != targets[name].shape:
         raise ValueError(
@@ -114,7 +116,7 @@ def _checked(name: str, tensor: object, targets: dict[str, Tensor], given: dict[
     return tensor
 
 
-def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, Given]) -> None:
+def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, WeightValue]) -> None:
     present = {id(targets[name]) for name in given}
     missing = [name for name, parameter in model.named_parameters() if id(parameter) not in present]
     if missing:
@@ -122,9 +124,11 @@ def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, Giv
         raise ValueError(f"weights: missing {', '.join(missing[:3])}{more}")
 
 
-def _unique_pairs(targets: dict[str, Tensor], given: dict[str, Given]) -> list[tuple[Tensor, Given]]:
-    """(target, new value), one for each tensor of the model, however many names it has."""
-    pairs: dict[int, tuple[Tensor, Given, str]] = {}
+def _unique_pairs(
+    targets: dict[str, Tensor], given: dict[str, WeightValue]
+) -> list[tuple[Tensor, WeightValue]]:
+    """Return (target, new value), one for each tensor of the model, even if it has several names."""
+    pairs: dict[int, tuple[Tensor, WeightValue, str]] = {}
     for name, tensor in given.items():
         key = id(targets[name])
         if key not in pairs:
@@ -136,7 +140,7 @@ def _unique_pairs(targets: dict[str, Tensor], given: dict[str, Given]) -> list[t
     return [(target, tensor) for target, tensor, _ in pairs.values()]
 
 
-def _same(first: Given, second: Given) -> bool:
+def _same(first: WeightValue, second: WeightValue) -> bool:
     if not (isinstance(first, Tensor) and isinstance(second, Tensor)):
         return first is second
     return first.data_ptr() == second.data_ptr() or torch.equal(first, second)

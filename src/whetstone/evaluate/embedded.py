@@ -1,6 +1,6 @@
 """The embedded engine as the writer of an evaluation's replies.
 
-The one module of this folder that loads torch; it is imported when all else is checked.
+This is the only module of the folder that imports torch. It is imported after all other checks.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.settings import EngineSection
+from whetstone.environments.replies import EngineReplies
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.manifest import version
-from whetstone.evaluate.plan import Plan
+from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.engine import EngineWriter
-from whetstone.evaluate.replies.writer import Weights
-from whetstone.workflow.replies import EngineReplies
-from whetstone.workflow.settings import WorkflowSection
+from whetstone.evaluate.replies.settings import ModelWeights
 
-_LOOKED_AT = 256  # values of each parameter
+# The values of each parameter that the digest reads.
+_LOOKED_AT = 256
 
 
 class EmbeddedModel:
-    """A model loaded into this process. Raises UserError for one that cannot be loaded."""
+    """A model that is loaded in this process. Raises UserError for one that cannot be loaded."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: ModelWeights) -> None:
         keep_freed_memory()
         torch.set_num_threads(weights.threads or os.cpu_count() or 1)
         loaded = load_model(
@@ -47,8 +48,8 @@ class EmbeddedModel:
             "transformers": version("transformers"),
         }
 
-    def writer(self, plan: Plan, settings: WorkflowSection) -> EngineWriter:
-        """Who writes the replies of one evaluation."""
+    def writer(self, plan: SamplingPlan, settings: EnvironmentSection) -> EngineWriter:
+        """Return the writer of one evaluation."""
         most = settings.max_prompt_tokens
         return EngineWriter(EngineReplies(self._engine, self._tokenizer, plan, max_prompt_tokens=most))
 
@@ -58,10 +59,11 @@ class EmbeddedModel:
 
 
 def _fingerprint(model: torch.nn.Module) -> str:
-    """Tells one set of weights from another by values spread over every parameter."""
+    """Return a digest of values of every parameter, which distinguishes sets of weights."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         flat = parameter.detach().flatten()
+        # A digest of all values would read the whole model again. Training changes values everywhere.
         some = flat[:: max(1, flat.numel() // _LOOKED_AT)][:_LOOKED_AT].float().cpu()
         digest.update(f"{name} {tuple(parameter.shape)} ".encode() + some.numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""An evaluation's folder: the manifest from the start, each reply once it is judged, the result at the end.
+"""An evaluation's folder: the manifest from the start, each reply when it is judged, the result at the end.
 
-``samples.jsonl`` only grows while an evaluation runs, one line a reply, so that a kill loses no more than
-the replies in flight; when all are there it is put in the order of the problems. The next evaluation
-with the same manifest finds what is finished; a failed reply, or one whose judge failed, is not.
+While an evaluation runs, ``samples.jsonl`` only grows, with one line per reply. So a kill loses only the
+replies in flight. At the end it is sorted by problem. The next evaluation with the same manifest reuses
+finished replies. A failed reply, or one without a verdict or a reward, is not finished.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import GOES_ON, LineLog, check_outputs, unwritable, write_file
+from whetstone.environments.prompt import Prompt
 from whetstone.evaluate.manifest import resumable_differences
 from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, SampleResult
 from whetstone.evaluate.usage import USAGE_FILE
-from whetstone.outputs import GOES_ON, LineLog, check_outputs, unwritable, write_file
-from whetstone.workflow.prompt import Prompt
 
 SAMPLES_FILE = "samples.jsonl"
 MANIFEST_FILE = "manifest.json"
 PROMPTS_FILE = "prompts.jsonl"
 
 
-class KeptPrompt(Struct, frozen=True):
+class _KeptPrompt(Struct, frozen=True):
     """A line of prompts.jsonl."""
 
     problem_id: str
@@ -39,10 +39,10 @@ _DECODER = msgspec.json.Decoder(SampleResult)
 
 
 class EvaluationFolder:
-    """A folder that one evaluation at a time writes to. A context manager.
+    """A folder that one evaluation at a time writes. A context manager.
 
-    ``manifest`` is plain JSON values. On entry what is not finished is dropped, with ``restart`` everything.
-    Raises UserError when the folder cannot be written, is in use, or holds an evaluation with another
+    ``manifest`` is plain JSON values. On entry unfinished replies are dropped, with ``restart`` all of them.
+    Raises UserError when the folder cannot be written, is in use, or contains an evaluation with another
     manifest.
     """
 
@@ -56,6 +56,7 @@ class EvaluationFolder:
     def __enter__(self) -> EvaluationFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            # The folder itself is locked, so that no lock file remains in it.
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._restart:
@@ -65,6 +66,7 @@ class EvaluationFolder:
                 self._check_manifest()
             manifest = msgspec.json.format(msgspec.json.encode(self.manifest), indent=1)
             write_file(self.path / MANIFEST_FILE, [manifest + b"\n"])
+            # Unfinished replies are removed here, since the file is only appended to from now on.
             write_file(self.path / SAMPLES_FILE, self._finished_lines())
             self._samples = LineLog(self.path / SAMPLES_FILE, way_out=GOES_ON)
         except BaseException as error:
@@ -80,21 +82,21 @@ class EvaluationFolder:
         self._close()
 
     def finished(self) -> Iterator[SampleResult]:
-        """The replies that an earlier run has finished."""
+        """Return the replies that earlier runs have finished."""
         return read_samples(self.path)
 
     def add(self, sample: SampleResult) -> None:
-        """Append a reply. What was added before the process is killed stays."""
+        """Append a reply. Appended replies survive a kill of the process."""
         assert self._samples is not None
         self._samples.append(msgspec.json.encode(sample) + b"\n")
 
     def keep_prompts(self, prompts: Iterable[tuple[str, Prompt]]) -> None:
-        """Write down how each problem, by its id, is put to the model."""
-        lines = (msgspec.json.encode(KeptPrompt(name, prompt)) + b"\n" for name, prompt in prompts)
+        """Store the prompt of each problem, by its id."""
+        lines = (msgspec.json.encode(_KeptPrompt(name, prompt)) + b"\n" for name, prompt in prompts)
         write_file(self.path / PROMPTS_FILE, lines)
 
     def finish(self, evaluation: Evaluation) -> None:
-        """Put the replies in the order of the problems and write evaluation.json."""
+        """Sort the replies by problem, and write evaluation.json."""
         write_file(self.path / SAMPLES_FILE, self._ordered_lines([p.id for p in evaluation.problems]))
         evaluation.save(self.path)
 
@@ -102,37 +104,41 @@ class EvaluationFolder:
         if self._samples is not None:
             self._samples.close()
         if self._lock >= 0:
-            os.close(self._lock)  # which gives up the lock
+            # Closing the descriptor releases the lock.
+            os.close(self._lock)
         self._samples, self._lock = None, -1
 
     def _check_manifest(self) -> None:
         place = self.path / MANIFEST_FILE
         if not place.exists():
             if (self.path / SAMPLES_FILE).exists() or (self.path / EVALUATION_FILE).exists():
-                raise UserError(f"{self.path}: holds an evaluation without a manifest; {_WAY_OUT}")
+                raise UserError(f"{self.path}: contains an evaluation without a manifest; {_WAY_OUT}")
             return
         try:
             earlier = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise UserError(f"{place}: not written by `whetstone eval` ({error}); {_WAY_OUT}") from None
+        # Replies of another model or prompt must not be counted together.
         changed = resumable_differences(earlier, self.manifest)
         if changed:
-            raise UserError(f"{self.path}: holds another evaluation: {'; '.join(changed)}. {_WAY_OUT}")
+            raise UserError(f"{self.path}: contains another evaluation: {'; '.join(changed)}. {_WAY_OUT}")
 
     def _finished_lines(self) -> Iterator[bytes]:
-        """The lines of finished replies, each (problem, index) once; a torn line is none."""
+        """Yield the lines of finished replies, each (problem, index) once, without torn lines."""
         seen: set[tuple[str, int]] = set()
         for line in _lines(self.path / SAMPLES_FILE):
             try:
                 sample = _DECODER.decode(line)
             except msgspec.MsgspecError:
                 continue
-            if sample.judged and (sample.problem_id, sample.index) not in seen:
+            # Replies without a result are dropped, so that they are requested again.
+            if sample.has_result and (sample.problem_id, sample.index) not in seen:
                 seen.add((sample.problem_id, sample.index))
                 yield line
 
     def _ordered_lines(self, order: Sequence[str]) -> Iterator[bytes]:
         ranks = {name: rank for rank, name in enumerate(order)}
+        # Only positions are sorted, since all replies may not fit into memory.
         places: list[tuple[int, int, int]] = []
         with (self.path / SAMPLES_FILE).open("rb") as file:
             offset = 0
@@ -146,18 +152,18 @@ class EvaluationFolder:
 
 
 def check_files(folder: Path, inputs: Iterable[str]) -> None:
-    """Raise UserError where an evaluation in ``folder`` would write over a file that it reads."""
+    """Raise UserError if an evaluation in ``folder`` would overwrite a file that it reads."""
     files = (folder / name for name in (MANIFEST_FILE, SAMPLES_FILE, EVALUATION_FILE))
     check_outputs(*files, inputs=[name for name in inputs if Path(name).is_file()], replace=True)
 
 
 def holds(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether the folder holds an evaluation, finished or not, with just this manifest."""
+    """Return whether the folder contains an evaluation, finished or not, with exactly this manifest."""
     return (folder / MANIFEST_FILE).exists() and read_manifest(folder) == manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest in a folder; empty where there is none that can be read."""
+    """Return the manifest in a folder; empty if there is no readable one."""
     try:
         return msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError):
@@ -169,7 +175,7 @@ _WAY_OUT = "give --restart to begin it anew, or another folder with --out"
 
 
 def read_samples(folder: str | Path) -> Iterator[SampleResult]:
-    """The replies in a folder, one by one. Raises UserError naming the line that is none."""
+    """Yield the replies in a folder, one by one. Raises UserError with the number of an invalid line."""
     place = Path(folder) / SAMPLES_FILE
     if not place.exists():
         raise UserError(f"{place}: No such file; give the --out folder of `whetstone eval`")
@@ -181,19 +187,21 @@ def read_samples(folder: str | Path) -> Iterator[SampleResult]:
 
 
 def read_prompts(folder: str | Path) -> dict[str, Prompt]:
-    """How each problem was put to the model, by id; none for an evaluation of before they were kept."""
+    """Return the prompt of each problem, by id; empty for an evaluation of an older version
+    without prompts."""
     place = Path(folder) / PROMPTS_FILE
     try:
-        kept = [msgspec.json.decode(line, type=KeptPrompt) for line in _lines(place)]
+        kept = [msgspec.json.decode(line, type=_KeptPrompt) for line in _lines(place)]
     except msgspec.MsgspecError as error:
         raise UserError(f"{place}: not written by `whetstone eval`: {error}") from None
     return {each.problem_id: each.prompt for each in kept}
 
 
 def _lines(place: Path) -> Iterator[bytes]:
-    """The file's lines that end; none where there is no file."""
+    """Yield the complete lines of the file; none if there is no file."""
     try:
         with place.open("rb") as file:
+            # A kill during a write leaves a last line without its end.
             yield from (line for line in file if line.endswith(b"\n"))
     except FileNotFoundError:
         return

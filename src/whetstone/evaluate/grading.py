@@ -1,37 +1,38 @@
-"""By whose rules an evaluation judges: ours, which training goes by too, or those of published graders."""
+"""The rules by which an evaluation judges: those of training, or those of published graders."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from typing import Literal
 
-from whetstone.graders.rules import OfficialRules, check_official
+from whetstone.core.graders import load_grader
+from whetstone.core.problem import Problem
+from whetstone.environments.environment import Environment
+from whetstone.environments.runner import open_environment
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.judge import AsyncJudge
-from whetstone.problem import Problem
-from whetstone.workflow.episode import Workflow
-from whetstone.workflow.factory import build_workflow
-from whetstone.workflow.settings import WorkflowSection
 
 Grading = Literal["ours", "official"]
 
 
 def check_grading(name: Grading, problems: Iterable[Problem]) -> None:
-    """Raise UserError for problems that cannot be judged by these rules."""
+    """Raise UserError for problems that these rules do not cover, and for rules that are not installed."""
     if name == "official":
-        check_official(problems)
+        load_grader(name).check_problems(problems)
 
 
-@contextmanager
-def workflow_by(
+@asynccontextmanager
+async def environment_by(
     name: Grading,
     judge: AsyncJudge,
-    settings: WorkflowSection,
+    settings: EnvironmentSection,
     minimum_tier: str = "restricted",
-) -> Generator[Workflow, None, None]:
-    """The episode by these rules, for problems that are asked as ``settings`` say."""
+) -> AsyncGenerator[Environment]:
+    """Open the environment with these rules, for prompts by ``settings``."""
     if name == "ours":
-        yield build_workflow(settings, judge)
+        async with open_environment(settings) as environment:
+            yield environment
         return
-    with OfficialRules(judge, settings, minimum_tier) as rules:
+    with load_grader(name)(judge, settings, minimum_tier) as rules:
         yield rules

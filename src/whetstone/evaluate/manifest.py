@@ -1,4 +1,4 @@
-"""What a figure needs beside it to be compared with another: data, sampling, limits, versions."""
+"""The manifest of an evaluation: data, sampling, limits and versions, for comparisons."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import Any
 import msgspec
 
 from whetstone import __version__
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import Benchmark
-from whetstone.evaluate.plan import Plan
-from whetstone.workflow.settings import WorkflowSection
+from whetstone.evaluate.plan import SamplingPlan
 
 
 def build_manifest(
     benchmark: Benchmark,
-    plan: Plan,
-    workflow: WorkflowSection,
+    plan: SamplingPlan,
+    settings: EnvironmentSection,
     *,
     model: dict[str, Any],
     grading: str,
     isolation: str,
-    environment: str,
+    packages: str,
 ) -> dict[str, Any]:
-    """Plain JSON values that say how the figures came about.
+    """Return the settings behind the figures as plain JSON values.
 
-    ``model`` is what the writer of the replies says of itself: weights or endpoint, and what they are
-    run with. ``isolation`` is the judge's tier, ``environment`` names the packages that programs
-    could import.
+    ``model`` describes the writer of the replies: weights or endpoint, and their settings. ``isolation`` is
+    the judge's tier, ``packages`` names the package environment of programs.
     """
     limits = {msgspec.json.encode(p.limits): msgspec.to_builtins(p.limits) for p in benchmark.problems}
     manifest = {
@@ -44,16 +43,17 @@ def build_manifest(
         },
         "model": model,
         "sampling": plan.model_dump(mode="json"),
-        "workflow": workflow.model_dump(mode="json"),
+        "environment": settings.model_dump(mode="json"),
         "harness": grading,
-        "judge": {"isolation": isolation, "environment": environment, "limits": list(limits.values())},
+        "judge": {"isolation": isolation, "environment": packages, "limits": list(limits.values())},
         "versions": {"whetstone": __version__, "python": platform.python_version()},
     }
-    return msgspec.json.decode(msgspec.json.encode(manifest))  # as it will be read: no tuples
+    # As JSON returns it, without tuples.
+    return msgspec.json.decode(msgspec.json.encode(manifest))
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """What makes two evaluations less comparable: ``key: value there, value here`` for each that differs.
+    """Return the differing settings of two evaluations: ``key: value there, value here`` for each.
 
     The model is left out, since comparing models is the point.
     """
@@ -61,16 +61,17 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 
 
 def resumable_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """What keeps the replies of evaluation ``a`` from being those of ``b``, in the same form."""
+    """Return the settings by which replies of evaluation ``a`` differ from those of ``b``, in the same
+    form."""
     return [text for key, text in _changes(a, b).items() if key not in _ONLY_COUNTED]
 
 
+# These settings change how replies are counted, not the replies.
 _ONLY_COUNTED = frozenset({"sampling.k"})
-"""Settings that change how replies are counted, not which they are."""
 
 
 def version(package: str) -> str | None:
-    """The installed version of a package, or None."""
+    """Return the installed version of a package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -3,74 +3,77 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import msgspec
 from msgspec import Struct
 from rich.console import Console
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.graders import installed_comparisons
+from whetstone.core.progress import Progress
+from whetstone.environments.environment import Environment
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import Benchmark
-from whetstone.evaluate.evaluate import evaluate
+from whetstone.evaluate.evaluate import evaluate, prompts_of
 from whetstone.evaluate.folder import EvaluationFolder
-from whetstone.evaluate.grading import Grading, workflow_by
+from whetstone.evaluate.grading import Grading, environment_by
 from whetstone.evaluate.manifest import build_manifest
-from whetstone.evaluate.plan import Plan
-from whetstone.evaluate.progress import ProgressView
+from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.writer import ReplyWriter
 from whetstone.evaluate.results import Evaluation
-from whetstone.evaluate.tables import print_evaluation
-from whetstone.evaluate.usage import Prices, Usage, add_seconds, usage_of
-from whetstone.graders import COMPARISONS
+from whetstone.evaluate.tables import interval, print_evaluation, shown
+from whetstone.evaluate.tally import Tally
+from whetstone.evaluate.usage import EvaluationUsage, Prices, add_seconds, usage_of
 from whetstone.judge import AsyncJudge
-from whetstone.workflow.episode import Workflow
-from whetstone.workflow.settings import WorkflowSection
 
 TierName = Literal["root", "userns", "restricted"]
 
 
-class Model(Protocol):
-    """Whose replies are judged: an ``EmbeddedModel`` or an ``Endpoint``."""
+class EvaluatedModel(Protocol):
+    """The writer of the judged replies: an ``EmbeddedModel`` or an ``EndpointModel``."""
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What it says of itself: weights or address, and what they are run with."""
+        """The description for the manifest: weights or address, and their settings."""
         ...
 
-    def writer(self, plan: Plan, settings: WorkflowSection) -> ReplyWriter:
-        """Who writes the replies of one evaluation."""
+    def writer(self, plan: SamplingPlan, settings: EnvironmentSection) -> ReplyWriter:
+        """Return the writer of the replies of one evaluation."""
         ...
 
     async def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         ...
 
 
-class Task(Struct, frozen=True):
-    """A benchmark, the name that its result goes by, how its problems are asked, how replies are drawn and by
-    whose rules they are judged (see ``grading.check_grading``)."""
+class EvaluationTask(Struct, frozen=True):
+    """A benchmark, the name of its result, its prompt settings, its sampling plan, and the rules of judging
+    (see ``grading.check_grading``)."""
 
     name: str
     benchmark: Benchmark
-    settings: WorkflowSection
-    plan: Plan
+    settings: EnvironmentSection
+    plan: SamplingPlan
     grading: Grading = "ours"
 
 
-class Measured(Struct, frozen=True):
-    """A result, what it took, and the folder that holds it."""
+class _EvaluationResult(Struct, frozen=True):
+    """A result, its usage, and its folder."""
 
     evaluation: Evaluation
-    usage: Usage
+    usage: EvaluationUsage
     folder: str | None
 
 
 def measure(
-    tasks: Sequence[Task],
-    model: Model,
+    tasks: Sequence[EvaluationTask],
+    model: EvaluatedModel,
     *,
     workers: int = 0,
     minimum_tier: TierName = "restricted",
@@ -79,14 +82,14 @@ def measure(
     restart: bool = False,
     prices: Prices | None = None,
     console: Console | None = None,
-) -> dict[str, Measured]:
+) -> dict[str, _EvaluationResult]:
     """Evaluate the model on one benchmark after the other, and print progress and results.
 
-    With ``out``, each result goes to the folder ``out/NAME`` as it comes; a run that was interrupted goes
-    on there, unless ``restart``. ``workers`` of the judge are one for each core when 0; ``environment`` has
-    the packages that programs may import; ``prices`` are for the cost. The model is closed at the end. Raises
-    UserError for a model that cannot be asked or a folder that holds something else, and SandboxUnavailable
-    below ``minimum_tier``.
+    With ``out``, each result is written to the folder ``out/NAME``; an interrupted run is resumed there,
+    unless ``restart``. ``workers`` of the judge: 0 means one for each core. ``environment`` has the packages
+    that programs may import; ``prices`` are for the cost. The model is closed at the end. Raises UserError
+    for a model that does not answer or a folder with other contents, and SandboxUnavailable below
+    ``minimum_tier``.
     """
     return asyncio.run(
         _measure(
@@ -97,7 +100,7 @@ def measure(
                 workers,
                 minimum_tier=minimum_tier,
                 environment=environment,
-                comparisons=COMPARISONS,
+                comparisons=installed_comparisons(),
             ),
             None if out is None else Path(out),
             restart,
@@ -108,16 +111,16 @@ def measure(
 
 
 async def _measure(
-    tasks: Sequence[Task],
-    model: Model,
+    tasks: Sequence[EvaluationTask],
+    model: EvaluatedModel,
     minimum_tier: TierName,
     judge: AsyncJudge,
     out: Path | None,
     restart: bool,
     prices: Prices | None,
     console: Console,
-) -> dict[str, Measured]:
-    results: dict[str, Measured] = {}
+) -> dict[str, _EvaluationResult]:
+    results: dict[str, _EvaluationResult] = {}
     try:
         async with judge:
             for task in tasks:
@@ -128,36 +131,41 @@ async def _measure(
                     model=model.manifest,
                     grading=task.grading,
                     isolation=judge.isolation,
-                    environment=judge.environment,
+                    packages=judge.environment,
                 )
                 folder = EvaluationFolder(out / task.name, manifest, restart=restart) if out else None
-                with workflow_by(task.grading, judge, task.settings, minimum_tier) as workflow:
-                    results[task.name] = await _one(task, model, workflow, manifest, folder, prices, console)
+                rules = environment_by(task.grading, judge, task.settings, minimum_tier)
+                async with rules as environment:
+                    results[task.name] = await _measure_one(
+                        task, model, environment, judge, manifest, folder, prices, console
+                    )
     finally:
         await model.close()
     return results
 
 
-async def _one(
-    task: Task,
-    model: Model,
-    workflow: Workflow,
+async def _measure_one(
+    task: EvaluationTask,
+    model: EvaluatedModel,
+    environment: Environment,
+    judge: AsyncJudge,
     manifest: dict[str, Any],
     folder: EvaluationFolder | None,
     prices: Prices | None,
     console: Console,
-) -> Measured:
-    """One benchmark."""
+) -> _EvaluationResult:
+    """Evaluate one benchmark."""
     problems, plan = task.benchmark.problems, task.plan
     total = len(problems) * plan.n
     writer = model.writer(plan, task.settings)
-    began = time.monotonic()
+    start = time.monotonic()
     with folder or nullcontext(), ProgressView(task.name, total, console) as view:
         try:
             evaluation = await evaluate(
                 problems,
                 writer,
-                workflow,
+                environment,
+                judge,
                 plan,
                 known=folder.finished() if folder else (),
                 record=folder.add if folder else None,
@@ -172,14 +180,93 @@ async def _one(
                 console.print(kept, highlight=False, soft_wrap=True)
             raise
         finally:
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - start
             if folder:
+                # An interrupted evaluation adds the time of all its runs.
                 seconds = add_seconds(folder.path, seconds)
         if folder:
-            folder.keep_prompts((problem.id, workflow.prompt(problem)) for problem in problems)
+            folder.keep_prompts(prompts_of(environment, problems))
             folder.finish(evaluation)
     usage = usage_of(evaluation.shares, seconds, prices)
     print_evaluation(task.name, evaluation, console, usage=usage)
     if folder:
         console.print(f"saved: {folder.path}", highlight=False, soft_wrap=True)
-    return Measured(evaluation, usage, str(folder.path) if folder else None)
+    return _EvaluationResult(evaluation, usage, str(folder.path) if folder else None)
+
+
+def summary(measured: _EvaluationResult) -> dict[str, Any]:
+    """Return estimates with intervals, shares, tables, usage and manifest; replies are in the folder's
+    files."""
+    found = measured.evaluation
+    return {
+        "problems": len(found.problems),
+        "pass_at": {str(k): msgspec.to_builtins(estimate) for k, estimate in found.pass_at.items()},
+        "reward": msgspec.to_builtins(found.reward),
+        "episode": found.episode,
+        "shares": msgspec.to_builtins(found.shares),
+        "tables": msgspec.to_builtins(found.tables),
+        "usage": msgspec.to_builtins(measured.usage),
+        "folder": measured.folder,
+        "manifest": found.manifest,
+    }
+
+
+def prices_of(text: str | None) -> Prices | None:
+    """Parse ``READ,WRITTEN``. Raises UserError for another form."""
+    if text is None:
+        return None
+    try:
+        read, written = (float(part) for part in text.split(","))
+    except ValueError:
+        read = written = math.nan
+    if not (math.isfinite(read) and math.isfinite(written) and min(read, written) >= 0):
+        raise UserError(f"--price {text}: give two numbers, of a million tokens read and written: 0.15,0.60")
+    return Prices(read, written)
+
+
+_NOTE_EVERY_S = 0.2
+
+
+class ProgressView:
+    """The progress of an evaluation with the running estimate and its pending replies. A context manager."""
+
+    def __init__(self, name: str, total: int, console: Console) -> None:
+        self._progress = Progress(console, transient=False)
+        self._work = self._progress.begin(name, total)
+        self._noted = self._last_reported = -1
+        self._noted_at = time.monotonic()
+
+    def __enter__(self) -> ProgressView:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.__exit__(*error)
+
+    def show(self, tally: Tally) -> None:
+        """Show the counts. Called once with the replies of earlier runs, and then for every reply."""
+        now, first, last = time.monotonic(), self._noted < 0, tally.samples == tally.total
+        if first:
+            self._work.skip(tally.samples)
+        # For short evaluations, an estimate takes longer than a reply.
+        if first or last or now - self._noted_at >= _NOTE_EVERY_S:
+            self._noted, self._noted_at = tally.samples, now
+            self._work.update(tally.samples, _note(tally))
+
+    def minute(self, tally: Tally, pending: str) -> None:
+        """Print the pending replies if no reply arrived. Called every minute."""
+        advanced, self._last_reported = tally.samples > self._last_reported, tally.samples
+        if not advanced:
+            line = self._work.line()
+            self._progress.say(f"{line}, {pending}" if pending else line)
+            self._work.mark_printed()
+
+
+def _note(tally: Tally) -> str:
+    found = tally.so_far()
+    if found is None:
+        return ""
+    name, estimate = found
+    note = f"{name} {shown(name, estimate.value)} ({interval(name, estimate.low, estimate.high)})"
+    without = tally.failed + tally.judge_errors
+    return f"{note}, {without} without a result" if without else note

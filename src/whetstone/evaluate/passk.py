@@ -1,7 +1,7 @@
-"""pass@k, its interval, and the paired difference of two evaluations. Standard library only.
+"""pass@k and mean rewards, their intervals, and the paired difference of two evaluations.
 
-An interval (``intervals.py``) says between which bounds the mean over all problems of the same sort lies,
-asked as often: what another draw of problems and of replies to them would move.
+An interval (``intervals.py``) bounds the mean over all problems of the same kind with the same number of
+replies: it covers the variation of another sample of problems and replies. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from math import fsum
 
 from msgspec import Struct
 
-from whetstone.evaluate.intervals import difference_interval, share_interval
+from whetstone.evaluate.intervals import difference_interval, share_interval, student_interval
 
 
 class Estimate(Struct, frozen=True):
-    """A mean of shares over ``problems`` problems with its 95% interval, all in [0, 1]."""
+    """A mean over ``problems`` problems with its 95% interval."""
 
     value: float
     low: float
@@ -23,8 +23,8 @@ class Estimate(Struct, frozen=True):
     problems: int
 
 
-class Difference(Struct, frozen=True):
-    """Mean of ``b - a`` over the problems both have, with its 95% interval.
+class PairedDifference(Struct, frozen=True):
+    """The mean of ``b - a`` over common problems, with its 95% interval.
 
     ``better``, ``worse`` and ``equal`` count problems; ``only_a`` and ``only_b`` were left out.
     """
@@ -42,10 +42,10 @@ class Difference(Struct, frozen=True):
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The unbiased estimate of P(at least one of k replies is right), from c right ones among n.
+    """Return the unbiased estimate of P(at least one of k replies is right), from c right ones among n.
 
     1 - C(n-c, k) / C(n, k) as a product, which neither overflows nor cancels (Chen et al. 2021,
-    arXiv 2107.03374, section 2.1). With k = 1 this is c / n, which others call avg@n.
+    arXiv 2107.03374, section 2.1). With k = 1 this is c / n, also called avg@n.
 
     Raises ValueError unless 1 <= k <= n and 0 <= c <= n.
     """
@@ -64,29 +64,32 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def mean_with_interval(values: Sequence[float]) -> Estimate:
-    """Mean of one share in [0, 1] per problem, such as pass@k, with its 95% interval.
+    """Return the mean of one number per problem, such as pass@k or its mean reward, with its 95% interval.
 
-    Raises ValueError without values.
+    Numbers in [0, 1] count as shares, whose interval is also valid for few problems. If one is outside, the
+    interval is Student's. Raises ValueError without values.
     """
-    low, high = share_interval(values)
+    low, high = share_interval(values) if _are_shares(values) else student_interval(values)
     mean = fsum(values) / len(values)
     return Estimate(mean, min(low, mean), max(high, mean), len(values))
 
 
-def paired_difference(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
-    """Compare two evaluations problem by problem: ``a`` and ``b`` map problem ids to shares in [0, 1].
+def paired_difference(a: Mapping[str, float], b: Mapping[str, float]) -> PairedDifference:
+    """Compare two evaluations problem by problem: ``a`` and ``b`` map problem ids to numbers.
 
-    Only problems in both count. Pairing removes the spread between easy and hard problems, so the
-    interval is far narrower than the two single ones suggest. Raises ValueError without a common one.
+    The interval depends on the numbers as in ``mean_with_interval``. Only problems in both count. Pairing
+    removes the spread between easy and hard problems, so the interval is far narrower than the two single
+    ones suggest. Raises ValueError without a common one.
     """
     common = [key for key in a if key in b]
     if not common:
         raise ValueError("the two evaluations have no problem in common")
     steps = [b[key] - a[key] for key in common]
     mean = fsum(steps) / len(steps)
-    low, high = difference_interval(steps)
+    shares = _are_shares([*(a[key] for key in common), *(b[key] for key in common)])
+    low, high = difference_interval(steps) if shares else student_interval(steps)
     better, worse = sum(s > 0 for s in steps), sum(s < 0 for s in steps)
-    return Difference(
+    return PairedDifference(
         a=fsum(a[key] for key in common) / len(common),
         b=fsum(b[key] for key in common) / len(common),
         value=mean,
@@ -98,3 +101,7 @@ def paired_difference(a: Mapping[str, float], b: Mapping[str, float]) -> Differe
         only_a=len(a) - len(common),
         only_b=len(b) - len(common),
     )
+
+
+def _are_shares(values: Sequence[float]) -> bool:
+    return all(0.0 <= value <= 1.0 for value in values)

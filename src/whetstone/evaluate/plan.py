@@ -7,31 +7,32 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from whetstone.settings import Count, NonNegative, Sampling
+from whetstone.core.flag import Flag
+from whetstone.core.settings import Count, MaxTokens, Sampling, Temperature
 
 PassK = Annotated[tuple[Count, ...], Field(min_length=1)]
 """The k of the pass@k to report."""
 
 
-class Plan(Sampling):
-    """``n`` replies to every problem, and the k of the pass@k to report; pass@1 always is.
+class SamplingPlan(Sampling):
+    """``n`` replies to every problem, and the k of the pass@k to report; pass@1 is always reported.
 
     ``seed`` fixes the random streams of the replies.
     """
 
     n: Count = 8
     k: PassK = (1,)
-    temperature: NonNegative = 0.8
-    max_tokens: Count = 512
-    seed: int = 0
+    temperature: Temperature = 0.8
+    max_tokens: MaxTokens = 512
+    seed: Annotated[int, Flag("seed of the replies", "N")] = 0
 
     @model_validator(mode="after")
-    def _enough(self) -> Plan:
+    def _enough(self) -> SamplingPlan:
         check_k(self.n, self.k)
         return self
 
     def seed_of(self, problem_id: str) -> int:
-        """The seed of a problem's replies, whichever other problems are evaluated with it."""
+        """Return the seed of a problem's replies. It does not depend on the other problems."""
         digest = hashlib.sha256(f"evaluate/{self.seed}/{problem_id}".encode()).digest()
         return int.from_bytes(digest[:7], "big")
 

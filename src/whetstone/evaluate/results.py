@@ -1,30 +1,33 @@
-"""What an evaluation found: replies with verdicts, problems, and the estimates over them."""
+"""The results of an evaluation: replies with verdicts and rewards, problems, and estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from whetstone.errors import UserError
-from whetstone.evaluate.passk import Estimate, pass_at_k
-from whetstone.evaluate.plan import Plan
-from whetstone.outputs import write_file
-from whetstone.settings import read_settings
-from whetstone.verdict import Judgement, Verdict
-from whetstone.workflow.replies import END_THINK, THINK, ReplyEnd
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import write_file
+from whetstone.core.settings import read_settings
+from whetstone.core.verdict import Judgement, Verdict
+from whetstone.environments.conversation import END_THINK, THINK, ReplyEnd
+from whetstone.evaluate.passk import Estimate, PairedDifference, paired_difference, pass_at_k
+from whetstone.evaluate.plan import SamplingPlan
 
 EVALUATION_FILE = "evaluation.json"
+PASS_1, REWARD = "pass@1", "reward"
 
 
 class SampleResult(Struct, frozen=True):
-    """One reply: the program as it was judged, and the judgement.
+    """One reply with its judgement and reward, or the replies of an episode of several ``turns``.
 
-    ``judgement`` is None exactly for a reply that ``failed``, and ``error`` then says why. ``tokens``,
-    ``thinking_tokens`` and ``prompt_tokens`` are as whoever wrote the reply counts them.
+    ``judgement`` is None for a reply that failed, and in an environment that judges no programs. ``accepted``
+    is whether the environment counts the task as solved, ``reward`` its reward; None if there is none.
+    ``error`` is the reason of a failed reply. ``tokens``, ``thinking_tokens`` and ``prompt_tokens`` are
+    counts of the writer of the reply. ``metrics`` and ``dialogue`` are those of ``Sample``.
     """
 
     problem_id: str
@@ -37,20 +40,42 @@ class SampleResult(Struct, frozen=True):
     thinking_tokens: int | None = None
     error: str = ""
     prompt_tokens: int | None = None
+    accepted: bool | None = None
+    reward: float | None = None
+    turns: int = 1
+    metrics: dict[str, float] = {}
+    dialogue: list[tuple[str, str]] = []
 
     @property
-    def accepted(self) -> bool:
-        """Whether the program is right: only then does the reply count for the model."""
+    def failed(self) -> bool:
+        """Whether the reply does not exist, because its request or the engine failed."""
+        return self.finish_reason == "failed"
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known if the task was solved: by the environment, or by a verdict."""
+        if self.failed:
+            return False
+        judged = self.judgement is not None and self.judgement.verdict is not Verdict.JUDGE_ERROR
+        return judged or self.accepted is not None
+
+    @property
+    def solved(self) -> bool:
+        """Whether the task was solved: only then does the reply count as right."""
+        if not self.decided:
+            return False
+        if self.accepted is not None:
+            return self.accepted
         return self.judgement is not None and self.judgement.accepted
 
     @property
-    def judged(self) -> bool:
-        """Whether there is a verdict on the model: the reply exists, and the judge did not fail."""
-        return self.judgement is not None and self.judgement.verdict is not Verdict.JUDGE_ERROR
+    def has_result(self) -> bool:
+        """Whether the reply says something about the model: a verdict, or at least a reward."""
+        return self.decided or (self.reward is not None and not self.failed)
 
     @property
     def forgeable(self) -> bool:
-        """Whether the verdict was reached in the program's own process, where a program can forge it."""
+        """Whether the tests ran in the program's own process, where a program can forge the verdict."""
         return self.judgement is not None and self.judgement.shared_interpreter
 
     @property
@@ -66,12 +91,13 @@ class SampleResult(Struct, frozen=True):
 
 
 class ProblemResult(Struct, frozen=True):
-    """Of one problem: replies asked for, ``n``, and the right ones among them.
+    """The result of one problem: the number of requested replies ``n``, and of right ones among them.
 
-    ``judge_errors`` and ``failed`` count replies that nobody could judge, and that could not be had; they
-    are among the n that are not right. ``shared_interpreter`` counts replies whose verdict could have been
-    forged. ``error`` is what the first failed one says. ``labels`` are what tables are made by: difficulty,
-    concept, kind, platform, month.
+    ``judge_errors`` counts replies without a verdict or a reward, ``failed`` failed requests, and
+    ``undecided`` replies with a reward of which nothing says whether they solved the task. All of them count
+    as not right. ``shared_interpreter`` counts replies whose verdict could have been forged. ``error`` is
+    that of the first failed one. ``reward`` is the mean over the replies that have one. ``labels`` group the
+    tables: difficulty, concept, kind, platform, month.
     """
 
     id: str
@@ -82,19 +108,21 @@ class ProblemResult(Struct, frozen=True):
     error: str = ""
     labels: dict[str, str] = {}
     shared_interpreter: int = 0
+    undecided: int = 0
+    reward: float | None = None
 
 
 class Shares(Struct, frozen=True):
-    """Counts over all replies asked for, and what share of them each is.
+    """Counts over all requested replies, and their shares.
 
-    ``truncated`` replies were cut at the token limit, ``no_code`` ones hold no program, of ``judge_error``
-    ones the judge failed, ``failed`` ones could not be had: all of them count as not right. The verdict on
-    ``shared_interpreter`` ones counts, but could have been forged.
-    ``mean_tokens`` is over the replies that there are, ``tokens`` the sum; ``prompt_tokens`` were read for
-    them (None where nobody counts them). ``thinking`` is the share of these that think,
-    and ``unfinished_thinking`` the share that end inside their thinking; ``mean_thinking_tokens``
-    (None where the endpoint does not count them) and ``mean_thinking_characters`` are over
-    those that think.
+    ``verdicts`` counts judged replies. ``truncated`` replies were cut at the token limit, ``no_code`` ones
+    contain no program, ``judge_error`` ones have neither a verdict nor a reward, and the requests of
+    ``failed`` ones failed. The last three count as not right. The verdict on ``shared_interpreter`` ones
+    counts, but a program could have forged it. ``mean_tokens`` is over existing replies, ``tokens`` their
+    sum; ``prompt_tokens`` were read for them (None if not counted). ``thinking`` is the share of these that
+    think, and ``unfinished_thinking`` the share that end inside their thinking. ``mean_thinking_tokens``
+    (None if the endpoint does not count them) and ``mean_thinking_characters`` are over replies that think.
+    ``mean_turns`` is over existing replies.
     """
 
     samples: int
@@ -111,40 +139,71 @@ class Shares(Struct, frozen=True):
     shared_interpreter: float = 0.0
     tokens: int = 0
     prompt_tokens: int | None = None
+    mean_turns: float = 1.0
 
 
 class TableRow(Struct, frozen=True):
-    """pass@1 of the problems that share a label."""
+    """The main result of the problems with one label: pass@1, or else the mean ``reward``."""
 
     name: str
-    pass_1: Estimate
+    pass_1: Estimate | None = None
+    reward: Estimate | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        """The one of the two that there is."""
+        found = self.pass_1 or self.reward
+        assert found is not None
+        return found
 
 
 class Evaluation(Struct, frozen=True):
-    """The result. ``pass_at`` maps k to its estimate over all problems; pass@1 is what others call avg@n.
+    """The result. ``pass_at`` maps k to its estimate over all problems; pass@1 is also called avg@n.
 
-    ``tables`` maps a label's name, such as difficulty, to its rows in order of first appearance.
+    ``pass_at`` is empty if nothing says which replies solved their task. ``reward`` is the mean over problems
+    of their mean rewards; None if there are no rewards, or if every reward is 1 or 0 as pass@1 counts the
+    reply. Replies without a reward are not in it. ``tables`` maps the name of a label, such as difficulty, to
+    its rows in order of first appearance. ``episode`` has the means of the environment's metrics over the
+    replies that have them.
     """
 
-    plan: Plan
+    plan: SamplingPlan
     problems: list[ProblemResult]
     pass_at: dict[int, Estimate]
     shares: Shares
     tables: dict[str, list[TableRow]]
     manifest: dict[str, Any] = {}
+    reward: Estimate | None = None
+    episode: dict[str, float] = {}
 
-    def values(self, k: int) -> dict[str, float]:
-        """pass@k of each problem that has k replies, by its id."""
-        return pass_values(self.problems, k)
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The estimates by name: ``pass@k`` for each k, then ``reward``."""
+        found = {f"pass@{k}": estimate for k, estimate in self.pass_at.items()}
+        return found if self.reward is None else {**found, REWARD: self.reward}
+
+    @property
+    def headline(self) -> tuple[str, Estimate]:
+        """The name and the estimate of the main result: pass@1, or else the mean reward."""
+        found = self.estimates
+        name = PASS_1 if PASS_1 in found else REWARD
+        return name, found[name]
+
+    def values(self, name: str) -> dict[str, float]:
+        """Return ``pass@k`` of each problem that has k replies, or its ``reward`` if it has one, by its
+        id."""
+        if name == REWARD:
+            return {problem.id: problem.reward for problem in self.problems if problem.reward is not None}
+        return pass_values(self.problems, int(name.removeprefix("pass@")))
 
     def metrics(self, set_name: str) -> dict[str, float]:
-        """Flat numbers for an ``eval`` record of metrics.jsonl, named ``eval/<set>/...``."""
+        """Return flat numbers for an ``eval`` record of metrics.jsonl, named ``eval/<set>/...``."""
         at = f"eval/{set_name}"
         numbers: dict[str, float] = {}
-        for k, estimate in self.pass_at.items():
-            numbers[f"{at}/pass@{k}"] = estimate.value
-            numbers[f"{at}/pass@{k}_low"] = estimate.low
-            numbers[f"{at}/pass@{k}_high"] = estimate.high
+        for name, estimate in self.estimates.items():
+            numbers[f"{at}/{name}"] = estimate.value
+            numbers[f"{at}/{name}_low"] = estimate.low
+            numbers[f"{at}/{name}_high"] = estimate.high
         numbers[f"{at}/problems"] = len(self.problems)
         numbers[f"{at}/truncated"] = self.shares.truncated
         numbers[f"{at}/no_code"] = self.shares.no_code
@@ -152,7 +211,9 @@ class Evaluation(Struct, frozen=True):
         numbers[f"{at}/failed"] = self.shares.failed
         numbers[f"{at}/shared_interpreter"] = self.shares.shared_interpreter
         numbers[f"{at}/length"] = self.shares.mean_tokens
-        return numbers
+        if self.shares.mean_turns > 1:
+            numbers[f"{at}/turns"] = self.shares.mean_turns
+        return numbers | {f"{at}/episode/{name}": value for name, value in self.episode.items()}
 
     def save(self, folder: str | Path) -> None:
         """Write evaluation.json in one rename. Raises UserError when the folder cannot be written."""
@@ -161,12 +222,25 @@ class Evaluation(Struct, frozen=True):
 
 
 def pass_values(problems: Iterable[ProblemResult], k: int) -> dict[str, float]:
-    """pass@k of each problem that has k replies, by problem id."""
+    """Return pass@k of each problem that has k replies, by problem id."""
     return {p.id: pass_at_k(p.n, p.correct, k) for p in problems if p.n >= k}
 
 
+def paired_differences(old: Evaluation, new: Evaluation) -> dict[str, PairedDifference]:
+    """Return the paired difference new - old of each estimate that both have on a common problem, by name,
+    the main one first."""
+    values = {name: (old.values(name), new.values(name)) for name in old.estimates if name in new.estimates}
+    return {name: paired_difference(a, b) for name, (a, b) in values.items() if a.keys() & b.keys()}
+
+
+def headline_key(record: Mapping[str, Any], set_name: str) -> str | None:
+    """Return the key of the main result on a problem set in an ``eval`` record; None if there is none."""
+    keys = (f"eval/{set_name}/{name}" for name in (PASS_1, REWARD))
+    return next((key for key in keys if key in record), None)
+
+
 def load_evaluation(folder: str | Path) -> Evaluation:
-    """Read what :meth:`Evaluation.save` wrote. Raises UserError naming the file that is not so."""
+    """Read what :meth:`Evaluation.save` wrote. Raises UserError naming the invalid file."""
     place = Path(folder) / EVALUATION_FILE
     try:
         return msgspec.json.decode(place.read_bytes(), type=Evaluation, dec_hook=_plan_of)
@@ -176,9 +250,9 @@ def load_evaluation(folder: str | Path) -> Evaluation:
         raise UserError(f"{place}: not written by `whetstone eval`: {error}") from None
 
 
-def _plan_values(plan: Plan) -> dict[str, Any]:
+def _plan_values(plan: SamplingPlan) -> dict[str, Any]:
     return plan.model_dump(mode="json")
 
 
-def _plan_of(kind: type[Plan], values: object) -> Plan:
+def _plan_of(kind: type[SamplingPlan], values: object) -> SamplingPlan:
     return read_settings(kind, values, where="plan")

@@ -1,4 +1,4 @@
-"""When a run is evaluated, where, and by how many replies."""
+"""The evaluation section of a recipe: schedule, process, and number of replies."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, model_validator
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Count, Natural, NonEmpty, NonNegative, Positive, Sampling, Section, TopP
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import check_benchmark
-from whetstone.evaluate.plan import PassK, Plan, check_k
-from whetstone.evaluate.plan_file import PlannedBenchmark
-from whetstone.evaluate.planned import asking_of, sampling_of
-from whetstone.settings import Count, Natural, NonEmpty, NonNegative, Positive, Sampling, Section, TopP
-from whetstone.workflow.settings import WorkflowSection
+from whetstone.evaluate.plan import PassK, SamplingPlan, check_k
+from whetstone.evaluate.plan_file import PlannedBenchmark, asking_of, sampling_of
 
 
 def _train_problems(value: object) -> object:
-    """A count or ``all``. The one message replaces those that pydantic writes for each member of a union."""
+    """Parse a count or ``all``. One message replaces those of pydantic for each member of a union."""
     if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     raise ValueError(f"{value!r} is not a number of problems; give 0 for none, or `all` for every one")
@@ -42,12 +41,12 @@ class EvaluationSection(Section):
         a benchmark or a file, with its own n, temperature, lengths, stop strings and prompt. An entry
         inherits what it does not set from this section.
 
-    seed: of the replies that are drawn, and of which training problems are taken; null for the seed of the
-        run. All stages of a run share one seed.
-    process: ``inline`` evaluates between two steps; ``separate`` in a process of its own, from the
-        checkpoints, while training goes on (``every`` is then a multiple of ``trainer.checkpoint_every``).
+    seed: of the sampled replies, and of the choice of training problems; null for the seed of the run. All
+        stages of a run share one seed.
+    process: ``inline`` evaluates between two steps; ``separate`` in another process, from the
+        checkpoints, during training (``every`` is then a multiple of ``trainer.checkpoint_every``).
         threads: of that process's torch, 0 for one each core; it also gives way to training (niceness 10).
-        wait_s: how long it is waited for when training has ended.
+        wait_s: the longest wait for it after training, in seconds.
     """
 
     every: Natural = 0
@@ -76,17 +75,17 @@ class EvaluationSection(Section):
         return self
 
     def due(self, step: int, *, last: bool) -> bool:
-        """Whether the model is evaluated after this step; step 0 is before the first."""
+        """Return whether the model is evaluated after this step; step 0 is before the first."""
         return last or step == 0 or (self.every > 0 and step % self.every == 0)
 
     def seed_of(self, run: int) -> int:
-        """The seed of evaluations, where ``run`` is that of the run."""
+        """Return the seed of evaluations; ``run`` is the seed of the run."""
         return run if self.seed is None else self.seed
 
-    def plan(self, training: Sampling, seed: int) -> Plan:
-        """The sampling plan of both problem sets; what it does not say is as in training, whose ``seed`` is
-        given."""
-        return Plan(
+    def plan(self, training: Sampling, seed: int) -> SamplingPlan:
+        """Return the sampling plan of both problem sets. Unset values are those of training, whose ``seed``
+        is given."""
+        return SamplingPlan(
             n=self.n,
             k=self.k,
             temperature=self.temperature,
@@ -96,9 +95,11 @@ class EvaluationSection(Section):
             seed=self.seed_of(seed),
         )
 
-    def planned(self, training: Sampling, workflow: WorkflowSection, seed: int) -> Iterator[Planned]:
-        """How each of ``sets`` is asked and sampled. Raises UserError that names the key; nothing is read
-        but the examples that a set names."""
+    def planned(
+        self, training: Sampling, environment: EnvironmentSection, seed: int
+    ) -> Iterator[_PlannedSet]:
+        """Return the prompt settings and sampling plan of each of ``sets``. Raises UserError that names the
+        key. Only the examples that a set names are read."""
         usual = self.plan(training, seed)
         for number, entry in enumerate(self.sets):
             where = f"evaluation.sets.{number}"
@@ -111,12 +112,12 @@ class EvaluationSection(Section):
             except UserError as error:
                 raise UserError(f"`{where}`: {error}") from None
             plan = sampling_of(entry, usual, name, usual.model_dump(exclude={"max_tokens", "stop"}))
-            yield Planned(entry, asking_of(entry, workflow, "", name), plan)
+            yield _PlannedSet(entry, asking_of(entry, environment, "", name), plan)
 
 
-class Planned(NamedTuple):
-    """One of ``sets``: how it is asked, and how replies are drawn."""
+class _PlannedSet(NamedTuple):
+    """Return the prompt settings and the sampling plan of one of ``sets``."""
 
     entry: PlannedBenchmark
-    settings: WorkflowSection
-    plan: Plan
+    settings: EnvironmentSection
+    plan: SamplingPlan

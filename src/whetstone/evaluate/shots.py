@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
 from whetstone.data.dataset import load_problems
-from whetstone.errors import UserError
+from whetstone.environments.settings import Shot
 from whetstone.evaluate.benchmarks import load_benchmark
-from whetstone.problem import Problem
-from whetstone.workflow.settings import Shot
 
+# The tasks that Austin et al. 2021 show. The test set begins at 11.
 MBPP_SHOTS = (2, 3, 4)
-"""The tasks that Austin et al. 2021 show; the test set begins at 11."""
 
 _LCB_FILES = ("func.json", "stdin.json")
 
@@ -30,10 +29,11 @@ class _Example(Struct):
 
 
 def read_shots(path: str) -> tuple[Shot, ...]:
-    """The examples at ``path``: LiveCodeBench's folder of them (the first of each kind is shown, as there),
-    one of its files, or problems with references (a file, a dataset folder or the name of a set that ships).
+    """Return the examples at ``path``: LiveCodeBench's folder of them, one of its files, or problems with
+    references.
 
-    Raises UserError for what is none of these.
+    Of the folder, the first example of each kind is used, as there. Problems are a file, a dataset folder or
+    the name of a shipped set. Raises UserError for anything else.
     """
     place = Path(path)
     if all((place / name).is_file() for name in _LCB_FILES):
@@ -43,25 +43,26 @@ def read_shots(path: str) -> tuple[Shot, ...]:
     return tuple(shot_of(problem) for problem in load_problems(path))
 
 
-def own_shots(benchmark: str, data: str | None, tasks: Sequence[int] = MBPP_SHOTS) -> tuple[Shot, ...]:
-    """Tasks of MBPP itself, in the order given. Raises UserError for a benchmark that has no such tasks."""
+def own_shots(benchmark: str, data: str | None) -> tuple[Shot, ...]:
+    """Return the tasks ``MBPP_SHOTS`` of MBPP itself. Raises UserError for a benchmark without such tasks."""
     base = benchmark.partition(":")[0]
     if base not in {"mbpp", "mbpp-full"}:
         raise UserError(f"the prompt `mbpp-3shot` is for mbpp and mbpp-full, not for `{benchmark}`")
     by_task = {
         problem.meta.get("task_id"): problem for problem in load_benchmark(f"{base}:all", data).problems
     }
-    if missing := [task for task in tasks if task not in by_task]:
-        raise UserError(f"{data or base}: holds no task {missing[0]}, which `mbpp-3shot` shows")
-    return tuple(shot_of(by_task[task]) for task in tasks)
+    if missing := [task for task in MBPP_SHOTS if task not in by_task]:
+        raise UserError(f"{data or base}: has no task {missing[0]}, which `mbpp-3shot` shows")
+    return tuple(shot_of(by_task[task]) for task in MBPP_SHOTS)
 
 
 def shot_of(problem: Problem) -> Shot:
-    """A problem with its first reference. Raises UserError for one without."""
+    """Return a problem with its first reference. Raises UserError for one without."""
     source = next((ref.source for ref in problem.references if ref.language == problem.language), None)
     if source is None:
         raise UserError(f"problem {problem.id!r} has no reference, so it is no example")
     starter = problem.starter or ""
+    # The prompt already shows the starter, so the answer is only what follows it.
     answer = source.removeprefix(starter) if starter else source
     return Shot(statement=problem.statement, starter=starter, answer=answer.rstrip("\r\n"))
 
@@ -72,7 +73,7 @@ def _examples(file: Path) -> tuple[Shot, ...]:
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{file}: no list of examples with `question` and `answer`: {error}") from None
     if not found:
-        raise UserError(f"{file}: holds no examples")
+        raise UserError(f"{file}: contains no examples")
     return tuple(_shot(each) for each in found)
 
 

@@ -1,4 +1,4 @@
-"""Evaluations and benchmarks for a terminal."""
+"""Print evaluations and benchmarks in a terminal."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from rich.table import Table
 from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.passk import Estimate
 from whetstone.evaluate.plan_file import shipped_plans
-from whetstone.evaluate.results import Evaluation, Shares, TableRow
-from whetstone.evaluate.usage import Usage
+from whetstone.evaluate.results import PASS_1, Evaluation, TableRow
+from whetstone.evaluate.usage import EvaluationUsage
 
 
 def print_evaluation(
-    name: str, evaluation: Evaluation, console: Console | None = None, *, usage: Usage | None = None
+    name: str, evaluation: Evaluation, console: Console | None = None, *, usage: EvaluationUsage | None = None
 ) -> None:
-    """The estimates with intervals, by each label that problems have, and what the figures rest on:
-    verdicts, truncation, thinking, and replies that count as failed without a verdict."""
+    """Print the estimates with intervals, by each label of the problems, and their basis: verdicts,
+    truncation, turns, thinking, and replies that count as failed without a verdict."""
     console = console or Console()
     plan = evaluation.plan
     sampling = f"n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
     console.print(f"[bold]{escape(name)}[/]: {sampling}", highlight=False, soft_wrap=True)
     table = Table("", "mean", "95% interval", "problems")
-    for k, estimate in evaluation.pass_at.items():
-        row = f"pass@1 (avg@{plan.n})" if k == 1 and plan.n > 1 else f"pass@{k}"
-        table.add_row(row, *_cells(estimate))
+    for name, estimate in evaluation.estimates.items():
+        table.add_row(
+            f"pass@1 (avg@{plan.n})" if name == PASS_1 and plan.n > 1 else name, *_cells(name, estimate)
+        )
     console.print(table)
     for label, rows in evaluation.tables.items():
-        console.print(_breakdown(label, rows))
-    for line in _notes(evaluation.shares):
+        console.print(_breakdown(label, rows, evaluation.headline[0]))
+    for line in _notes(evaluation):
         console.print(line, highlight=False, soft_wrap=True)
     if usage is not None:
         console.print(usage.line, highlight=False, soft_wrap=True)
@@ -39,48 +40,71 @@ def print_evaluation(
         console.print(f"[bold red]warning:[/] {escape(line)}", highlight=False, soft_wrap=True)
 
 
-def print_benchmarks(console: Console | None = None) -> None:
-    """The benchmarks by name: what they are read from, and what a prompt shows of the tests."""
+def print_benchmarks() -> None:
+    """Print the benchmarks by name: their data, and the tests that their prompts show."""
     table = Table()
-    table.add_column("benchmark", no_wrap=True)  # to be copied
+    # Names must stay on one line, so that they can be copied.
+    table.add_column("benchmark", no_wrap=True)
     for column in ("--data", "the prompt shows"):
         table.add_column(column, overflow="fold")
     for name, entry in BENCHMARKS.items():
         table.add_row(name, escape(entry.data), escape(entry.shows))
-    (console or Console()).print(table)
+    Console().print(table)
 
 
-def print_plans(console: Console | None = None) -> None:
-    """The plans that ship, and what each measures."""
+def print_plans() -> None:
+    """Print the plans that ship, and the benchmarks of each."""
     table = Table("--plan", "what it measures")
     for name, about in shipped_plans().items():
         table.add_row(name, escape(about))
-    (console or Console()).print(table)
+    Console().print(table)
 
 
 def percent(value: float) -> str:
-    """A share of 1 as a percentage with one decimal."""
+    """Return a share of 1 as a percentage with one decimal."""
     return f"{value * 100:.1f}%"
 
 
-def _breakdown(label: str, rows: Sequence[TableRow]) -> Table:
-    table = Table(label, "pass@1", "95% interval", "problems")
+def shown(name: str, value: float) -> str:
+    """Return an estimate as text: a pass@k as a percentage, a reward as a number."""
+    return percent(value) if name.startswith("pass@") else f"{value:.3f}"
+
+
+def change(name: str, value: float) -> str:
+    """Return a difference of two estimates as text, that of a pass@k in percentage points."""
+    return f"{value * 100:+.1f}" if name.startswith("pass@") else f"{value:+.3f}"
+
+
+def interval(name: str, low: float, high: float, *, sign: str = "") -> str:
+    """Return the bounds of an estimate as text. ``sign`` is "+" for a difference."""
+    scale, digits = (100, 1) if name.startswith("pass@") else (1, 3)
+    return f"{low * scale:{sign}.{digits}f} to {high * scale:{sign}.{digits}f}"
+
+
+def _breakdown(label: str, rows: Sequence[TableRow], name: str) -> Table:
+    table = Table(label, name, "95% interval", "problems")
     for row in rows:
-        table.add_row(escape(row.name), *_cells(row.pass_1))
+        table.add_row(escape(row.name), *_cells(name, row.estimate))
     return table
 
 
-def _cells(estimate: Estimate) -> tuple[str, str, str]:
-    interval = f"{estimate.low * 100:.1f} to {estimate.high * 100:.1f}"
-    return percent(estimate.value), interval, str(estimate.problems)
+def _cells(name: str, estimate: Estimate) -> tuple[str, str, str]:
+    bounds = interval(name, estimate.low, estimate.high)
+    return shown(name, estimate.value), bounds, str(estimate.problems)
 
 
-def _notes(shares: Shares) -> list[str]:
+def _notes(evaluation: Evaluation) -> list[str]:
+    shares = evaluation.shares
     verdicts = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in shares.verdicts.items())
-    notes = [
-        f"{shares.samples} replies of {shares.mean_tokens:.0f} tokens on average: {verdicts}",
-        f"cut at the token limit {percent(shares.truncated)}, without code {percent(shares.no_code)}",
-    ]
+    replies = f"{shares.samples} replies of {shares.mean_tokens:.0f} tokens on average"
+    if shares.mean_turns > 1:
+        replies += f", in {shares.mean_turns:.1f} turns"
+    notes = [f"{replies}: {verdicts}" if verdicts else replies]
+    cut = f"cut at the token limit {percent(shares.truncated)}"
+    notes.append(f"{cut}, without code {percent(shares.no_code)}" if verdicts else cut)
+    if evaluation.episode:
+        means = (f"{escape(name)} {value:.3f}" for name, value in evaluation.episode.items())
+        notes.append(f"means of the environment's metrics: {', '.join(means)}")
     if shares.thinking:
         tokens = shares.mean_thinking_tokens
         length = f"{tokens:.0f} tokens, " if tokens is not None else ""
@@ -92,19 +116,26 @@ def _notes(shares: Shares) -> list[str]:
 
 
 def _warnings(evaluation: Evaluation) -> list[str]:
-    """What has no verdict and yet counts as not right, and verdicts that could have been forged."""
+    """Return the replies without a result, and verdicts that could have been forged."""
     shares, warnings = evaluation.shares, list[str]()
+    effect = "count as not right" if evaluation.pass_at else "are not in the mean"
     if shares.failed:
         first = next(problem for problem in evaluation.problems if problem.failed)
         warnings.append(
-            f"{percent(shares.failed)} of the replies could not be had and count as not right, such as one "
-            f"to {first.id}: {first.error}"
+            f"{percent(shares.failed)} of the replies could not be had and {effect}, such as one to "
+            f"{first.id}: {first.error}"
         )
     if shares.judge_error:
         first = next(problem for problem in evaluation.problems if problem.judge_errors)
+        without, hint = "have no verdict or reward", ""
+        if shares.verdicts:
+            without, hint = (
+                "could not be judged",
+                "; `whetstone doctor` says what keeps the judge from working",
+            )
         warnings.append(
-            f"{percent(shares.judge_error)} of the replies could not be judged and count as not right, such "
-            f"as one to {first.id}; `whetstone doctor` says what keeps the judge from working"
+            f"{percent(shares.judge_error)} of the replies {without} and {effect}, such as one to "
+            f"{first.id}{hint}"
         )
     if warnings:
         warnings.append("the same command with the same --out tries these replies again, and only these")

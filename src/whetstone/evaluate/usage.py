@@ -1,4 +1,4 @@
-"""What an evaluation took: tokens, time, and what they cost. Beside the result, which they do not change."""
+"""The usage of an evaluation: tokens, time and cost. It is stored apart from the result."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import write_file
 from whetstone.evaluate.results import Shares
-from whetstone.outputs import write_file
 
 USAGE_FILE = "usage.json"
 
 
 class Prices(Struct, frozen=True):
-    """Of a million tokens read, and of a million written, in any currency."""
+    """The price of a million tokens read, and of a million written, in any currency."""
 
     read: float
     written: float
 
 
-class Usage(Struct, frozen=True):
-    """Of an evaluation, all its runs together.
+class EvaluationUsage(Struct, frozen=True):
+    """The usage of an evaluation over all its runs.
 
-    tokens: written, as whoever wrote the replies counts them; not those of tries that failed.
-    prompt_tokens: read, once for each reply; None where nobody counts them.
-    seconds: on the clock, of runs that ended or were interrupted.
-    cost: None without prices, or where no tokens are counted.
+    tokens: written tokens, as counted by the writer of the replies, without failed attempts.
+    prompt_tokens: read tokens, once for each reply; None if not counted.
+    seconds: wall-clock time of finished and interrupted runs.
+    cost: None without prices or without token counts.
     """
 
     tokens: int
@@ -37,29 +37,29 @@ class Usage(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """In words."""
+        """The usage as text."""
         read = "" if self.prompt_tokens is None else f" and {self.prompt_tokens:,} read"
         cost = "" if self.cost is None else f"; they cost {self.cost:,.2f}"
         return f"{self.tokens:,} tokens written{read} in {_duration(self.seconds)}{cost}"
 
 
-def usage_of(shares: Shares, seconds: float, prices: Prices | None = None) -> Usage:
-    """The usage of an evaluation. ``seconds`` are of all its runs."""
+def usage_of(shares: Shares, seconds: float, prices: Prices | None = None) -> EvaluationUsage:
+    """Return the usage of an evaluation. ``seconds`` is the sum over all its runs."""
     read, cost = shares.prompt_tokens, None
     if prices is not None and shares.tokens and read is not None:
         cost = (read * prices.read + shares.tokens * prices.written) / 1e6
-    return Usage(shares.tokens, read, seconds, cost)
+    return EvaluationUsage(shares.tokens, read, seconds, cost)
 
 
 def add_seconds(folder: Path, seconds: float) -> float:
-    """Add the time of a run to that of an evaluation's folder; returns the sum."""
+    """Add the time of a run to that in an evaluation's folder, and return the sum."""
     total = seconds_in(folder) + seconds
     write_file(folder / USAGE_FILE, [msgspec.json.encode({"seconds": round(total, 3)}) + b"\n"])
     return total
 
 
 def seconds_in(folder: Path) -> float:
-    """The time of all runs that an evaluation's folder knows of."""
+    """Return the time of all runs of an evaluation's folder, in seconds."""
     try:
         return msgspec.json.decode((folder / USAGE_FILE).read_bytes(), type=dict[str, float])["seconds"]
     except FileNotFoundError:

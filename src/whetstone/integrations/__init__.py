@@ -1,1 +1,1 @@
-"""The judge as the reward of other trainers: one core, and a few lines for each of them."""
+"""The judge as a reward function for other trainers: a common core, and a small adapter for each trainer."""

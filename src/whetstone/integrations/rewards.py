@@ -1,9 +1,9 @@
-"""A reply and its problem to a reward: the core of every plug-in.
+"""The core of all adapters: it turns a reply and its problem into a reward.
 
-A reply goes through ``workflow.SingleTurn``, as it does in a run of ours: the same program is found in it,
-the same verdict is reached. Nothing is started before the first reply comes. The judge's workers are then
-started as fresh interpreters, never forked off the trainer, so what it holds (torch, a CUDA context, threads,
-gigabytes) is not in them; the kernel ends them with the trainer, whatever ended that.
+A reply goes through the configured environment as in a Whetstone run, so the same program is extracted and
+gets the same verdict. Nothing starts before the first reply. The judge's workers are then started as new
+interpreters, not forked, so they do not contain the trainer's memory (torch, CUDA context, threads). The
+kernel ends them with the trainer.
 """
 
 from __future__ import annotations
@@ -19,59 +19,73 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from whetstone.errors import UserError
-from whetstone.graders import COMPARISONS
+from whetstone.core.errors import UserError
+from whetstone.core.graders import installed_comparisons
+from whetstone.core.problem import Problem, Program
+from whetstone.core.verdict import Judgement, Verdict
+from whetstone.environments.conversation import THINK, Conversation, Reply, ReplyLimits
+from whetstone.environments.episode import Episode, KnownReply
+from whetstone.environments.prompt import Message, Prompt
 from whetstone.integrations.rows import problem_of
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
-from whetstone.problem import Problem, Program
-from whetstone.verdict import Judgement, Verdict
-from whetstone.workflow.factory import build_workflow
-from whetstone.workflow.replies import THINK, Reply
 
 if TYPE_CHECKING:
-    from whetstone.judge_service.client import JudgeClient
+    from whetstone.service.client import JudgeClient
 
     AnyJudge = Judge | JudgeClient
 
 
 class NoReward(UserError):
-    """There is no verdict on a reply, and the trainer that asks knows no missing reward."""
+    """A reply has no verdict, and the trainer does not support a missing reward."""
 
 
-class Scored(Struct, frozen=True):
-    """What a reply is worth, and why. ``reward`` is None where there is no verdict that counts."""
+class ScoredReply(Struct, frozen=True):
+    """A reply's reward and judgement.
+
+    ``reward`` is None if there is no verdict that counts, and ``judgement`` if the environment does not judge
+    programs.
+    """
 
     problem: Problem
     reward: float | None
-    judgement: Judgement
+    judgement: Judgement | None
     program: str | None
+    accepted: bool | None = None
+
+    @property
+    def solved(self) -> bool:
+        """Whether the reply is right."""
+        if self.accepted is not None:
+            return self.accepted
+        return self.judgement is not None and self.judgement.accepted
 
 
 class Rewards:
-    """Scores replies by one set of settings. Thread-safe, of any event loop, and good in forked processes.
+    """Scores replies with one set of settings. Thread-safe, usable from any event loop and in forked
+    processes.
 
-    It can be pickled: what arrives has the settings and starts workers of its own.
+    It can be pickled: a copy has the same settings and starts its own workers.
     """
 
     def __init__(self, settings: RewardSettings | None = None, judge: AnyJudge | None = None) -> None:
-        """``judge``: one that runs already and is not ours to end, instead of one as the settings say."""
+        """``judge``: a running judge to use instead of a new one. It is not closed."""
         self.settings = settings or RewardSettings()
-        self._given = judge
+        self._given_judge = judge
         self._episodes = _Episodes(self.settings, judge)
         _ALL.add(self)
 
-    def submit(self, reply: str, problem: object) -> Future[Scored]:
+    def submit(self, reply: str, problem: object) -> Future[ScoredReply]:
         """Score one reply to a problem (see ``rows.problem_of``); ``cancel`` on the future stops judging.
 
-        The future raises UserError for what is no problem, or cannot be judged here, and SandboxUnavailable
-        where this machine cannot isolate as asked.
+        The future raises UserError for an invalid problem or one that cannot be judged here, and
+        SandboxUnavailable if this machine cannot isolate as requested.
         """
         episodes = self._episodes
         return asyncio.run_coroutine_threadsafe(episodes.score(reply, problem_of(problem)), episodes.loop())
 
-    def score(self, replies: Sequence[str], problems: Sequence[object]) -> list[Scored]:
-        """Score replies, each to its problem, and wait for all of them. Raises as ``submit`` does."""
+    def score(self, replies: Sequence[str], problems: Sequence[object]) -> list[ScoredReply]:
+        """Score replies, each to its problem, and wait for all. Raises as ``submit`` does."""
         futures = [self.submit(*pair) for pair in zip(replies, problems, strict=True)]
         try:
             return [future.result() for future in futures]
@@ -79,29 +93,30 @@ class Rewards:
             for future in futures:
                 future.cancel()
 
-    async def scored(self, reply: str, problem: object) -> Scored:
-        """``score`` of one reply, for coroutines of any event loop."""
+    async def scored(self, reply: str, problem: object) -> ScoredReply:
+        """Score one reply, for coroutines of any event loop."""
         return await asyncio.wrap_future(self.submit(reply, problem))
 
-    def number(self, scored: Scored) -> float:
-        """The reward for a trainer that knows no missing one: ``no_reward`` then, or NoReward is raised."""
+    def number(self, scored: ScoredReply) -> float:
+        """Return the reward as a number: ``no_reward`` if it is missing. Raises NoReward if that is not
+        set."""
         reward = self.settings.no_reward if scored.reward is None else scored.reward
         if reward is None:
-            raise NoReward(_no_reward(scored))
+            raise NoReward(_no_reward_message(scored))
         return reward
 
     def worker_pids(self) -> list[int]:
-        """The worker processes of the judge that live now, none before the first reply."""
+        """Return the process ids of the judge's running workers; empty before the first reply."""
         return self._episodes.worker_pids()
 
     def close(self) -> None:
-        """End the judge's workers. Replies still awaited are cancelled; a later one starts anew."""
-        episodes, self._episodes = self._episodes, _Episodes(self.settings, self._given)
+        """Stop the judge's workers. Pending replies are cancelled; a later reply starts new workers."""
+        episodes, self._episodes = self._episodes, _Episodes(self.settings, self._given_judge)
         episodes.close()
 
-    def leave_behind(self) -> None:
-        """In a forked process: workers, thread and loop are the other process's."""
-        self._episodes = _Episodes(self.settings, self._given)
+    def reset_after_fork(self) -> None:
+        """In a forked process: drop the workers, thread and loop, which belong to the parent."""
+        self._episodes = _Episodes(self.settings, self._given_judge)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Rewards, (self.settings,)
@@ -113,61 +128,97 @@ class Rewards:
         self.close()
 
 
-class _Awaited:
-    """A judge as episodes ask it, from a coroutine."""
+class _GivenReply:
+    """The model of an episode whose reply is given: it cannot be sampled, so the episode ends with it."""
+
+    async def begin(
+        self, problem: Problem, prompt: Prompt, *, seed: int, limits: ReplyLimits | None = None
+    ) -> tuple[list[int], Reply]:
+        """See ModelClient. Raises UserError."""
+        raise UserError("this environment samples a model itself, so it cannot reward single replies")
+
+    async def reply_to(
+        self,
+        conversation: Conversation,
+        messages: Sequence[Message],
+        *,
+        seed: int,
+        limits: ReplyLimits | None = None,
+    ) -> tuple[list[int], Reply] | None:
+        """See ModelClient. There is no further reply."""
+        return None
+
+
+class _AsyncJudge:
+    """Adapts a judge to the asynchronous interface of episodes."""
 
     def __init__(self, judge: AnyJudge) -> None:
         self.judge_itself = judge
 
+    @property
+    def minimum_tier(self) -> str:
+        """The weakest isolation that programs may run with."""
+        return self.judge_itself.minimum_tier
+
     async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
-        """The verdict on one program; a cancelled await stops it."""
+        """Return the verdict on one program; cancelling the await stops it."""
         return await asyncio.wrap_future(self.judge_itself.submit(problem, program, **options))
 
 
 class _Episodes:
-    """An event loop in a thread of its own, on which replies are scored; the judge starts with the first."""
+    """An event loop in its own thread that scores replies; the judge starts with the first reply."""
 
     def __init__(self, settings: RewardSettings, judge: AnyJudge | None) -> None:
         self._settings = settings
-        self._judge, self._ours = judge, judge is None
+        self._judge, self._owns_judge = judge, judge is None
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs."""
+        """Return the running loop."""
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=self._loop.run_forever, name="whetstone-reward", daemon=True).start()
             return self._loop
 
-    async def score(self, reply: str, problem: Problem) -> Scored:
-        """One episode, from the reply on."""
+    async def score(self, reply: str, problem: Problem) -> ScoredReply:
+        """Run one episode, starting from the reply."""
         settings = self._settings
-        if self._judge is None:  # blocks this loop only, which has nothing else to do yet
+        if self._judge is None:  # blocks only this loop, which is idle before the first reply
             self._judge = _judge(settings)
         opened = THINK if settings.thinking_opened else ""
-        workflow = build_workflow(settings.workflow, _Awaited(self._judge))
+        environment = settings.environment.build()
+        prompt = environment.prompt(problem)
+        if prompt is None:
+            raise UserError("this environment begins without a prompt, so it cannot reward single replies")
         options: dict[str, Any] = {"max_cases": settings.judge.max_cases} if settings.judge.max_cases else {}
-        sample = await workflow.sample(problem, Reply(0, opened + reply, "stop"), **options)
-        assert sample.judgement is not None  # only a reply that failed has none
-        return Scored(problem, sample.reward, sample.judgement, sample.program)
+        episode = Episode(
+            problem,
+            {environment.models[0]: _GivenReply()},
+            _AsyncJudge(self._judge),
+            first=KnownReply(prompt, Reply(0, opened + reply, "stop")),
+            options=options,
+        )
+        rollout = await environment.rollout(problem, episode)
+        [sample] = rollout.samples[environment.models[0]]
+        return ScoredReply(problem, sample.reward, sample.judgement, sample.program, sample.accepted)
 
     def worker_pids(self) -> list[int]:
         """See ``Rewards``."""
         return self._judge.worker_pids() if self._judge else []
 
     def close(self) -> None:
-        """End judge and loop."""
+        """Stop judge and loop."""
         with self._starting:
             loop, self._loop = self._loop, None
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(self._let_go(), loop).result()
+            asyncio.run_coroutine_threadsafe(self._cancel_tasks(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
-        if self._judge is not None and self._ours:
+        if self._judge is not None and self._owns_judge:
             self._judge.close()
 
-    async def _let_go(self) -> None:
+    async def _cancel_tasks(self) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -175,76 +226,79 @@ class _Episodes:
 
 
 def _judge(settings: RewardSettings) -> AnyJudge:
-    """The judge that a run of ours with these sections would have."""
+    """Return the judge that a Whetstone run with these settings would use."""
     options: dict[str, Any] = {
-        "stop_at_first_failure": not settings.workflow.pays_by_case,
+        "stop_at_first_failure": not settings.environment.needs_all_cases,
         **settings.judge.for_judge(),
     }
     if settings.judge.url:
-        from whetstone.judge_service.client import JudgeClient  # needs an HTTP client
+        from whetstone.service.client import JudgeClient  # needs an HTTP client
 
         return JudgeClient(settings.judge.url, **options)
     ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
     workers = settings.judge.workers or max(1, len(os.sched_getaffinity(0)) // ranks)
-    return Judge(workers, comparisons=COMPARISONS, **options)
+    return Judge(workers, comparisons=installed_comparisons(), **options)
 
 
-def _no_reward(scored: Scored) -> str:
+def _no_reward_message(scored: ScoredReply) -> str:
     problem, judgement = scored.problem.id, scored.judgement
-    if judgement.verdict is Verdict.JUDGE_ERROR:
-        what = f"the judge failed on a reply to problem {problem!r}: {judgement.reason}"
+    if judgement is None:
+        cause = f"the environment gives no reward for a reply to problem {problem!r}"
+    elif judgement.verdict is Verdict.JUDGE_ERROR:
+        cause = f"the judge failed on a reply to problem {problem!r}: {judgement.reason}"
     else:
-        what = (
+        cause = (
             f"a program could forge the verdicts of problem {problem!r}, whose tests must run in its "
             "process; leave it out (`whetstone data validate` does), or set judge.score_shared_interpreter"
         )
     return (
-        f"{what}. This trainer has no place for a missing reward, and 0 would be a verdict, so it is stopped "
-        "here; no_reward=NUMBER goes on with that number instead"
+        f"{cause}. This trainer does not support a missing reward, and 0 would be a verdict, so it stops "
+        "here; set no_reward=NUMBER to continue with that number instead"
     )
 
 
 def reward(replies: Sequence[str], problems: Sequence[object], **settings: Any) -> list[float | None]:
-    """The rewards of replies, each to its problem; None where there is no verdict that counts.
+    """Return the rewards of replies, each to its problem; None if there is no verdict that counts.
 
-    ``settings`` are those of ``RewardSettings``; a judge is started for the first call with them, and kept.
+    ``settings`` are those of ``RewardSettings``. The first call with given settings starts a judge, which
+    later calls reuse.
     """
     return [scored.reward for scored in shared(settings).score(replies, problems)]
 
 
 class _Shared:
-    """The one ``Rewards`` of a process for each settings."""
+    """One ``Rewards`` object per process and settings."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Rewards] = {}
+        self._instances: dict[str, Rewards] = {}
         self._lock = threading.Lock()
 
-    def of(self, settings: RewardSettings) -> Rewards:
-        """Those with these settings."""
+    def for_settings(self, settings: RewardSettings) -> Rewards:
+        """Return the object for these settings."""
         key = settings.model_dump_json()
         with self._lock:
-            if key not in self._held:
-                self._held[key] = Rewards(settings)
-            return self._held[key]
+            if key not in self._instances:
+                self._instances[key] = Rewards(settings)
+            return self._instances[key]
 
-    def afresh(self) -> None:
-        """In a forked process: the lock may be held by a thread that is not here."""
+    def reset_lock(self) -> None:
+        """In a forked process: a thread of the parent may hold the lock."""
         self._lock = threading.Lock()
 
 
 def shared(options: dict[str, Any]) -> Rewards:
-    """The one ``Rewards`` of this process for these settings. Raises UserError."""
-    return _shared.of(reward_settings(options))
+    """Return this process's ``Rewards`` object for these settings. Raises UserError."""
+    return _shared.for_settings(reward_settings(options))
 
 
 _ALL: weakref.WeakSet[Rewards] = weakref.WeakSet()
 _shared = _Shared()
 
 
-def _leave_all_behind() -> None:
-    _shared.afresh()
+def _reset_all_after_fork() -> None:
+    _shared.reset_lock()
     for rewards in _ALL:
-        rewards.leave_behind()
+        rewards.reset_after_fork()
 
 
 def _close_all() -> None:
@@ -252,5 +306,5 @@ def _close_all() -> None:
         rewards.close()
 
 
-os.register_at_fork(after_in_child=_leave_all_behind)
+os.register_at_fork(after_in_child=_reset_all_after_fork)
 atexit.register(_close_all)

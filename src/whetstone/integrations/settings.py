@@ -1,43 +1,45 @@
-"""What a plug-in can be told, in the words of a recipe."""
+"""Settings of the reward adapters, with the keys of a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from whetstone.core.settings import Section, read_settings
+from whetstone.environments.settings import EnvironmentSection
 from whetstone.judge.settings import JudgeSection
-from whetstone.settings import Section, read_settings
-from whetstone.workflow.settings import WorkflowSection
 
 
 class RewardSettings(Section):
-    """How a plug-in reads a reply and judges it: the sections of a recipe, and what only a plug-in needs.
+    """How an adapter reads and judges a reply: sections of a recipe, and settings that only an adapter needs.
 
-    workflow: how the program of a reply is found and rewarded; its prompt fields are not used, for the other
-        trainer asks (but ``prefix``, where the reply was given a start).
-    judge: as in a recipe. ``workers`` 0 shares the cores of this machine between the ranks on it (torchrun's
-        LOCAL_WORLD_SIZE). ``max_cases`` chooses the same cases of a problem every time.
-    thinking_opened: the chat template ends a prompt with <think>, so that a reply holds only the end of it.
-    no_reward: the reward where there is no verdict, for trainers that know no missing reward; without it they
-        are stopped.
+    environment: how the program of a reply is extracted and rewarded. The prompt fields are not used, because
+        the other trainer builds the prompt (except ``prefix``, if the reply starts with one).
+    judge: as in a recipe. ``workers`` 0 divides the cores of this machine between the ranks on it (torchrun's
+        LOCAL_WORLD_SIZE). ``max_cases`` always selects the same cases of a problem.
+    thinking_opened: the chat template ends the prompt with <think>, so the reply only contains the end of the
+        thinking.
+    no_reward: the reward if there is no verdict, for trainers that do not support a missing reward; without
+        it they stop.
     """
 
-    workflow: WorkflowSection = WorkflowSection()
+    environment: EnvironmentSection = EnvironmentSection()
     judge: JudgeSection = JudgeSection()
     thinking_opened: bool = False
     no_reward: float | None = None
 
 
 def reward_settings(options: Mapping[str, Any]) -> RewardSettings:
-    """Settings from the keyword arguments of a plug-in, or from a section of another trainer's configuration.
+    """Return settings from keyword arguments, or from a section of another trainer's configuration.
 
-    Raises UserError naming every key that is wrong.
+    Raises UserError that names every wrong key.
     """
     return read_settings(RewardSettings, plain(options), where="whetstone's reward")
 
 
 def plain(value: Any) -> Any:
-    """``value`` with mappings as dicts and sequences as lists: OmegaConf has classes of its own for both."""
+    """Return ``value`` with mappings as dicts and sequences as lists, since OmegaConf has its own classes for
+    both."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

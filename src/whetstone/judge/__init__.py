@@ -1,20 +1,20 @@
-"""Problem + program → judgement. Acceptance needs positive evidence for every test.
+"""Judge a program on a problem. It is accepted only with evidence for every test.
 
-The names are imported when they are first used: a judge's worker needs none of them, and ``Judge`` needs
+The names are imported when they are first used. A worker of the judge needs none of them, and ``Judge`` needs
 neither asyncio nor the extraction of programs from replies.
 """
 
 from typing import TYPE_CHECKING
 
-from whetstone.lazy import lazy_names
+from whetstone.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from whetstone.core.problem import Problem, Program
+    from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
     from whetstone.judge.api import Judge
     from whetstone.judge.async_judge import AsyncJudge
     from whetstone.judge.extract import answer_part, extract_program, names_called, strip_thinking
     from whetstone.judge.options import JudgeOptions
-    from whetstone.problem import Problem, Program
-    from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 __all__ = [
     "AsyncJudge",
@@ -38,7 +38,7 @@ __getattr__ = lazy_names(
         "whetstone.judge.async_judge": ["AsyncJudge"],
         "whetstone.judge.extract": ["answer_part", "extract_program", "names_called", "strip_thinking"],
         "whetstone.judge.options": ["JudgeOptions"],
-        "whetstone.problem": ["Problem", "Program"],
-        "whetstone.verdict": ["CaseJudgement", "Judgement", "Verdict"],
+        "whetstone.core.problem": ["Problem", "Program"],
+        "whetstone.core.verdict": ["CaseJudgement", "Judgement", "Verdict"],
     },
 )

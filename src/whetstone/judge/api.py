@@ -1,4 +1,4 @@
-"""``Judge``: programs are judged on worker processes. ``async_judge`` has the same for coroutines."""
+"""``Judge`` judges programs on worker processes. ``async_judge`` has the same for coroutines."""
 
 from __future__ import annotations
 
@@ -6,23 +6,12 @@ import math
 import os
 import threading
 import time
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from whetstone.errors import UserError, did_you_mean
-from whetstone.judge.answers.comparisons import add_comparisons, check_comparison
-from whetstone.judge.environments.environment import Environment, check_reachable, environment_named
-from whetstone.judge.in_order import Pair, in_order
-from whetstone.judge.languages.table import language_named
-from whetstone.judge.languages.toolchains import check_tier, require
-from whetstone.judge.options import JudgeOptions, options_with
-from whetstone.judge.values import NotInert
-from whetstone.judge.workers.admission import Order
-from whetstone.judge.workers.pool import Pool
-from whetstone.judge.workers.wire import pack, task
-from whetstone.problem import (
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.problem import (
     AssertTests,
     CallTests,
     InteractiveTests,
@@ -32,18 +21,28 @@ from whetstone.problem import (
     ProgramInteractor,
     problem_from,
 )
+from whetstone.core.verdict import Judgement, Verdict
+from whetstone.judge.answers.comparisons import add_comparisons, check_comparison
+from whetstone.judge.environments.environment import PackageEnvironment, check_reachable, environment_named
+from whetstone.judge.in_order import BlockingJudge, check_program, check_tests
+from whetstone.judge.languages.table import language_named
+from whetstone.judge.languages.toolchains import check_tier, require
+from whetstone.judge.options import JudgeOptions, options_with
+from whetstone.judge.values import NotInert
+from whetstone.judge.workers.job_queue import QueuedJob
+from whetstone.judge.workers.pool import Pool
+from whetstone.judge.workers.wire import pack, task
 from whetstone.sandbox import Tier
 from whetstone.sandbox.job import MOST_STARVED
-from whetstone.verdict import Judgement, Verdict
 
 _IN_FLIGHT_PER_WORKER = 4
 _SILENCE_SLACK_S = 120.0
 
 
-class Judge:
+class Judge(BlockingJudge):
     """Judges programs on worker processes. A context manager; thread-safe.
 
-    In a process forked off from the one that made it, it starts workers of its own when it is first used.
+    In a fork of the process that created it, it starts its own workers when it is first used.
     See ``whetstone.judge.judging`` for how cases become a verdict.
     """
 
@@ -62,14 +61,14 @@ class Judge:
         minimum_tier: the weakest isolation to run with: restricted, userns or root.
         tier: exactly one of these, instead of the strongest that this machine offers.
         environment: the packages that Python programs and tests may import: the name of an environment that
-            ``whetstone judge environment create`` made, or the folder of a virtual environment, which is
-            shown whole. None: what is installed beside Whetstone of the extra ``programs``.
-        comparisons: modules that hold comparisons of other graders (``whetstone.graders.COMPARISONS``), which
-            problems can then name.
+            ``whetstone judge environment create`` made, or the folder of a virtual environment, all of which
+            programs can read. None: the installed packages of Whetstone's extra ``programs``.
+        comparisons: modules that define comparisons of other graders
+            (``whetstone_graders.COMPARISONS``), which problems can then name.
         options: how programs are judged; see ``JudgeOptions``.
 
-        Raises SandboxUnavailable when this machine cannot isolate as asked, TypeError for an unknown option,
-        UserError for a value that is none.
+        Raises SandboxUnavailable if this machine does not offer the tier, TypeError for an unknown option,
+        UserError for an invalid value.
         """
         if type(workers) is not int or workers < 0:
             raise UserError(f"workers is {workers!r}; give 0 for one on each core, or a positive number")
@@ -82,14 +81,19 @@ class Judge:
         self._starting = threading.Lock()
         self._pool: Pool | None = None
         self._closed = False
-        self.isolation = self._running().isolation
-        """The tier that holds the programs."""
+        self.isolation = self._started_pool().isolation
+        """The isolation tier of the programs."""
         try:
             check_reachable(self._environment, self.isolation)
         except UserError:
             self.close()
             raise
-        _JUDGES.add(self)
+        super().__init__()
+
+    @property
+    def minimum_tier(self) -> str:
+        """The weakest isolation that programs may run with."""
+        return self._tiers[0].name.lower()
 
     @property
     def environment(self) -> str:
@@ -102,60 +106,47 @@ class Judge:
         return self._size * _IN_FLIGHT_PER_WORKER
 
     def worker_pids(self) -> list[int]:
-        """The ids of the worker processes, for those who watch or measure them."""
+        """Return the ids of the worker processes, for monitoring and measurements."""
         return [] if self._pool is None else self._pool.worker_pids()
 
     def submit(
         self, problem: Problem | dict[str, Any], program: Program | None, **options: Any
     ) -> Future[Judgement]:
-        """Queue one program (None: there was none); ``cancel`` on the future also stops a running program.
+        """Queue one program (None: the reply had none). ``cancel`` of the future stops a running program.
 
-        ``options`` are those of ``JudgeOptions``, instead of what the judge was built with. Any number may
+        ``options`` are fields of ``JudgeOptions`` that replace those of the judge. Any number of programs may
         wait; each keeps its packed problem and program in memory. Raises UserError for a problem that does
-        not fit the schema, a language that is not here, or a value that is none; TypeError for an unknown
-        option, or what is no problem or program at all.
+        not fit the schema, a language that is not installed or an invalid value; TypeError for an unknown
+        option, or for an argument that is no problem or program.
         """
         problem = problem_from(problem)
-        if not isinstance(program, Program | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"the program is a {type(program).__name__}; give a Program(language, source), or None"
-            )
-        wanted = options_with(self._options, options)
+        check_program(program)
+        check_tests(problem)
+        job_options = options_with(self._options, options)
         if program is None or not program.source.strip():
             verdict = (Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program")
-            return _ready(Judgement(*verdict, environment=self.environment))
+            return _finished_future(Judgement(*verdict, environment=self.environment))
         check_comparison(problem, self._modes)
         _check_languages(problem, program, self.isolation, self._environment)
         try:
-            data = pack(task(problem, program, wanted))
+            data = pack(task(problem, program, job_options))
         except NotInert as error:
-            raise UserError(f"problem {problem.id!r} holds {error}") from None
-        # The wall clock limit of a run and of its checker, and what starting anew takes, on a busy machine.
+            raise UserError(f"problem {problem.id!r} contains {error}") from None
+        # A worker reports at least once per run. So it may be silent for the wall clock limits of a run and
+        # of its checker on a busy machine, and for the start of a new fork-server.
         silence_s = (1 + MOST_STARVED) * 2 * (15 + 10 * problem.limits.cpu_s) + _SILENCE_SLACK_S
-        deadline = math.inf if wanted.deadline_s is None else time.monotonic() + wanted.deadline_s
-        order = Order(data, silence_s, wanted.priority, deadline, queued_s=wanted.queued_s)
-        return self._running().submit(order)
-
-    def judge(self, problem: Problem | dict[str, Any], program: Program | None, **options: Any) -> Judgement:
-        """Judge one program and wait for the judgement. See ``submit``."""
-        future = self.submit(problem, program, **options)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # has an effect only when the wait was interrupted
-
-    def judge_many(self, pairs: Iterable[Pair], **options: Any) -> Iterator[Judgement]:
-        """Judge all pairs and yield the judgements in input order, reading only a little ahead."""
-        return in_order(self.submit, pairs, self.window, options)
+        deadline = math.inf if job_options.deadline_s is None else time.monotonic() + job_options.deadline_s
+        job = QueuedJob(data, silence_s, job_options.priority, deadline, queued_s=job_options.queued_s)
+        return self._started_pool().submit(job)
 
     def close(self) -> None:
-        """End the workers. Judgements still awaited are cancelled."""
+        """End the workers. Pending judgements are cancelled."""
         self._closed = True
         if self._pool is not None:
             self._pool.close()
 
-    def _running(self) -> Pool:
-        """The workers, started by the first who asks in this process. Raises RuntimeError once closed."""
+    def _started_pool(self) -> Pool:
+        """Return the workers. The first call in a process starts them. Raises RuntimeError once closed."""
         with self._starting:
             if self._pool is None:
                 if self._closed:
@@ -163,29 +154,12 @@ class Judge:
                 self._pool = Pool(self._size, *self._tiers, self._environment, self._comparisons)
             return self._pool
 
-    def _leave_behind(self) -> None:
-        """In a forked process: the workers are the other process's, and so are the threads that feed them."""
+    def reset_after_fork(self) -> None:
+        """In a forked process, forget the workers: they and their threads belong to the parent."""
         self._starting = threading.Lock()
         if self._pool is not None:
             self._pool.disown()
             self._pool = None
-
-    def __enter__(self) -> Judge:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-_JUDGES: weakref.WeakSet[Judge] = weakref.WeakSet()
-
-
-def _leave_all_behind() -> None:
-    for judge in _JUDGES:
-        judge._leave_behind()  # pyright: ignore[reportPrivateUsage]
-
-
-os.register_at_fork(after_in_child=_leave_all_behind)
 
 
 def _tier(name: str) -> Tier:
@@ -196,8 +170,10 @@ def _tier(name: str) -> Tier:
     return labels[name]
 
 
-def _check_languages(problem: Problem, program: Program, isolation: str, environment: Environment) -> None:
-    """Raise UserError for a language that is unknown, not here, or not one the problem's tests can judge."""
+def _check_languages(
+    problem: Problem, program: Program, isolation: str, environment: PackageEnvironment
+) -> None:
+    """Raise UserError for a language that is unknown, not installed, or not usable with these tests."""
     whose = f"the program for problem {problem.id!r}"
     language = language_named(program.language, whose)
     require(language, whose, environment)
@@ -215,7 +191,7 @@ def _check_languages(problem: Problem, program: Program, isolation: str, environ
         check_tier(language, isolation, whose)
 
 
-def _ready(judgement: Judgement) -> Future[Judgement]:
+def _finished_future(judgement: Judgement) -> Future[Judgement]:
     future: Future[Judgement] = Future()
     future.set_result(judgement)
     return future

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from whetstone.core.problem import Problem, Program
+from whetstone.core.verdict import Judgement
 from whetstone.judge.api import Judge
 from whetstone.judge.in_order import Pair, awaited_in_order
-from whetstone.problem import Problem, Program
-from whetstone.verdict import Judgement
 
 
 class AsyncJudge:
-    """``Judge`` for coroutines: any number of judgements may be awaited at once."""
+    """``Judge`` for coroutines. Any number of judgements may be pending at once."""
 
     def __init__(self, workers: int = 0, **settings: Any) -> None:
         """The same as ``Judge``. Starting takes a moment, in which the event loop does not run."""
@@ -21,8 +21,13 @@ class AsyncJudge:
 
     @property
     def isolation(self) -> str:
-        """The tier that holds the programs."""
+        """The isolation tier of the programs."""
         return self._judge.isolation
+
+    @property
+    def minimum_tier(self) -> str:
+        """The weakest isolation that programs may run with."""
+        return self._judge.minimum_tier
 
     @property
     def environment(self) -> str:
@@ -30,7 +35,7 @@ class AsyncJudge:
         return self._judge.environment
 
     def worker_pids(self) -> list[int]:
-        """The ids of the worker processes, for those who watch or measure them."""
+        """Return the ids of the worker processes, for monitoring and measurements."""
         return self._judge.worker_pids()
 
     async def judge(
@@ -50,7 +55,7 @@ class AsyncJudge:
         return awaited_in_order(submit, pairs, self._judge.window, options)
 
     async def close(self) -> None:
-        """End the workers. Judgements still awaited are cancelled."""
+        """End the workers. Pending judgements are cancelled."""
         await asyncio.to_thread(self._judge.close)
 
     async def __aenter__(self) -> AsyncJudge:

@@ -1,7 +1,6 @@
-"""What a program's function returns for given arguments, computed in the sandbox: how expectations are made.
+"""Call functions of programs in the sandbox, to compute the expected values of problems.
 
-For importers whose rows hold inputs and a reference, but no outputs. Judging is elsewhere; nothing here
-decides anything.
+Importers use it for rows with inputs and a reference, but without outputs. It does not judge.
 """
 
 from __future__ import annotations
@@ -9,25 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from whetstone.judge.boxes import Boxes
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem
 from whetstone.judge.kinds.call import values_returned
 from whetstone.judge.outcome import crashed, limit_exceeded
-from whetstone.problem import CallCase, CallTests, Limits, Problem
+from whetstone.judge.sandboxes import SandboxSet
 from whetstone.sandbox import Tier
 
 
 class CallFailed(Exception):
-    """A call raised, exceeded a limit or returned what has no plain form. The message says which one."""
+    """A call raised, exceeded a limit or returned a value without a plain form.
+
+    The message gives the reason.
+    """
 
 
 class Caller:
     """Calls functions of programs in a sandbox of its own. A context manager."""
 
     def __init__(self, minimum_tier: str = "restricted") -> None:
-        """Raises SandboxUnavailable when this machine cannot isolate that strictly."""
-        self._boxes = Boxes(Tier[minimum_tier.upper()])
+        """Raises SandboxUnavailable if this machine does not offer the tier."""
+        self._sandboxes = SandboxSet(Tier[minimum_tier.upper()])
 
-    def returned(
+    def call(
         self,
         source: str,
         function: str,
@@ -35,7 +37,7 @@ class Caller:
         *,
         limits: Limits | None = None,
     ) -> list[Any]:
-        """The value of ``function(*arguments)`` for each of ``inputs``: ``outcomes``, or CallFailed."""
+        """Return ``function(*arguments)`` for each of ``inputs``; see ``outcomes``. Raises CallFailed."""
         values = self.outcomes(source, function, inputs, limits=limits)
         for value in values:
             if isinstance(value, CallFailed):
@@ -50,36 +52,37 @@ class Caller:
         *,
         limits: Limits | None = None,
     ) -> list[Any]:
-        """What each call of ``function`` gives, in order, the program imported anew: a value or a CallFailed.
+        """Call ``function`` for each of ``inputs``. Return a value or a CallFailed for each call, in order.
 
-        Arguments and values are of builtin types, tuples and sets included. ``limits`` are those of one
-        call. After a call that exceeds one the others are not run, and have the same outcome. Raises
-        SandboxFault where the sandbox fails.
+        Each call imports the program anew. Arguments and values are of builtin types, including tuples and
+        sets. ``limits`` apply to one call. After a call that exceeds a limit, the others do not run and have
+        the same outcome. Raises SandboxFault.
         """
         tests = CallTests([CallCase(expected=None, args=list(arguments)) for arguments in inputs], function)
         problem = Problem("calling", "", tests, limits=limits or Limits())
-        found: list[Any] = []
-        together = len(inputs)
-        while len(found) < len(inputs):
-            cases = tests.cases[len(found) : len(found) + together]
-            result, answers = values_returned(self._boxes, problem, tests, cases, source)
+        results: list[Any] = []
+        batch_size = len(inputs)
+        while len(results) < len(inputs):
+            cases = tests.cases[len(results) : len(results) + batch_size]
+            result, answers = values_returned(self._sandboxes, problem, tests, cases, source)
             failed = limit_exceeded(result) or crashed(result)
-            place = f"input {len(found) + 1} of `{function}`"
+            place = f"input {len(results) + 1} of `{function}`"
             if failed is None and answers:
-                found += [
+                results += [
                     _outcome(answer, f"input {n} of `{function}`")
-                    for n, answer in enumerate(answers, len(found) + 1)
+                    for n, answer in enumerate(answers, len(results) + 1)
                 ]
-            elif together > 1:
-                together = max(1, together // 8)  # their results may be too large together
+            elif batch_size > 1:
+                # The results of the batch may be too large together, so use a smaller one.
+                batch_size = max(1, batch_size // 8)
             else:
                 failure = CallFailed(f"{place}: {failed.reason if failed else 'no answer'}")
-                found += [failure] * (len(inputs) - len(found))
-        return found
+                results += [failure] * (len(inputs) - len(results))
+        return results
 
     def close(self) -> None:
         """End the sandboxes."""
-        self._boxes.close()
+        self._sandboxes.close()
 
     def __enter__(self) -> Caller:
         return self

@@ -1,14 +1,16 @@
-"""What the tests ask of a program, in words that a model is told."""
+"""The instructions for a model that describe how the tests use the program."""
 
 from __future__ import annotations
 
+from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, NoTests, Problem
 from whetstone.judge.languages.table import language_named
-from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem
 
 
 def instruction(problem: Problem) -> str:
-    """How the tests will use the program, in one or two sentences."""
+    """Return how the tests use the program, in one or two sentences; empty without tests."""
     tests = problem.tests
+    if isinstance(tests, NoTests):
+        return ""
     if isinstance(tests, CallTests):
         name = f"Python function `{tests.function}`"
         if tests.function is None:
@@ -19,7 +21,7 @@ def instruction(problem: Problem) -> str:
     if isinstance(tests, AssertTests):
         name = f"Write `{tests.entry_point}` in Python." if tests.entry_point else "Write it in Python."
         return f"{name} Reply with the code only, in one Python code block."
-    language = language_named(problem.language, "the program").spoken
+    language = language_named(problem.language, "the program").display_name
     if isinstance(tests, InteractiveTests):
         return (
             f"Write a complete {language} program that talks to the judge: it prints to standard output, "

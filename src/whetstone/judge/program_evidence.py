@@ -1,4 +1,4 @@
-"""What shows that a text is the program that was asked for, not a usage of it, its tests or its output."""
+"""Evidence that a text is the requested program, and not an example of its use, its tests or its output."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from whetstone.core.syntax import NotPython, parsed
 from whetstone.judge.kinds.names import free_names
-from whetstone.syntax import NotPython, parsed
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 _READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinput\b|\bos\.read\s*\(\s*0\b")
 _WRITES = re.compile(r"\bprint\b|\bstdout\b|\bos\.write\b|\bexec\b")
-_FEEDS_ITSELF = re.compile(r"\bstdin\s*=|\bpatch\(")
+_SETS_INPUT = re.compile(r"\bstdin\s*=|\bpatch\(")
 _TESTS = re.compile(
     r"^[ \t]*(?:import|from)[ \t]+(?:unittest|pytest|doctest)\b|^(?:class\s+Test|def\s+test_)", re.MULTILINE
 )
@@ -26,24 +26,24 @@ _CODE_LINE = re.compile(
     r"|[@#\])}].*|(?:\"\"\"|''').*|[A-Za-z_][\w.]*\(.*|(?:return|del|global)\s+[\w.,\[\] ()+*-]+"
     r"|[A-Za-z_][\w.\[\]]*(?:,\s*[\w.*]+)*\s*(?::[^=]+)?(?:[-+*/|&^%]|//|>>|<<)?=[^=].*"
 )
-_MOST_REGIONS = 20
+_MAX_REGIONS = 20
 
 
 @dataclass(frozen=True)
 class PythonEvidence:
-    """A text as a Python program, and what speaks for it. ``names`` are those that the tests call."""
+    """A text as a Python program, and the evidence for it. ``names`` are those that the tests call."""
 
     code: str
     names: frozenset[str]
 
     @cached_property
     def tree(self) -> ast.Module | None:
-        """The syntax tree; None for a text that is no Python."""
+        """The syntax tree; None for text that is not Python."""
         return parsed(self.code)
 
     @cached_property
     def defined(self) -> frozenset[str]:
-        """What it binds at top level."""
+        """The names that it binds at top level."""
         if self.tree is None:
             return frozenset()
         found: set[str] = set()
@@ -60,7 +60,7 @@ class PythonEvidence:
 
     @cached_property
     def missing(self) -> frozenset[str]:
-        """Names that it uses and nobody defines; empty for a text that is no Python."""
+        """Names that it uses, but that neither it nor Python defines; empty for text that is not Python."""
         if self.tree is None or "import *" in self.code:
             return frozenset()
         try:
@@ -70,29 +70,29 @@ class PythonEvidence:
 
     @property
     def is_test(self) -> bool:
-        """It tests a program, whatever else it holds."""
-        return _TESTS.search(self.code) is not None or _FEEDS_ITSELF.search(self.code) is not None
+        """Whether it tests a program, whatever else it contains."""
+        return _TESTS.search(self.code) is not None or _SETS_INPUT.search(self.code) is not None
 
     @cached_property
-    def serves(self) -> int:
-        """How much of what is asked for it has: 0 for what no program is, 4 for all."""
+    def fitness(self) -> int:
+        """How well it fits the request: 0 for text that is no program, 4 for a complete program."""
         if self.names:
-            return self._serves_calls()
+            return self._fitness_for_calls()
         if self.tree is None:
             return 1 if _READS.search(self.code) else 0
-        if _READS.search(self.code) and not _FEEDS_ITSELF.search(self.code):
+        if _READS.search(self.code) and not _SETS_INPUT.search(self.code):
             return 4 if self.writes else 3
         return 2 if does_something(self.tree) and not self.missing else 1 if does_something(self.tree) else 0
 
     @property
     def writes(self) -> bool:
-        """It has something that prints."""
+        """Whether it contains code that prints."""
         return _WRITES.search(self.code) is not None
 
-    def _serves_calls(self) -> int:
+    def _fitness_for_calls(self) -> int:
         if self.tree is None:
             broken = re.search(_DEFINES.format("|".join(map(re.escape, self.names))), self.code, re.MULTILINE)
-            # A function's body alone, which completes the beginning that the prompt gave.
+            # The body of a function alone, which completes the beginning in the prompt.
             return 2 if broken or self._is_body() else 0
         if self.names <= self.defined:
             return 4
@@ -108,30 +108,33 @@ class PythonEvidence:
 
 
 def does_something(tree: ast.Module) -> bool:
-    """Whether a text without fences is a program: prose, a bare word or a number has no such statement."""
-    return any(map(_acts, tree.body))
+    """Return whether text without fences is a program.
+
+    Prose, a single word or a number has no such statement.
+    """
+    return any(map(_is_action, tree.body))
 
 
-def _acts(node: ast.stmt) -> bool:
-    """Definitions, imports, assignments, control flow and calls."""
+def _is_action(node: ast.stmt) -> bool:
+    """Return whether it is a definition, import, assignment, call or control flow."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Call)
     return not isinstance(node, (ast.Pass, ast.AnnAssign)) or getattr(node, "value", None) is not None
 
 
-def dedented(code: str) -> str:
-    """The text without the indentation that its first line has, as far as the others have it."""
+def dedent(code: str) -> str:
+    """Return the text without the indentation of its first line, on each line that has it."""
     first = next((line for line in code.split("\n") if line.strip()), "")
     indent = first[: len(first) - len(first.lstrip())]
     return "\n".join(line.removeprefix(indent) for line in code.split("\n"))
 
 
 def regions(text: str) -> list[str]:
-    """The stretches of a text without fences that are Python programs, between its prose."""
+    """Return the parts of a text without fences that are Python programs, between prose."""
     found: list[str] = []
     lines = text.split("\n")
     at = tried = 0
-    while at < len(lines) and tried < _MOST_REGIONS:
+    while at < len(lines) and tried < _MAX_REGIONS:
         if not _is_code_line(lines[at]):
             at += 1
             continue
@@ -140,11 +143,11 @@ def regions(text: str) -> list[str]:
             not lines[end].strip() or lines[end][0] in " \t" or _is_code_line(lines[end])
         ):
             end += 1
-        # Prose that looks like code at either side is left out.
+        # At either end, a paragraph of prose that looks like code is left out.
         for first, last in (
             (at, end),
-            (at, _paragraph_before(lines, at, end)),
-            (_after_blank(lines, at, end), end),
+            (at, _end_without_last_paragraph(lines, at, end)),
+            (_start_without_first_paragraph(lines, at, end), end),
         ):
             tried += 1
             code = "\n".join(lines[first:last]).rstrip() + "\n"
@@ -156,8 +159,8 @@ def regions(text: str) -> list[str]:
     return found
 
 
-def _paragraph_before(lines: list[str], at: int, end: int) -> int:
-    """The end without the last paragraph."""
+def _end_without_last_paragraph(lines: list[str], at: int, end: int) -> int:
+    """Return the end of the lines without the last paragraph."""
     last = end
     while last > at and not lines[last - 1].strip():
         last -= 1
@@ -166,8 +169,8 @@ def _paragraph_before(lines: list[str], at: int, end: int) -> int:
     return last
 
 
-def _after_blank(lines: list[str], at: int, end: int) -> int:
-    """The beginning without the first paragraph."""
+def _start_without_first_paragraph(lines: list[str], at: int, end: int) -> int:
+    """Return the start of the lines without the first paragraph."""
     while at < end and lines[at].strip():
         at += 1
     return at

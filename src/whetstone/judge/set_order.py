@@ -1,9 +1,9 @@
-"""The order in which the elements of a set are written: nothing of it says how this process hashes.
+"""The order in which the elements of a set are written. It does not depend on the hashes of this process.
 
-A process draws at random how it hashes text, and hashes objects by their addresses. Where a set goes to a
-program that has itself put elements into it, the order in which they stood here would tell it of both. So
-they go in an order of their own. Numbers hash alike everywhere, and stay as they stand: an honest program may
-count on the order in which Python keeps small ones.
+A process hashes text with a random seed, and objects by their addresses. If a program receives a set with
+elements of its own, the order of the elements would reveal both. So elements are sorted. The hashes of
+numbers are the same everywhere, so sets of numbers keep their order: an honest program may rely on the order
+in which Python keeps small ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from whetstone.judge.value_reader import MAX_DEPTH
 
 _NUMBERS = frozenset({int, bool, float, complex, Decimal, Fraction})
 _COMPARABLE = frozenset({str, bytes, int, bool})
-_WRITTEN: dict[type, Callable[[Any], object]] = {
+_SORT_VALUES: dict[type, Callable[[Any], object]] = {
     type(None): bool,
     type(...): bool,
     str: lambda v: v,
@@ -38,11 +38,12 @@ _WRITTEN: dict[type, Callable[[Any], object]] = {
 }
 
 
-def in_one_order(elements: list[Any]) -> list[Any]:
-    """The elements of a set, given as they stand in it, in the order in which they are to be written.
+def in_canonical_order(elements: list[Any]) -> list[Any]:
+    """Return the elements of a set in the order in which they are written. ``elements`` have the order of the
+    set.
 
-    Of objects that have no plain form the one that lies first comes first, which is mostly the older.
-    Where hashing is not drawn at random, as in a program's process, they stay as they stand.
+    Objects without a plain form are ordered by address, so mostly by age. If hashes are not random, as in a
+    program's process, the order is kept.
     """
     if len(elements) < 2 or not sys.flags.hash_randomization:
         return elements
@@ -55,12 +56,12 @@ def in_one_order(elements: list[Any]) -> list[Any]:
         try:
             return sorted(elements)
         except TypeError:
-            pass  # of several types
-    return sorted(elements, key=_key)
+            pass  # elements of several types cannot be compared
+    return sorted(elements, key=_sort_key)
 
 
 def _is_number(value: Any, depth: int) -> bool:
-    """Whether it is a number, or holds nothing else."""
+    """Return whether it is a number, or contains only numbers."""
     if type(value) is tuple or type(value) is frozenset:
         inside = cast("tuple[Any, ...] | frozenset[Any]", value)
         return depth < MAX_DEPTH and all(_is_number(each, depth + 1) for each in inside)
@@ -68,21 +69,22 @@ def _is_number(value: Any, depth: int) -> bool:
 
 
 def _is_comparable(value: Any, depth: int) -> bool:
-    """Whether ``<`` puts it and others of its type in one order; not so sets, and numbers that are none."""
+    """Return whether ``<`` orders it and others of its type totally. It does not order sets, and no nan."""
     if type(value) is tuple:
         inside = cast("tuple[Any, ...]", value)
         return depth < MAX_DEPTH and all(_is_comparable(each, depth + 1) for each in inside)
     return type(value) in _COMPARABLE or (type(value) is float and value == value)
 
 
-def _key(value: Any, depth: int = 0) -> tuple[Any, ...]:
-    """What puts plain values of any types in one order: the name of the type, then what it holds."""
+def _sort_key(value: Any, depth: int = 0) -> tuple[Any, ...]:
+    """Return a key that orders plain values of any types: the name of the type, then the content."""
     kind = type(value)
-    if depth == MAX_DEPTH:  # deeper than a message may be: it is not written, in whatever order
+    # The encoder refuses a deeper value anyway.
+    if depth == MAX_DEPTH:
         return (kind.__name__,)
     if kind is tuple:
-        return "tuple", *(_key(each, depth + 1) for each in cast("tuple[Any, ...]", value))
+        return "tuple", *(_sort_key(each, depth + 1) for each in cast("tuple[Any, ...]", value))
     if kind is frozenset:
-        return "frozenset", *sorted(_key(each, depth + 1) for each in cast("frozenset[Any]", value))
-    written = _WRITTEN.get(kind)
+        return "frozenset", *sorted(_sort_key(each, depth + 1) for each in cast("frozenset[Any]", value))
+    written = _SORT_VALUES.get(kind)
     return ("~", id(value)) if written is None else (kind.__name__, written(value))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from whetstone.settings import Natural, NonEmpty, Section
+from whetstone.core.settings import Natural, NonEmpty, Section
 
 
 class JudgeSection(Section):
-    """The judge's workers (0: one for each core) and the weakest isolation it may run with.
+    """The judge's workers (0: one for each core) and the weakest isolation that is allowed.
 
-    max_cases: training judges at most so many of a problem's cases, 0 for all: a seeded subset, the same for
-        all replies to a prompt, and another one when the problem comes again. Evaluation judges all.
-    environment: the packages that programs may import: the name of one that `whetstone judge environment
-        create` made, or a virtual environment's folder; empty for what is installed beside Whetstone.
-    fork_per_case: false runs the cases of a Python program in one process: several times cheaper, but what
-        one case leaves behind the next one finds.
-    url: one or several servers (`whetstone judge serve`) that judge in place of this machine, with workers
-        of their own. The token that they ask for is in WHETSTONE_JUDGE_TOKEN, never in a recipe.
-    score_shared_interpreter: true rewards verdicts that a program could have forged, those of test code that
-        must run in its own process. Without it they give no reward, and are counted.
+    max_cases: training judges at most this number of a problem's cases, 0 for all. It is a seeded subset, the
+        same for all replies to a prompt, and another one when the problem comes again. Evaluation judges all.
+    environment: the packages that programs may import: the name of an environment that `whetstone judge
+        environment create` created, or the folder of a virtual environment. Empty for the installed packages
+        of Whetstone's extra `programs`.
+    fork_per_case: false runs the cases of a Python program in one process. This is several times cheaper, but
+        each case sees what earlier ones left behind.
+    url: one or several servers (`whetstone judge serve`) that judge instead of this machine, with workers of
+        their own. Their token is in WHETSTONE_JUDGE_TOKEN, never in a recipe.
+    score_shared_interpreter: true rewards verdicts that a program could have forged: those of test code that
+        must run in the program's process. Without it they give no reward, and are counted.
     """
 
     url: str | tuple[NonEmpty, ...] = ""
@@ -31,5 +32,6 @@ class JudgeSection(Section):
     score_shared_interpreter: bool = False
 
     def for_judge(self) -> dict[str, Any]:
-        """What ``Judge(…)`` takes of these settings; place, workers, and the cases of training, are apart."""
+        """Return the settings that ``Judge(…)`` accepts: all but the url, the workers and the cases of
+        training."""
         return self.model_dump(exclude={"url", "workers", "max_cases"})

@@ -1,13 +1,13 @@
-"""Reading inert values: the decoder of ``values``, which treats what it reads as hostile.
+"""The decoder of ``values``, which treats its input as hostile.
 
-Standard library only and self-contained: the same file runs inside the locked child and outside. What it
-costs is bounded by counts of what was received, the same on every run:
+Standard library only and self-contained: the same file runs inside the sandbox and outside. Its cost is
+limited by counts of the received data, which are the same in every run:
 
-- every item takes at least one byte, every length is checked before anything is made of it, depth is bounded;
-- what is written once and named again later is text of at most ``MAX_SHARED_TEXT`` characters;
-- numbers are taken as they stand: no fraction is reduced, nothing is divided;
-- keys whose hashes are equal are compared with each other, all pairs of them: ``MAX_WORK`` times the bytes
-  received is what such comparisons may read, and more is refused before any is made.
+- Each item takes at least one byte. Each length is checked before an allocation. The depth is limited.
+- Only text of at most ``MAX_SHARED_TEXT`` characters can be written once and referenced later.
+- Numbers are used as they are written: no fraction is reduced, and nothing is divided.
+- Keys with equal hashes are compared with each other in all pairs. Such comparisons may read ``MAX_WORK``
+  times the received bytes; more work is refused before it is done.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ from typing import Any, cast
 
 MAX_DEPTH = 100
 MAX_SHARED_TEXT = 64
+# The number of texts of a message that can be referenced by their number.
 MAX_SHARED = 1 << 16
-"""Texts of a message that can be named again, by their number."""
+# The limit of bytes of colliding keys that may be read again: a factor of the received bytes, plus a
+# constant.
 MAX_WORK, FREE_WORK = 256, 16 << 20
-"""Bytes of colliding keys that may be read again: so many for each byte received, and so many besides."""
-MOST_ITEMS = 8_000_000
-"""Of a message that is short for so many; one that is longer may hold an item in each byte."""
-_LARGE = 12
-"""What a deque, Counter or ordered mapping counts for, which even empty takes that much more memory."""
-_MOST_PARTS = 7
-_SLOW = 500
-"""What comparing two fractions, in Python itself, is worth in bytes."""
-# What is done with a fraction or a decimal later takes quadratic time in its digits: beyond this, it is
-# refused on both sides.
+# The limit of items in a short message. A longer message may have an item in each byte.
+MAX_ITEMS = 8_000_000
+# A deque, Counter or ordered mapping counts as this number of items, because even an empty one needs that
+# much memory.
+_LARGE_CONTAINER_ITEMS = 12
+_MAX_PARTS = 7
+# The comparison of two fractions runs in Python code, and counts as reading this number of bytes.
+_FRACTION_WORK = 500
+# Later operations on a fraction or decimal take quadratic time in its digits. Larger ones are refused by both
+# processes.
 EXACT_BITS = 30_000
+# The limit of the parts of a range or date, because creating these divides.
 MAX_PART_BITS = 1024
-"""Of the ends and the step of a range, and of what a date is made of: making them divides."""
 
-# Neither reduces what it is given. The first is of Python 3.12 and later.
+# Both alternatives create a fraction without reducing it. The first one exists since Python 3.12.
 _unreduced: Callable[[int, int], Fraction] = getattr(Fraction, "_from_coprime_ints", None) or partial(
     cast("Any", Fraction), _normalize=False
 )
@@ -55,39 +57,42 @@ COMPLEX = Layout("<dd")
 LITTLE = sys.byteorder == "little"
 
 Importer = Callable[[object], object]
-"""Gets the inert value that stood for an object. Raises WireError on nonsense."""
+"""Returns the object for the plain value that was sent for it. Raises WireError if it is malformed."""
 
 
 class WireError(Exception):
-    """The bytes are not an encoding."""
+    """The bytes are not a valid encoding."""
 
 
 class TooManyItems(WireError):
-    """The bytes may be an encoding, of more items than the reader makes."""
+    """The bytes may be a valid encoding, but have more items than the reader accepts."""
 
 
 class Reader:
-    """Reads values from bytes. ``importer`` makes objects of what stands for them, where any may be."""
+    """Reads values from bytes. ``importer`` returns the objects for handles, where they are allowed."""
 
     def __init__(
         self,
         data: bytes,
         importer: Importer | None = None,
         readers: Sequence[ItemReader] | None = None,
-        most_items: int | None = None,
+        max_items: int | None = None,
     ) -> None:
-        """``readers`` are those of each tag; beyond ``most_items`` in all containers it is refused."""
+        """``readers``: the reader of each tag.
+
+        More than ``max_items`` items in all containers are refused.
+        """
         self.data = data
         self.importer = importer
         self.readers = READERS if readers is None else readers
-        self.most_items = max(len(data), MOST_ITEMS) if most_items is None else most_items
+        self.max_items = max(len(data), MAX_ITEMS) if max_items is None else max_items
         self.position = 0
         self.items_read = 0
         self.work = 0
         self.texts: list[str] = []
 
     def value(self) -> Any:
-        """The next whole value. Raises WireError."""
+        """Return the next complete value. Raises WireError."""
         try:
             return self.read(0)
         except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError, LayoutError) as error:
@@ -96,7 +101,7 @@ class Reader:
             self.texts.clear()
 
     def read(self, depth: int) -> Any:
-        """One value, at this depth."""
+        """Return one value at this depth."""
         if depth > MAX_DEPTH + 4:
             raise WireError("nested too deep")
         position = self.position
@@ -104,7 +109,7 @@ class Reader:
         return self.readers[self.data[position]](self, depth)
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         position = self.position
         end = position + size
         if end > len(self.data):
@@ -113,47 +118,47 @@ class Reader:
         return self.data[position:end]
 
     def size(self) -> int:
-        """A length."""
+        """Return a length."""
         position = self.position
         self.position = position + 8
         return SIZE.unpack_from(self.data, position)[0]
 
     def byte(self) -> int:
-        """A number of one byte."""
+        """Return a number of one byte."""
         position = self.position
         self.position = position + 1
         return self.data[position]
 
-    def sized(self) -> bytes:
-        """Bytes behind their length."""
+    def sized_bytes(self) -> bytes:
+        """Return bytes that follow their length."""
         return self.take(self.size())
 
     def text(self, size: int) -> str:
-        """Text of so many bytes, without surrogates."""
+        """Return text of ``size`` bytes, without surrogates."""
         return self.shared(str(self.take(size), "utf-8"))
 
     def shared(self, text: str) -> str:
-        """The text, which has a number from here on if it is short."""
+        """Return the text. A short one gets a number, by which it can be referenced."""
         if len(text) <= MAX_SHARED_TEXT and len(self.texts) < MAX_SHARED:
             self.texts.append(text)
         return text
 
-    def counted(self, count: int) -> int:
-        """``count`` more items, if so many may be."""
+    def count_items(self, count: int) -> int:
+        """Count ``count`` more items and return the number. Raises TooManyItems."""
         self.items_read += count
-        if self.items_read > self.most_items:
-            raise TooManyItems(f"more than {self.most_items} items")
+        if self.items_read > self.max_items:
+            raise TooManyItems(f"more than {self.max_items} items")
         return count
 
     def items(self, depth: int, per_item: int = 1) -> list[Any]:
-        """As many values as the next length says."""
+        """Return as many values as the next length says."""
         if depth > MAX_DEPTH + 4:
             raise WireError("nested too deep")
         count = self.size() * per_item
-        # Every item takes at least one byte: a count beyond that is a lie, found before any work.
+        # Each item takes at least one byte. A larger count is false, and is refused before any work.
         if count > len(self.data) - self.position:
             raise WireError("cut short")
-        self.counted(count)
+        self.count_items(count)
         data, readers, depth = self.data, self.readers, depth + 1
         items: list[Any] = []
         for _ in range(count):
@@ -163,13 +168,13 @@ class Reader:
         return items
 
     def keys(self, depth: int, paired: bool) -> tuple[list[Any], list[Any]]:
-        """Keys, and with ``paired`` their values, that a hash table can be made of in linear time."""
+        """Return keys, and with ``paired`` their values. A hash table of the keys takes linear time."""
         if depth > MAX_DEPTH + 4:
             raise WireError("nested too deep")
         count = self.size()
         if count > len(self.data) - self.position:
             raise WireError("cut short")
-        self.counted(2 * count if paired else count)
+        self.count_items(2 * count if paired else count)
         keys: list[Any] = []
         values: list[Any] = []
         costs: list[int] = []
@@ -181,15 +186,15 @@ class Reader:
                 values.append(self.read(depth + 1))
         hashes = list(map(hash, keys))
         if len(set(hashes)) < count:
-            self._collide(hashes, costs)
+            self._count_collisions(hashes, costs)
         return keys, values
 
-    def _collide(self, hashes: list[int], costs: list[int]) -> None:
-        """Count what comparing the keys of equal hash may read, keys inside keys included."""
-        alike: dict[int, list[int]] = {}
+    def _count_collisions(self, hashes: list[int], costs: list[int]) -> None:
+        """Count the work of comparing keys with equal hashes, including keys inside keys."""
+        costs_by_hash: dict[int, list[int]] = {}
         for value, cost in zip(hashes, costs, strict=True):
-            alike.setdefault(value, []).append(cost)
-        self.work += sum(len(group) * (len(group) - 1) // 2 * max(group) for group in alike.values())
+            costs_by_hash.setdefault(value, []).append(cost)
+        self.work += sum(len(group) * (len(group) - 1) // 2 * max(group) for group in costs_by_hash.values())
         if self.work > MAX_WORK * len(self.data) + FREE_WORK:
             raise WireError("keys with equal hashes")
 
@@ -208,23 +213,23 @@ def _read_int(r: Reader, _depth: int) -> int:
 
 
 def _read_packed(make: Callable[[Any], Any]) -> ItemReader:
-    """Numbers of one type, or texts that were written before, side by side."""
+    """Return a reader of numbers of one type, or of references to texts, which are stored as an array."""
 
     def read(r: Reader, _depth: int) -> Any:
         code = chr(r.byte())
         data = r.take(r.byte() or r.size())
-        named = code in "tT"
+        is_text = code in "tT"
         if code in "Bt":
-            r.counted(len(data))
-            return make(map(r.texts.__getitem__, data) if named else data)
+            r.count_items(len(data))
+            return make(map(r.texts.__getitem__, data) if is_text else data)
         if code not in "iqdT":
             raise WireError("unknown kind of array")
-        packed = array("H" if named else code)
+        packed = array("H" if is_text else code)
         packed.frombytes(data)
-        r.counted(len(packed))
+        r.count_items(len(packed))
         if not LITTLE:
             packed.byteswap()
-        return make(map(r.texts.__getitem__, packed) if named else packed)
+        return make(map(r.texts.__getitem__, packed) if is_text else packed)
 
     return read
 
@@ -232,7 +237,7 @@ def _read_packed(make: Callable[[Any], Any]) -> ItemReader:
 def _read_pairs(make: Callable[[], dict[Any, Any]]) -> ItemReader:
     def read(r: Reader, depth: int) -> Any:
         if make is not dict:
-            r.counted(_LARGE)
+            r.count_items(_LARGE_CONTAINER_ITEMS)
         result = make()
         for key, value in zip(*r.keys(depth, paired=True), strict=True):
             result[key] = value
@@ -242,7 +247,7 @@ def _read_pairs(make: Callable[[], dict[Any, Any]]) -> ItemReader:
 
 
 def _read_deque(r: Reader, depth: int) -> Any:
-    r.counted(_LARGE)
+    r.count_items(_LARGE_CONTAINER_ITEMS)
     return deque(r.items(depth))
 
 
@@ -251,16 +256,16 @@ def _read_fraction(r: Reader, depth: int) -> Any:
     if type(numerator) is not int or type(denominator) is not int:
         raise WireError("malformed fraction")
     if denominator <= 0 or max(numerator.bit_length(), denominator.bit_length()) > EXACT_BITS:
-        raise WireError("a fraction with very large parts, or none")
-    r.work += _SLOW
-    # A fraction that a program's process wrote is reduced. One that is not equals no other.
+        raise WireError("a fraction with too large or invalid parts")
+    r.work += _FRACTION_WORK
+    # The encoder writes reduced fractions. One that is not reduced equals no other value.
     return _unreduced(numerator, denominator)
 
 
 def _read_decimal(r: Reader, _depth: int) -> Any:
-    text = r.sized()
+    text = r.sized_bytes()
     if len(text) > EXACT_BITS // 3:
-        raise WireError("a decimal with very many digits")
+        raise WireError("a decimal with too many digits")
     try:
         return Decimal(text.decode("ascii"))
     except InvalidOperation:
@@ -270,7 +275,7 @@ def _read_decimal(r: Reader, _depth: int) -> Any:
 def _read_ints(make: Callable[..., Any]) -> ItemReader:
     def read(r: Reader, depth: int) -> Any:
         parts = r.read(depth + 1)
-        if type(parts) is not tuple or len(cast("tuple[object, ...]", parts)) > _MOST_PARTS:
+        if type(parts) is not tuple or len(cast("tuple[object, ...]", parts)) > _MAX_PARTS:
             raise WireError("malformed parts")
         for part in cast("tuple[object, ...]", parts):
             if type(part) is not int or part.bit_length() > MAX_PART_BITS:
@@ -280,8 +285,8 @@ def _read_ints(make: Callable[..., Any]) -> ItemReader:
     return read
 
 
-def _of_code_points(data: bytes) -> str:
-    """Text that holds surrogates. As UTF-8, each of them would take the decoder twenty times as long."""
+def _read_code_points(data: bytes) -> str:
+    """Return text with surrogates. Decoding these from UTF-8 would take twenty times as long."""
     points = array("I")
     points.frombytes(data)
     if not LITTLE:
@@ -292,7 +297,7 @@ def _of_code_points(data: bytes) -> str:
 def _read_handle(r: Reader, depth: int) -> Any:
     name = r.read(depth + 1)
     if r.importer is None:
-        raise WireError("a handle where only plain values may be")
+        raise WireError("a handle in the place of a plain value")
     return r.importer(name)
 
 
@@ -303,16 +308,16 @@ TAGS: dict[bytes, ItemReader] = {
     b"F": lambda r, d: False,
     b"i": _read_int,
     b"j": lambda r, d: r.byte(),
-    b"I": lambda r, d: int.from_bytes(r.sized(), "little", signed=True),
+    b"I": lambda r, d: int.from_bytes(r.sized_bytes(), "little", signed=True),
     b"f": lambda r, d: FLOAT.unpack(r.take(8))[0],
     b"c": lambda r, d: complex(*COMPLEX.unpack(r.take(16))),
-    b"x": lambda r, d: r.shared(_of_code_points(r.sized())),
+    b"x": lambda r, d: r.shared(_read_code_points(r.sized_bytes())),
     b"s": lambda r, d: r.text(r.size()),
     b"u": lambda r, d: r.text(r.byte()),
     b"v": lambda r, d: r.texts[r.byte()],
     b"w": lambda r, d: r.texts[int.from_bytes(r.take(2), "little")],
-    b"b": lambda r, d: r.sized(),
-    b"B": lambda r, d: bytearray(r.sized()),
+    b"b": lambda r, d: r.sized_bytes(),
+    b"B": lambda r, d: bytearray(r.sized_bytes()),
     b"l": lambda r, d: r.items(d),
     b"t": lambda r, d: tuple(r.items(d)),
     b"P": _read_packed(list),
@@ -335,7 +340,7 @@ TAGS: dict[bytes, ItemReader] = {
 
 
 def table(tags: dict[bytes, ItemReader]) -> list[ItemReader]:
-    """The reader of every byte that can stand where a value begins."""
+    """Return a table with the reader for each byte with which a value can begin."""
     return [tags.get(bytes([byte]), _unknown) for byte in range(256)]
 
 

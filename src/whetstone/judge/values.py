@@ -1,16 +1,18 @@
-"""Inert values on a wire: how plain data leaves a process that may lie, and how it is compared.
+"""The encoding of plain values between processes, one of which may send hostile data.
 
-Standard library only and self-contained: the same file runs inside the locked child and outside.
+Standard library only and self-contained: the same file runs inside the sandbox and outside.
 
-The encoder reads an object through the methods of the exact builtin type (``list.__getitem__``,
-never ``obj[...]``), so that a subclass with overridden methods is read as the base value it holds.
-The decoder (``value_reader``) treats its input as hostile, and what it builds are exact builtin types, whose
-``==`` and ``hash`` are the builtin ones. An ``Exporter`` (encoding) and an ``Importer`` (decoding) may stand
-in for what is not inert, and for named tuples, which without them are tuples.
+The encoder reads an object through the methods of the exact builtin type (``list.__getitem__``, never
+``obj[...]``). So a subclass with overridden methods is read as the base value that it contains. The decoder
+(``value_reader``) treats its input as hostile. It creates exact builtin types, whose ``==`` and ``hash`` are
+the builtin ones.
 
-Short text that comes again is written once and then named by its number; numbers of one type, and text that
-was written before, stand side by side in as few bytes as they need. Nothing that can hold another value is
-named again: decoding makes at most a small multiple of the bytes that it reads.
+An ``Exporter`` (encoding) and an ``Importer`` (decoding) translate objects that are not plain, and named
+tuples. Without them, named tuples are encoded as tuples.
+
+Short text that occurs again is written once and then referenced by its number. Numbers of one type, and
+references to text, are stored as arrays of the smallest item size. No value that can contain another one is
+referenced, so decoding creates at most a small multiple of the bytes that it reads.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
 
-from whetstone.judge.set_order import in_one_order
+from whetstone.judge.set_order import in_canonical_order
 from whetstone.judge.value_reader import (
     COMPLEX,
     EXACT_BITS,
@@ -41,11 +43,11 @@ from whetstone.judge.value_reader import (
     WireError,
 )
 
+# The limit of one message. The output of a sandbox has its own limits.
 MAX_BYTES = 256 << 20
-"""Of one message; what a sandbox hands out has limits of its own besides."""
 
 Exporter = Callable[[object], object]
-"""Names an object that is not inert: returns the inert value that stands for it, or raises NotInert."""
+"""Returns the plain value that is sent for an object that is not plain, or raises NotInert."""
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -55,23 +57,24 @@ class NotInert(Exception):
 
 
 class TooLarge(NotInert):
-    """The object has a plain form, which is longer than may be."""
+    """The object has a plain form that exceeds the limit."""
 
 
 def encode(value: object, exporter: Exporter | None = None, max_bytes: int = MAX_BYTES) -> bytes:
-    """Encode ``value``. Raises NotInert, with a reason a person can read; TooLarge, which is one."""
+    """Encode ``value``. Raises NotInert with a readable reason, and its subclass TooLarge."""
     writer = _Writer(exporter, max_bytes)
     writer.write(value, 0)
     writer.check_size()
     return bytes(writer.out)
 
 
-def decode(data: bytes, importer: Importer | None = None, most_items: int | None = None) -> Any:
-    """Decode one whole value. Raises WireError on anything else than an encoding.
+def decode(data: bytes, importer: Importer | None = None, max_items: int | None = None) -> Any:
+    """Decode one complete value. Raises WireError if the data is malformed.
 
-    ``most_items`` bounds the items of all containers together (None: by the length of ``data``).
+    ``max_items`` limits the items of all containers together (None: a limit that depends on the length of
+    ``data``).
     """
-    reader = Reader(data, importer, most_items=most_items)
+    reader = Reader(data, importer, max_items=max_items)
     value = reader.value()
     if reader.position != len(data):
         raise WireError("bytes after the value")
@@ -79,7 +82,7 @@ def decode(data: bytes, importer: Importer | None = None, most_items: int | None
 
 
 def decode_each(data: bytes) -> list[Any]:
-    """Decode values that stand one after the other. Raises WireError on anything else."""
+    """Decode all values in ``data``. Raises WireError if the data is malformed."""
     reader = Reader(data)
     values: list[Any] = []
     while reader.position < len(data):
@@ -106,7 +109,7 @@ class _Writer:
             self.out += b"h"
             self.write(self.exporter(value), depth + 1)
             return
-        plain, found = _reduce(value, kind)
+        plain, found = _base_value(value, kind)
         if found:
             self.write(plain, depth + 1)
             return
@@ -116,17 +119,20 @@ class _Writer:
         self.write(self.exporter(value), depth + 1)
 
     def check_size(self) -> None:
-        """Called for every container: what one holds directly takes hardly more than the container itself."""
+        """Raise TooLarge if the output is too long.
+
+        Called for each container, whose direct content is not much larger.
+        """
         if len(self.out) > self.max_bytes:
             raise TooLarge(f"larger than {self.max_bytes >> 20} MiB")
 
-    def sized(self, tag: bytes, data: bytes | bytearray | memoryview) -> None:
+    def write_sized(self, tag: bytes, data: bytes | bytearray | memoryview) -> None:
         if len(data) > self.max_bytes:
             raise TooLarge(f"larger than {self.max_bytes >> 20} MiB")
         self.out += tag + SIZE.pack(len(data))
         self.out += data
 
-    def short(self, tag: bytes, data: bytes) -> None:
+    def write_short(self, tag: bytes, data: bytes) -> None:
         self.out += tag
         self.out.append(len(data))
         self.out += data
@@ -138,8 +144,11 @@ class _Writer:
         for item in items:
             write(item, depth)
 
-    def packed(self, tag: bytes, items: list[Any] | tuple[Any, ...]) -> bool:
-        """Write items of one type side by side, if they are numbers, or texts that were written before."""
+    def write_packed(self, tag: bytes, items: list[Any] | tuple[Any, ...]) -> bool:
+        """Write items of one type as an array if they are numbers, or references to texts.
+
+        Returns whether it did.
+        """
         kind = type(items[0])
         if kind is str:
             return self._packed_texts(tag, items)
@@ -150,7 +159,7 @@ class _Writer:
             self._array(tag, array("d", items))
             return True
         with suppress(ValueError):
-            self._side_by_side(tag + b"B", bytes(items))
+            self._write_array(tag + b"B", bytes(items))
             return True
         for code in "iq":
             with suppress(OverflowError):
@@ -165,7 +174,7 @@ class _Writer:
             return False
         self.check_size()
         if max(numbers) < 256:
-            self._side_by_side(tag + b"t", bytes(numbers))
+            self._write_array(tag + b"t", bytes(numbers))
         else:
             self._array(tag, array("H", numbers))
         return True
@@ -174,17 +183,17 @@ class _Writer:
         if not LITTLE:
             packed.byteswap()
         code = "T" if packed.typecode == "H" else packed.typecode
-        self._side_by_side(tag + code.encode(), packed.tobytes())
+        self._write_array(tag + code.encode(), packed.tobytes())
 
-    def _side_by_side(self, tag: bytes, data: bytes) -> None:
+    def _write_array(self, tag: bytes, data: bytes) -> None:
         if len(data) < 256:
-            self.short(tag, data)
+            self.write_short(tag, data)
         else:
-            self.sized(tag + b"\0", data)
+            self.write_sized(tag + b"\0", data)
 
 
 def record_fields(kind: type) -> tuple[str, ...] | None:
-    """The field names of a named tuple class; None for any other class. Runs no code of the class."""
+    """Return the field names of a named tuple class; None for any other class. Runs no code of the class."""
     bases = type.__dict__["__mro__"].__get__(kind)
     if tuple not in bases:
         return None
@@ -196,7 +205,7 @@ def record_fields(kind: type) -> tuple[str, ...] | None:
 
 
 def is_array(kind: type) -> bool:
-    """Whether a class is numpy's array, by its name: nothing here imports numpy."""
+    """Return whether a class is numpy's array, by its name, because this module must not import numpy."""
     return kind.__module__ == "numpy" and kind.__name__ == "ndarray" and hasattr(kind, "tolist")
 
 
@@ -205,12 +214,15 @@ def _type_name(kind: type) -> str:
     return name if type(name) is str else "?"
 
 
-def _reduce(value: Any, kind: type) -> tuple[object, bool]:
-    """The builtin value a subclass instance holds, read through the base's own methods."""
+def _base_value(value: Any, kind: type) -> tuple[object, bool]:
+    """Return the builtin value of a subclass instance, and whether there is one.
+
+    Uses methods of the base only.
+    """
     for base in type.__dict__["__mro__"].__get__(kind):
-        if base in _REDUCERS:
-            return _REDUCERS[base](value), True
-    # numpy is recognised by its name, so that nothing here imports it.
+        if base in _BASE_READERS:
+            return _BASE_READERS[base](value), True
+    # numpy is recognised by its name, because this module must not import it.
     module = type.__getattribute__(kind, "__module__")
     if type(module) is str and (module == "numpy" or module.startswith("numpy.")):
         tolist = getattr(kind, "tolist", None)
@@ -222,7 +234,7 @@ def _reduce(value: Any, kind: type) -> tuple[object, bool]:
 
 
 _ALL = slice(None)
-_REDUCERS: dict[type, Callable[[Any], object]] = {
+_BASE_READERS: dict[type, Callable[[Any], object]] = {
     int: lambda v: int.__add__(v, 0),
     float: float.__float__,
     complex: complex.__complex__,
@@ -246,7 +258,7 @@ def _write_int(w: _Writer, value: Any, _depth: int) -> None:
     elif _INT64_MIN <= value <= _INT64_MAX:
         w.out += b"i" + INT.pack(value)
     else:
-        w.sized(b"I", int.to_bytes(value, value.bit_length() // 8 + 1, "little", signed=True))
+        w.write_sized(b"I", int.to_bytes(value, value.bit_length() // 8 + 1, "little", signed=True))
 
 
 def _write_text(w: _Writer, value: Any, _depth: int) -> None:
@@ -255,12 +267,12 @@ def _write_text(w: _Writer, value: Any, _depth: int) -> None:
         try:
             data = value.encode()
         except UnicodeEncodeError:  # it holds surrogates
-            w.sized(b"x", _code_points(value))
+            w.write_sized(b"x", _code_points(value))
         else:
             if len(data) < 256:
-                w.short(b"u", data)
+                w.write_short(b"u", data)
             else:
-                w.sized(b"s", data)
+                w.write_sized(b"s", data)
         if len(value) <= MAX_SHARED_TEXT and len(w.texts) < MAX_SHARED:
             w.texts[value] = len(w.texts)
     elif number < 256:
@@ -278,12 +290,12 @@ def _code_points(text: str) -> bytes:
 
 
 def _write_list(w: _Writer, value: Any, depth: int) -> None:
-    if len(value) < 2 or not w.packed(b"P", value):
+    if len(value) < 2 or not w.write_packed(b"P", value):
         w.items(b"l", value, depth)
 
 
 def _write_tuple(w: _Writer, value: Any, depth: int) -> None:
-    if len(value) < 2 or not w.packed(b"p", value):
+    if len(value) < 2 or not w.write_packed(b"p", value):
         w.items(b"t", value, depth)
 
 
@@ -310,10 +322,12 @@ def _write_decimal(w: _Writer, value: Any, _depth: int) -> None:
     text = str(value).encode()
     if len(text) > EXACT_BITS // 3:
         raise NotInert("a decimal with very many digits, which has no plain form")
-    w.sized(b"D", text)
+    w.write_sized(b"D", text)
 
 
-def _parts(tag: bytes, read: Callable[[Any], tuple[object, ...]]) -> Callable[[_Writer, Any, int], None]:
+def _write_parts(
+    tag: bytes, read: Callable[[Any], tuple[object, ...]]
+) -> Callable[[_Writer, Any, int], None]:
     def write(w: _Writer, value: Any, depth: int) -> None:
         w.out += tag
         w.write(read(value), depth + 1)
@@ -339,18 +353,18 @@ def _write_bool(w: _Writer, value: Any, _depth: int) -> None:
     w.out += b"T" if value else b"F"
 
 
-def _naive(value: datetime | time) -> None:
+def _refuse_time_zone(value: datetime | time) -> None:
     if value.tzinfo is not None:
         raise NotInert("a time with a time zone, which has no plain form")
 
 
 def _datetime_parts(v: datetime) -> tuple[object, ...]:
-    _naive(v)
+    _refuse_time_zone(v)
     return (v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond)
 
 
 def _time_parts(v: time) -> tuple[object, ...]:
-    _naive(v)
+    _refuse_time_zone(v)
     return (v.hour, v.minute, v.second, v.microsecond)
 
 
@@ -362,21 +376,21 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
     float: lambda w, v, d: w.out.extend(b"f" + FLOAT.pack(v)),
     complex: lambda w, v, d: w.out.extend(b"c" + COMPLEX.pack(v.real, v.imag)),
     str: _write_text,
-    bytes: lambda w, v, d: w.sized(b"b", v),
-    bytearray: lambda w, v, d: w.sized(b"B", v),
+    bytes: lambda w, v, d: w.write_sized(b"b", v),
+    bytearray: lambda w, v, d: w.write_sized(b"B", v),
     list: _write_list,
     tuple: _write_tuple,
-    set: lambda w, v, d: w.items(b"S", in_one_order(list(v)), d),
-    frozenset: lambda w, v, d: w.items(b"Z", in_one_order(list(v)), d),
+    set: lambda w, v, d: w.items(b"S", in_canonical_order(list(v)), d),
+    frozenset: lambda w, v, d: w.items(b"Z", in_canonical_order(list(v)), d),
     deque: lambda w, v, d: w.items(b"E", list(v), d),
     dict: _write_dict(b"d"),
     OrderedDict: _write_dict(b"O"),
     Counter: _write_dict(b"C"),
     Decimal: _write_decimal,
     Fraction: _write_fraction,
-    range: _parts(b"R", _range_parts),
-    date: _parts(b"1", lambda v: (v.year, v.month, v.day)),
-    datetime: _parts(b"2", _datetime_parts),
-    time: _parts(b"3", _time_parts),
-    timedelta: _parts(b"4", lambda v: (v.days, v.seconds, v.microseconds)),
+    range: _write_parts(b"R", _range_parts),
+    date: _write_parts(b"1", lambda v: (v.year, v.month, v.day)),
+    datetime: _write_parts(b"2", _datetime_parts),
+    time: _write_parts(b"3", _time_parts),
+    timedelta: _write_parts(b"4", lambda v: (v.days, v.seconds, v.microseconds)),
 }

@@ -1,7 +1,7 @@
-"""Whether the groups that were trained are like those that were sampled, as a run's folder records it.
+"""The comparison of trained groups with sampled groups, as the folder of a run stores it.
 
-The dataflow of an asynchronous run sums this up (``flow/audit.py``). Its trainer keeps the newest figures in
-the folder, where they are read when no flow is there to ask.
+The flow of an asynchronous run computes these figures (``rollout/audit.py``). Its trainer stores the latest
+ones in the folder, from which they are read when no flow is running.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from whetstone.outputs import write_file
+from whetstone.core.outputs import write_file
 
 AUDIT_FILE = "flow-audit.json"
 _DROPPED = "audit/dropped/"
 
 
 class KeptAudit(Struct, frozen=True):
-    """The figures after a step. ``accounts``: where each prompt that was drawn is, in groups."""
+    """The figures after a step. ``accounts``: the number of groups in each state."""
 
     step: int
     figures: dict[str, float]
@@ -34,16 +34,17 @@ def keep_audit(run: Path, audit: KeptAudit) -> None:
 
 
 def read_audit(run: Path) -> KeptAudit | None:
-    """The figures that were kept last; None where there are none."""
+    """Return the latest figures; None if there are none."""
     try:
         content: Any = json.loads((run / AUDIT_FILE).read_text(encoding="utf-8"))
         return KeptAudit(int(content["step"]), dict(content["figures"]), dict(content["accounts"]))
+    # A report must not fail because of a damaged file with additional figures.
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def audit_rows(figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """What each figure is of, and its value in words; nothing where nothing was sampled."""
+    """Yield the name and the text of each figure; nothing if no group was sampled."""
     sampled = figures.get("audit/sampled/groups", 0.0)
     if not sampled:
         return
@@ -64,12 +65,12 @@ def audit_rows(figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     for key in figures:
         if key.startswith(_DROPPED) and key.endswith("/share"):
             reason = key.removeprefix(_DROPPED).removesuffix("/share")
-            yield f"dropped as {reason.replace('_', ' ')}", _dropped(figures, f"{_DROPPED}{reason}")
+            yield f"dropped as {reason.replace('_', ' ')}", _dropped_text(figures, f"{_DROPPED}{reason}")
 
 
-def _dropped(figures: Mapping[str, float], key: str) -> str:
-    said = f"{figures[f'{key}/share']:.1%} of the groups"
+def _dropped_text(figures: Mapping[str, float], key: str) -> str:
+    text = f"{figures[f'{key}/share']:.1%} of the groups"
     for name, title, form in (("length_bias", "length", "+.1f"), ("reward_bias", "reward", "+.3f")):
         if f"{key}/{name}" in figures:
-            said += f"; without them the mean {title} would change by {figures[f'{key}/{name}']:{form}}"
-    return said
+            text += f"; without them the mean {title} would change by {figures[f'{key}/{name}']:{form}}"
+    return text

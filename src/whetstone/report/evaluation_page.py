@@ -1,101 +1,127 @@
-"""One self-contained HTML page of an evaluation, or of two side by side: figures, and every problem with its
-prompt, replies, programs and cases.
+"""The data of the page of an evaluation, or of two that are compared: results, and problems with replies.
 
-Replies are hostile text, as in ``page``: they reach the page as escaped JSON that its script shows as text.
+`whetstone report` writes the page with all replies as one file; `whetstone view` serves the same data.
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from math import fsum
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from whetstone import __version__
-from whetstone.assets.page import asset, page
-from whetstone.errors import UserError
-from whetstone.evaluate.compare import evaluations_in
-from whetstone.evaluate.folder import read_prompts, read_samples
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import write_file
+from whetstone.environments.prompt import Prompt
+from whetstone.evaluate.compare import compared, evaluations_in
 from whetstone.evaluate.manifest import differences
-from whetstone.evaluate.passk import Estimate, paired_difference
 from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
-from whetstone.outputs import write_file
-from whetstone.report.page import PACKAGE, script_json
-from whetstone.report.reply_rows import case_rows, error_line
-from whetstone.workflow.prompt import Prompt
+from whetstone.evaluate.tables import change, interval, shown
+from whetstone.report.evaluation_index import EvaluationIndex, IndexedReply
+from whetstone.report.page import html_page
+from whetstone.report.reply_rows import case_rows, error_line, verdict_word
 
-PROBLEM_SCRIPTS = ("browse.js", "reply.js", "evaluation.js")
-"""What the script of every page of problems stands on."""
-SORTS = ("as asked", "id", "least right", "most right", "most gained", "most lost")
-SIDES = ("a", "b")
+# The most characters of the beginning and of the end of a text. The program of a reply is at its end.
 MOST_HEAD, MOST_TAIL = 6_000, 14_000
-"""Characters of a text that the page holds: of its beginning, and of its end, where a reply's program is."""
 MOST_CASES = 40
 
 
 def write_evaluation_page(
     folder: str | Path, other: str | Path | None = None, out: str | Path | None = None, *, replies: int = 4
 ) -> Path:
-    """Write the page of the evaluations in ``folder``, beside those in ``other`` where that is given, with
-    the first ``replies`` of each problem. ``out`` is ``folder/evaluation.html`` or ``comparison.html`` unless
-    it is said.
+    """Write the page of the evaluations in ``folder``, compared with those in ``other`` if it is given.
 
-    Raises UserError for a folder that holds no evaluation, and for two that share no benchmark.
+    out: the file; None: ``folder/evaluation.html`` or ``folder/comparison.html``.
+    replies: the number of replies to each problem on the page.
+
+    Raises UserError for a folder without an evaluation, and for two folders without a common benchmark.
     """
     target = Path(out) if out else Path(folder) / ("comparison.html" if other else "evaluation.html")
-    text = _render(_pairs(folder, other), str(folder), None if other is None else str(other), replies)
-    write_file(target, [text.encode(errors="replace")])
+    title = Path(folder).name if other is None else f"{Path(folder).name} and {Path(other).name}"
+    results: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    for name, places in _pairs(folder, other):
+        results.append(results_of(name, [load_evaluation(place) for place in places]))
+        sides = [EvaluationIndex(place) for place in places]
+        rows += [
+            row | problem_replies(sides, row["id"], replies, row["sides"])
+            for row in problem_rows(name, sides)
+        ]
+    cut = any(side["n"] > replies for row in rows for side in row["sides"])
+    note = f"The first {replies} replies to each problem. " if cut else ""
+    note += "Long texts are cut in the middle. samples.jsonl has the full texts."
+    data = {"page": {"title": title, "results": results}, "rows": rows, "note": note}
+    write_file(target, [html_page("evaluation", title, data).encode(errors="replace")])
     return target
 
 
-def _pairs(folder: str | Path, other: str | Path | None) -> list[tuple[str, list[Path]]]:
-    """The benchmarks by name, each with the one or two folders that hold it."""
-    first = evaluations_in(folder)
-    if other is None:
-        return [(name, [place]) for name, place in first.items()]
-    second = evaluations_in(other)
-    if len(first) == len(second) == 1:
-        return [(next(iter(second)), [*first.values(), *second.values()])]
-    if not (both := [name for name in first if name in second]):
-        raise UserError(f"{folder} and {other} have no benchmark in common; give evaluations of the same one")
-    return [(name, [first[name], second[name]]) for name in both]
+def results_of(name: str, found: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the results of a benchmark in one evaluation, or in two with their paired difference."""
+    two = len(found) == 2
+    sides = zip("ab", found, strict=False)
+    heads = ["", "mean", "95% interval", "problems"]
+    return {
+        "name": name,
+        "heads": ["", "a", "b", "b - a", "95% interval"] if two else heads,
+        "rows": _change_rows(name, *found) if two else _estimate_rows(*found),
+        "notes": [f"{side}: {_note(one)}" if two else _note(one) for side, one in sides],
+        "differences": list(differences(found[0].manifest, found[1].manifest)) if two else [],
+    }
 
 
-def _render(pairs: list[tuple[str, list[Path]]], a: str, b: str | None, replies: int) -> str:
-    sections: list[str] = []
-    problems: list[dict[str, Any]] = []
-    cut = False
-    for name, places in pairs:
-        found = [load_evaluation(place) for place in places]
-        sections.append(figures_section(name, found))
-        cut = cut or any(evaluation.plan.n > replies for evaluation in found)
-        problems += _problems(name, places, found, replies)
-    title = Path(a).name if b is None else f"{Path(a).name} and {Path(b).name}"
-    note = f"The first {replies} replies to each problem; " if cut else ""
-    note += "long texts are shortened in the middle. samples.jsonl holds everything."
-    return page(
-        kind="evaluation" if b is None else "comparison",
-        title=title,
-        headline=f"<h1>{html.escape(title)}</h1>",
-        main="".join(sections) + problems_main(note, len(pairs[0][1])),
-        footer=f"Whetstone {html.escape(__version__)}. Figures are those of evaluation.json.",
-        css=asset(PACKAGE, "page.css"),
-        data=script_json({"problems": problems, "sides": SIDES[: 1 if b is None else 2]}),
-        script="".join(asset(PACKAGE, name) for name in (*PROBLEM_SCRIPTS, "problems.js")),
-    )
+def problem_rows(name: str, sides: Sequence[EvaluationIndex]) -> list[dict[str, Any]]:
+    """Return the problems that all sides have, in the order of the first side. Replies are not included."""
+    first, *others = (side.problems() for side in sides)
+    rows: list[dict[str, Any]] = []
+    for problem, replies in first.items():
+        if not all(problem in other for other in others):
+            continue
+        found = [replies, *(other[problem] for other in others)]
+        summaries = [_side_of(side_replies) for side_replies in found]
+        rows.append(
+            {
+                "benchmark": name,
+                "id": problem,
+                "outcome": outcome(summaries),
+                "verdicts": sorted({reply.verdict for side_replies in found for reply in side_replies}),
+                "sides": summaries,
+            }
+        )
+    return rows
 
 
-def problems_main(note: str, sides: int) -> str:
-    """The browser of problems as HTML; ``note`` says which replies it holds."""
-    names = SORTS if sides == 2 else SORTS[:4]
-    orders = "".join(f"<option>{html.escape(name)}</option>" for name in names)
-    return Template(asset(PACKAGE, "evaluation.html")).substitute(note=html.escape(note), orders=orders)
+def problem_replies(
+    sides: Sequence[EvaluationIndex], problem: str, most: int, counts: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the prompt of a problem, and the first replies of each side with its ``counts``."""
+    prompt = next((kept for side in sides if (kept := side.prompt(problem))), None)
+    return {
+        "prompt": _prompt_text(prompt),
+        "sides": [
+            {**side_counts, "replies": [_reply_row(sample) for sample in side.replies(problem, most)]}
+            for side_counts, side in zip(counts, sides, strict=True)
+        ],
+    }
 
 
-def outcome(counts: Sequence[tuple[int, int]]) -> str:
-    """What became of a problem: ``counts`` are (right, replies) of the one or two sides, in their order."""
-    shares = [right / n if n else 0.0 for right, n in counts]
+def _side_of(replies: Sequence[IndexedReply]) -> dict[str, Any]:
+    """Return the number of replies ``n``, how many are ``right`` (None if they have rewards only), and the
+    mean ``reward`` of those that have one."""
+    rewards = [reply.reward for reply in replies if reply.reward is not None]
+    rewards_only = rewards and not any(reply.decided for reply in replies)
+    return {
+        "right": None if rewards_only else sum(reply.solved for reply in replies),
+        "n": len(replies),
+        "reward": fsum(rewards) / len(rewards) if rewards else None,
+    }
+
+
+def outcome(sides: Sequence[dict[str, Any]]) -> str:
+    """Return the outcome of a problem from the ``right`` of ``n`` replies, or the mean reward, of each
+    side."""
+    if all(side["right"] is None for side in sides):
+        return _outcome_of_rewards([side["reward"] for side in sides])
+    shares = [(side["right"] or 0) / side["n"] if side["n"] else 0.0 for side in sides]
     if len(shares) == 1:
         return "always right" if shares[0] == 1 else "sometimes right" if shares[0] else "never right"
     if shares[0] != shares[1]:
@@ -103,121 +129,96 @@ def outcome(counts: Sequence[tuple[int, int]]) -> str:
     return "right in both" if shares[0] == 1 else "equal" if shares[0] else "wrong in both"
 
 
-def figures_section(name: str, found: list[Evaluation]) -> str:
-    """The figures of a benchmark, and what they rest on."""
-    rows = [_figures(f"pass@{k}", found, k) for k in sorted(set(found[0].pass_at) & set(found[-1].pass_at))]
-    heads = (
-        ["", "pass", "95% interval", "problems"]
-        if len(found) == 1
-        else ["", "a", "b", "b - a", "95% interval"]
-    )
-    parts = [f"<section class='panel wide'><h2>{html.escape(name)}</h2>", _table(heads, rows)]
-    for side, evaluation in zip("ab", found, strict=False):
-        shares, plan = evaluation.shares, evaluation.plan
-        verdicts = ", ".join(f"{word.replace('_', ' ')} {count}" for word, count in shares.verdicts.items())
-        who = f"{side}: " if len(found) > 1 else ""
-        model = evaluation.manifest.get("model", {}).get("source", "model not named")
-        sampling = f"n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
-        lost = f"failed {shares.failed:.1%}, not judged {shares.judge_error:.1%}"
-        cut = f"cut at the limit {shares.truncated:.1%}, without code {shares.no_code:.1%}, {lost}"
-        line = f"{who}{model}, {sampling}; {verdicts}; {cut}"
-        parts.append(f"<p class='note'>{html.escape(line)}</p>")
-    if len(found) == 2 and (changed := differences(found[0].manifest, found[1].manifest)):
-        items = "".join(f"<li>{html.escape(line)}</li>" for line in changed)
-        parts.append(f"<p class='note'>Not measured alike:</p><ul class='note'>{items}</ul>")
-    return "".join([*parts, "</section>"])
+def _outcome_of_rewards(rewards: Sequence[float | None]) -> str:
+    known = [reward for reward in rewards if reward is not None]
+    if len(known) < len(rewards):
+        return "no reward" if len(rewards) == 1 else "no reward in one of them"
+    if len(known) == 1:
+        return "rewarded"
+    return "equal" if known[0] == known[1] else "gained" if known[1] > known[0] else "lost"
 
 
-def _figures(label: str, found: list[Evaluation], k: int) -> list[str]:
-    if len(found) == 1:
-        estimate = found[0].pass_at[k]
-        return [
-            label,
-            _percent(estimate),
-            f"{estimate.low:.1%} to {estimate.high:.1%}",
-            str(estimate.problems),
-        ]
-    try:
-        difference = paired_difference(found[0].values(k), found[1].values(k))
-    except ValueError as error:
-        raise UserError(f"{error}; compare evaluations of the same benchmark") from None
-    bounds = f"{difference.low * 100:+.1f} to {difference.high * 100:+.1f}"
-    return [label, f"{difference.a:.1%}", f"{difference.b:.1%}", f"{difference.value * 100:+.1f}", bounds]
-
-
-def _percent(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%}"
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def _problems(
-    name: str, places: list[Path], found: list[Evaluation], replies: int
-) -> Iterator[dict[str, Any]]:
-    """Of each problem that all sides have: its prompt, and of each side the count and the first replies."""
-    prompts: Mapping[str, Prompt] = {}
-    for place in places:
-        prompts = prompts or read_prompts(place)
-    kept = [_replies(place, replies) for place in places]
-    counts = [{problem.id: problem for problem in evaluation.problems} for evaluation in found]
-    for problem in found[0].problems:
-        if all(problem.id in each for each in counts):
-            yield {
-                "benchmark": name,
-                "id": problem.id,
-                "prompt": prompt_text(prompts.get(problem.id)),
-                "outcome": outcome([(c[problem.id].correct, c[problem.id].n) for c in counts]),
-                "sides": [
-                    {"n": c[problem.id].n, "right": c[problem.id].correct, "replies": r.get(problem.id, [])}
-                    for c, r in zip(counts, kept, strict=True)
-                ],
-            }
-
-
-def _replies(place: Path, most: int) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for sample in read_samples(place):
-        if len(rows := found.setdefault(sample.problem_id, [])) < most:
-            rows.append(reply_row(sample))
-    return found
-
-
-def reply_row(sample: SampleResult) -> dict[str, Any]:
-    """A reply as the page's script shows it."""
-    judgement = sample.judgement
-    cases = judgement.cases if judgement else []
-    return {
-        "index": sample.index,
-        "verdict": judgement.verdict.value if judgement else "failed",
-        "reason": clipped(sample.error or (judgement.reason if judgement else "")),
-        "error_line": error_line(judgement.verdict, judgement.reason) if judgement else None,
-        "finish": sample.finish_reason,
-        "tokens": sample.tokens,
-        "text": clipped(sample.text),
-        "program": None if sample.program is None else clipped(sample.program),
-        "more": max(0, len(cases) - MOST_CASES),
-        "cases": case_rows(cases[:MOST_CASES], clipped),
-    }
-
-
-def prompt_text(prompt: Prompt | None) -> str:
-    """How a problem was put to the model, as a page shows it."""
-    if prompt is None:
-        return "not kept"
-    turns = [f"[{turn['role']}]\n{turn['content']}" for turn in prompt.messages()]
-    begun = [f"[the reply begins with]\n{prompt.prefix}"] if prompt.prefix else []
-    return clipped("\n\n".join([*(turns if prompt.chat else [prompt.user]), *begun]))
-
-
-def clipped(text: str) -> str:
-    """A text of at most ``MOST_HEAD + MOST_TAIL`` characters, or its two ends."""
+def clip_text(text: str) -> str:
+    """Return a text of at most ``MOST_HEAD + MOST_TAIL`` characters, or its beginning and end."""
     left_out = len(text) - MOST_HEAD - MOST_TAIL
     if left_out <= 0:
         return text
     return f"{text[:MOST_HEAD]}\n… {left_out} characters left out …\n{text[-MOST_TAIL:]}"
+
+
+def _pairs(folder: str | Path, other: str | Path | None) -> list[tuple[str, list[Path]]]:
+    """Return the benchmarks by name, each with the one or two folders of its evaluations."""
+    first = evaluations_in(folder)
+    if other is None:
+        return [(name, [place]) for name, place in first.items()]
+    second = evaluations_in(other)
+    # Two single evaluations are compared even if their folders have different names.
+    if len(first) == len(second) == 1:
+        return [(next(iter(second)), [*first.values(), *second.values()])]
+    if not (both := [name for name in first if name in second]):
+        raise UserError(
+            f"{folder} and {other} have no common benchmark; use evaluations of the same benchmark"
+        )
+    return [(name, [first[name], second[name]]) for name in both]
+
+
+def _note(evaluation: Evaluation) -> str:
+    """Return model, sampling, verdicts and failures of an evaluation as a line."""
+    shares, plan = evaluation.shares, evaluation.plan
+    verdicts = ", ".join(f"{word.replace('_', ' ')} {count}" for word, count in shares.verdicts.items())
+    model = evaluation.manifest.get("model", {}).get("source", "model not named")
+    sampling = f"n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
+    if shares.mean_turns > 1:
+        sampling += f", {shares.mean_turns:.1f} turns on average"
+    cut = f"cut at the limit {shares.truncated:.1%}"
+    if verdicts:
+        cut += f", without code {shares.no_code:.1%}"
+    failures = f"failed {shares.failed:.1%}, without a result {shares.judge_error:.1%}"
+    means = ", ".join(f"{name} {value:.3f}" for name, value in evaluation.episode.items())
+    return "; ".join(part for part in (f"{model}, {sampling}", verdicts, f"{cut}, {failures}", means) if part)
+
+
+def _estimate_rows(found: Evaluation) -> list[list[str]]:
+    return [
+        [name, shown(name, one.value), interval(name, one.low, one.high), str(one.problems)]
+        for name, one in found.estimates.items()
+    ]
+
+
+def _change_rows(name: str, old: Evaluation, new: Evaluation) -> list[list[str]]:
+    return [
+        [
+            *(name, shown(name, found.a), shown(name, found.b), change(name, found.value)),
+            interval(name, found.low, found.high, sign="+"),
+        ]
+        for name, found in compared(name, old, new).items()
+    ]
+
+
+def _reply_row(sample: SampleResult) -> dict[str, Any]:
+    judgement = sample.judgement
+    cases = judgement.cases if judgement else []
+    return {
+        "index": sample.index,
+        "verdict": verdict_word(
+            judgement and judgement.verdict, sample.accepted, sample.reward, failed=sample.failed
+        ),
+        "reward": sample.reward,
+        "reason": clip_text(sample.error or (judgement.reason if judgement else "")),
+        "error_line": error_line(judgement.verdict, judgement.reason) if judgement else None,
+        "finish": sample.finish_reason,
+        "tokens": sample.tokens,
+        "text": clip_text(sample.text),
+        "dialogue": [(role, clip_text(text)) for role, text in sample.dialogue],
+        "program": None if sample.program is None else clip_text(sample.program),
+        "more": max(0, len(cases) - MOST_CASES),
+        "cases": case_rows(cases[:MOST_CASES], clip_text),
+    }
+
+
+def _prompt_text(prompt: Prompt | None) -> str:
+    if prompt is None:
+        return "not kept"
+    turns = [f"[{turn['role']}]\n{turn['content']}" for turn in prompt.messages()]
+    prefix = [f"[the reply begins with]\n{prompt.prefix}"] if prompt.prefix else []
+    return clip_text("\n\n".join([*(turns if prompt.chat else [prompt.user]), *prefix]))

@@ -1,10 +1,10 @@
-"""metrics.jsonl: the truth about a run. One JSON object a line, appended, flushed and synced.
+"""metrics.jsonl, the authoritative record of a run: one JSON object per line, appended, flushed and synced.
 
-Record shape: ``{"step": int, "kind": "train" | "eval" | "warmup", "section/name": number, ...}``.
-Whatever depends on the clock stands in a nested mapping under ``"time"`` and nowhere else, so that
-two runs of the same seed can be compared byte for byte without it. Keys are sorted and floats are
-written as their shortest exact decimal. JSON has no NaN: non-finite numbers are the strings
-``"nan"``, ``"inf"`` and ``"-inf"``, which :func:`read_metrics` turns back into floats.
+A record has the form ``{"step": int, "kind": "train" | "eval" | "warmup", "section/name": number, ...}``.
+Everything that depends on the clock is in a nested mapping under ``"time"``. Without it, two runs with the
+same seed can be compared byte by byte. Keys are sorted, and floats have their shortest exact decimal form.
+JSON has no NaN: non-finite numbers are the strings ``"nan"``, ``"inf"`` and ``"-inf"``, which
+:func:`read_metrics` turns back into floats.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from whetstone.errors import UserError
-from whetstone.outputs import GOES_ON, LineLog, write_file
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import GOES_ON, LineLog, write_file
 
 Record = dict[str, Any]
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -31,18 +31,19 @@ class MetricsWriter(LineLog):
         super().__init__(path, way_out=GOES_ON)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one record, stamped with ``time.at`` (Unix seconds); it is on disk when this returns.
+        """Append a record with the present time as ``time.at`` (Unix seconds). It is on disk when this
+        returns.
 
-        Raises ValueError without step or kind.
+        Raises ValueError for a record without step or kind.
         """
         clock = {"at": round(time.time(), 3), **record.get("time", {})}
         self.append(encode_record({**record, "time": clock}), synced=True)
 
     def truncate_after(self, step: int) -> int:
-        """Drop the records of steps later than ``step``; resuming from a checkpoint calls this.
+        """Remove the records of steps after ``step``, before a run resumes from a checkpoint.
 
-        The file is replaced in one rename, so a kill leaves the old or the new one. Returns how
-        many records were dropped.
+        The file is replaced by a single rename, so a kill leaves the old or the new one. Returns the number
+        of removed records.
         """
         lines = self.path.read_bytes().splitlines(keepends=True)
         kept = [
@@ -57,17 +58,18 @@ class MetricsWriter(LineLog):
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:
-    """The record's line, newline included. The same record always gives the same bytes."""
+    """Return the line of a record with its newline. Equal records give equal bytes."""
     if not isinstance(record.get("step"), int) or not isinstance(record.get("kind"), str):
         raise ValueError("a metrics record needs an integer `step` and a `kind`")
-    text = json.dumps(_finite(dict(record)), sort_keys=True, allow_nan=False, ensure_ascii=False)
+    # Sorted keys, so that equal records have equal bytes.
+    text = json.dumps(_encode_non_finite(dict(record)), sort_keys=True, allow_nan=False, ensure_ascii=False)
     return text.encode("utf-8") + b"\n"
 
 
 def read_metrics(path: str | Path) -> list[Record]:
-    """All records, in file order. A half-written last line is left out: the writer may be at work.
+    """Return all records in file order. An incomplete last line is left out, because a writer may be active.
 
-    Raises UserError when the file is missing, or naming the line that is not a record.
+    Raises UserError for a missing file, and for a line that is no record, which it names.
     """
     file = Path(path)
     try:
@@ -76,12 +78,13 @@ def read_metrics(path: str | Path) -> list[Record]:
         raise UserError(
             f"{file}: {error.strerror}; give the folder of a run, with metrics.jsonl in it"
         ) from None
+    # A writer appends whole lines, so only the last line can be incomplete.
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
 
 
 class MetricsTail:
-    """The records of a file that grows: each look reads what was added since the last one."""
+    """The records of a growing file. Each update reads only what was added since the last one."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -90,18 +93,19 @@ class MetricsTail:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """What changes with the records: which file, and how much of it was read."""
+        """A value that changes with the records: the file, and the number of bytes read."""
         return self._file, self._read
 
-    def look(self) -> None:
-        """Take in what is new.
+    def update(self) -> None:
+        """Read what was added.
 
-        A file that was replaced is read anew, one that is not there has no records. Raises UserError for a
-        line that is no record.
+        A file that was replaced is read again, and a missing file has no records. Raises UserError for a line
+        that is no record.
         """
         try:
             with self.path.open("rb") as file:
                 state = os.fstat(file.fileno())
+                # Resuming replaces the file by a shorter one: see `MetricsWriter.truncate_after`.
                 if state.st_ino != self._file or state.st_size < self._read:
                     self.records, self._read, self._file = [], 0, state.st_ino
                 file.seek(self._read)
@@ -109,34 +113,36 @@ class MetricsTail:
         except OSError:
             self.records, self._read, self._file = [], 0, 0
             return
-        whole = content[: content.rfind(b"\n") + 1]
+        complete = content[: content.rfind(b"\n") + 1]
         first = len(self.records) + 1
-        self.records += [_parse(self.path, n, line) for n, line in enumerate(whole.splitlines(), first)]
-        self._read += len(whole)
+        self.records += [_parse(self.path, n, line) for n, line in enumerate(complete.splitlines(), first)]
+        self._read += len(complete)
 
 
 def _parse(path: Path, number: int, line: bytes) -> Record:
     try:
         value: Any = json.loads(line)
     except ValueError as error:
-        raise UserError(f"{path}:{number}: not a JSON record ({error}); delete this line to go on") from None
+        raise UserError(
+            f"{path}:{number}: not a JSON record ({error}); delete this line to continue"
+        ) from None
     record = cast(Record, value) if isinstance(value, dict) else {}
     if not isinstance(record.get("step"), int) or not isinstance(record.get("kind"), str):
         raise UserError(
-            f"{path}:{number}: a record needs an integer `step` and a `kind`; delete this line to go on"
+            f"{path}:{number}: a record needs an integer `step` and a `kind`; delete this line to continue"
         )
-    return {key: _thaw(item) for key, item in record.items()}
+    return {key: _decode_non_finite(item) for key, item in record.items()}
 
 
-def _finite(value: Any) -> Any:
+def _encode_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in cast(dict[Any, Any], value).items()}
+        return {str(key): _encode_non_finite(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return value
 
 
-def _thaw(value: Any) -> Any:
+def _decode_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _thaw(item) for key, item in cast(Record, value).items()}
+        return {key: _decode_non_finite(item) for key, item in cast(Record, value).items()}
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value

@@ -1,146 +1,85 @@
-"""One self-contained HTML page of a run: result, curves, and a browser of its rollouts.
+"""The pages: one HTML frame, one script, and the JSON data that the script shows.
 
-Replies are hostile text. They reach the page only as JSON inside a script element of a type that
-browsers do not run, with every ``<``, ``>`` and ``&`` escaped, and the page's script shows them as
-text. A content security policy forbids the page to load anything.
+`whetstone report` puts the data and the script into the file. `whetstone view` serves the same page, whose
+script requests the same data. Replies are hostile text. They reach the page as JSON only, and the script
+inserts them as text nodes. In a file, ``<``, ``>`` and ``&`` of the JSON are escaped. A content security
+policy forbids the page to load anything.
 """
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from msgspec import Struct
+import msgspec
 
 from whetstone import __version__
-from whetstone.assets.page import asset, page
-from whetstone.outputs import write_file
-from whetstone.report.groups import Placed
-from whetstone.report.panels import Panels
-from whetstone.report.reply_rows import case_rows, error_line
-from whetstone.report.rollout_index import SORTS
+from whetstone.core.assets.page import asset, page
+from whetstone.core.outputs import write_file
 from whetstone.report.run_data import RunData, read_run
-from whetstone.report.summary import headline, result_table
+from whetstone.report.run_page import partners_of, rollout_row, rollouts_note, run_page
 
-PACKAGE = "whetstone.report"
-SCRIPTS = ("browse.js", "charts.js", "reply.js", "rollouts.js")
-"""What the script of every page of a run stands on."""
-PARTNERS = ("verifier",)
-"""The folders of second models."""
-MAX_TEXT = 20_000
-"""Characters of a prompt, reply or program that the page holds; the Parquet file holds all."""
+_PACKAGE = "whetstone.report"
+_CHART_LIBRARY = ("uPlot.LICENSE", "uPlot.iife.min.js")
+_SCRIPTS = (
+    *("dom.js", "charts.js", "browse.js", "reply.js"),
+    *("run.js", "evaluation.js", "signs.js", "lists.js", "start.js"),
+)
+_ZOOM = (
+    "In a chart: drag to zoom, double-click or press Escape to zoom out, move the cursor with the arrow keys."
+)
+
+
+def script() -> str:
+    """Return the script of every page, with the chart library and its licence."""
+    licence, library = (asset(_PACKAGE, name) for name in _CHART_LIBRARY)
+    return "\n".join([f"/*\n{licence}\n*/", library, *(asset(_PACKAGE, name) for name in _SCRIPTS)])
+
+
+def html_page(kind: str, title: str, data: dict[str, Any], *, served_script: str = "") -> str:
+    """Return a page as text.
+
+    kind: run, evaluation, curves or list. It names the HTML file and the function of the script.
+    data: the initial data of the script.
+    served_script: the path of the script on a server; if empty, the page contains the script.
+    """
+    return page(
+        kind="view" if kind == "list" else kind,
+        title=title,
+        headline='<div id="head"></div><p class="live" id="live" aria-live="polite"></p>',
+        main=asset(_PACKAGE, f"{kind}.html"),
+        footer=f"Whetstone {__version__}. {_ZOOM if kind in ('run', 'curves') else ''}",
+        css=asset(_PACKAGE, "uPlot.min.css") + asset(_PACKAGE, "page.css"),
+        data=script_json({"kind": kind, **data}),
+        script="" if served_script else script(),
+        served_script=served_script,
+    )
 
 
 def write_page(folder: str | Path, out: str | Path | None = None, *, max_rollouts: int = 400) -> Path:
-    """Write the page of the run in ``folder`` to ``out`` (``folder/report.html``); returns its path.
+    """Write the page of the run in ``folder`` to ``out`` (``folder/report.html``). Returns its path.
 
-    Raises UserError when the folder is no run or the page cannot be written.
+    Raises UserError if the folder is no run or the page cannot be written.
     """
     target = Path(out) if out else Path(folder) / "report.html"
-    text = render(read_run(folder, max_rollouts=max_rollouts), partners_of(Path(folder)))
+    run = read_run(folder, max_rollouts=max_rollouts)
+    text = html_page("run", run.name, run_report(run, partners_of(Path(folder))))
     write_file(target, [text.encode(errors="replace")])
     return target
 
 
-def partners_of(folder: Path) -> dict[str, RunData]:
-    """The other models that were trained with that of a run, by name: their folders are below its own."""
-    found = [path.parent for path in folder.glob("*/metrics.jsonl") if path.parent.name in PARTNERS]
-    return {path.name: read_run(path, max_rollouts=0) for path in sorted(found)}
-
-
-class Fragments(Struct, frozen=True):
-    """What changes of a run's page while it is written, as HTML, and what the tooltips of its charts show."""
-
-    headline: str
-    result: str
-    curves: str
-    charts: dict[str, Any]
-
-
-def fragments(run: RunData, partners: Mapping[str, RunData] | None = None) -> Fragments:
-    """The parts of the page of a run, with the models that were trained with its own."""
-    panels = Panels(run)
-    curves, charts = panels.all(), panels.hover
-    for name, partner in (partners or {}).items():
-        beside = Panels(partner)
-        curves += beside.of_partner(name)
-        charts = charts | beside.hover
-    return Fragments(headline(run), result_table(run), curves, charts)
-
-
-def render(run: RunData, partners: Mapping[str, RunData] | None = None) -> str:
-    """The page as text."""
-    parts = fragments(run, partners)
-    data = {"charts": parts.charts, "rollouts": [rollout_row(each) for each in run.rollouts]}
-    return page(
-        kind="run",
-        title=run.name,
-        headline=parts.headline,
-        main=run_main(parts, _rollouts_note(run)),
-        footer=f"Whetstone {html.escape(__version__)}. Every figure here is read from metrics.jsonl, "
-        "evaluations and rollouts of the run.",
-        css=asset(PACKAGE, "page.css"),
-        data=script_json(data),
-        script="".join(asset(PACKAGE, name) for name in SCRIPTS) + asset(PACKAGE, "page.js"),
-    )
-
-
-def run_main(parts: Fragments, note: str) -> str:
-    """The middle of the page of a run; ``note`` says which rollouts it holds."""
-    orders = "".join(f"<option>{html.escape(name)}</option>" for name in SORTS)
-    return Template(asset(PACKAGE, "page.html")).substitute(
-        result=parts.result, curves=parts.curves, rollouts_note=html.escape(note), orders=orders
-    )
+def run_report(run: RunData, partners: dict[str, RunData]) -> dict[str, Any]:
+    """Return the data of a page that contains its rollouts."""
+    rows = [rollout_row(each) for each in run.rollouts]
+    return {"page": run_page(run, partners), "rows": rows, "note": rollouts_note(run)}
 
 
 def script_json(value: Any) -> str:
-    """JSON that is safe inside a script element: no text in it can end the element or open another."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Return JSON that is safe inside a script element: no text in it can end the element or open another
+    one."""
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Replies may contain `</script>`. JSON escapes keep the value and cannot end the element.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def rollout_row(placed: Placed) -> dict[str, Any]:
-    """A rollout as the page's script shows it."""
-    rollout = placed.rollout
-    return {
-        "step": rollout.step,
-        "row": placed.row,
-        "group": placed.group,
-        "problem": rollout.problem_id,
-        "prompt": _clip(rollout.prompt),
-        "reply": _clip(rollout.reply),
-        "program": None if rollout.program is None else _clip(rollout.program),
-        "program_length": len(rollout.program or ""),
-        "error_line": error_line(rollout.verdict, rollout.reason),
-        "verdict": rollout.verdict.value if rollout.verdict else "judge_error",
-        "reason": _clip(rollout.reason) if rollout.verdict else "never judged",
-        "reward": rollout.reward,
-        "above": placed.above,
-        "finish": rollout.finish_reason,
-        "tokens": rollout.tokens,
-        "versions": [rollout.version_min, rollout.version_max],
-        "cases": case_rows(rollout.cases, _clip),
-    }
-
-
-def _clip(text: str) -> str:
-    if len(text) <= MAX_TEXT:
-        return text
-    return f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters stand in the Parquet file"
-
-
-def _rollouts_note(run: RunData) -> str:
-    if not run.rollouts:
-        return "This run's folder keeps none."
-    if run.rollout_steps_read == run.rollout_steps_total and run.rollouts_total == len(run.rollouts):
-        return f"All {len(run.rollouts)} replies of {run.rollout_steps_total} steps."
-    return (
-        f"{len(run.rollouts)} replies from {run.rollout_steps_read} of {run.rollout_steps_total} steps, "
-        "evenly spread; --max-rollouts shows more, rollouts/*.parquet holds all."
-    )

@@ -1,34 +1,47 @@
-"""The panels of a run's page: which metrics each draws, and what it says without them."""
+"""The panels of a run's page: the metrics of each, as data."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from whetstone.core.verdict import Verdict
+from whetstone.evaluate.results import PASS_1, REWARD
 from whetstone.report.audit import audit_rows
-from whetstone.report.charts import Chart, Layer, Line, area_chart, bar_chart, line_chart
-from whetstone.report.metrics import Record
+from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, share_top, smooth
 from whetstone.report.run_data import RunData, eval_sets
-from whetstone.report.scales import Points, percent, short, smoothed, thin, whole_percent
-from whetstone.verdict import Verdict
 
-MAX_POINTS = 400
 MAX_COLUMNS = 80
-MAX_BANDS = 48
-PHASES = ["generate", "train", "sync"]
 SET_LABELS = {"heldout": "held-out", "train": "training"}
-SET_COLORS = {"heldout": "var(--spark)", "train": "var(--steel)"}
-PHASE_COLORS = ["var(--steel)", "var(--spark)", "var(--moss)", "var(--plum)", "var(--stone)"]
-_OVERLAPPING = {"at", "step", "judge", "tokens_per_s", "train_tokens_per_s", "peak_bytes", "eval"}
+SET_COLORS = {"heldout": "spark", "train": "steel"}
+COLORS = ("steel", "spark", "moss", "plum", "stone")
+# The order of these phases in charts. Other phases follow.
+_PHASES = ("generate", "train", "sync")
+# Entries of `time` that are not the duration of a phase.
+_NOT_PHASES = {"at", "step", "judge", "tokens_per_s", "train_tokens_per_s", "peak_bytes", "eval"}
+# Shares of the time of a step in an asynchronous run.
 _SHARES = {
-    "replicas_busy": "replicas with prompts in hand",
-    "trainer_busy": "trainer with a batch in hand",
+    "replicas_busy": "replicas with prompts",
+    "trainer_busy": "trainer with a batch",
     "overlap": "both at once",
 }
-"""Of the time of a step, where the roles of a run are processes of their own."""
 _SOURCE = "reward/source/"
-_DRAWN = ("reward/", "verdict/", "length/", "sample/unscored", "group/zero_variance")
+_DRAWN = ("reward/", "verdict/", "length/", "episode/turns", "sample/", "group/zero_variance", "time/")
+# Small charts: the title and the colour of each metric.
+SMALL = {
+    "sample/unscored": ("replies without reward", "plum"),
+    "sample/shared_interpreter": ("of these, forgeable verdicts", "plum"),
+    "group/zero_variance": ("groups without spread", "stone"),
+    "length/truncated": ("share cut at the token limit", "spark"),
+    "length/max": ("longest reply, tokens", "stone"),
+    "length/repetition": ("share of repeated 20-token spans", "plum"),
+    "episode/turns": ("turns of an episode, mean", "moss"),
+    "time/tokens_per_s": ("tokens generated per second", "moss"),
+    "time/train_tokens_per_s": ("tokens trained per second", "moss"),
+    "time/peak_bytes": ("peak memory, bytes", "moss"),
+    "time/judge": ("judge, CPU seconds", "moss"),
+}
+PERCENT = {"length/truncated", "length/repetition", "reward/pass_rate"}
 FIRST = [
     "loss/loss",
     "loss/kl",
@@ -83,256 +96,196 @@ TITLES = {
 }
 
 
-class Panels:
-    """Draws a run's panels and collects what their tooltips show."""
-
-    def __init__(self, run: RunData) -> None:
-        self.run = run
-        self.hover: dict[str, Any] = {}
-
-    def all(self) -> str:
-        """Every panel of curves, in reading order."""
-        return "".join(
-            [
-                self._reward(),
-                self._pass_rate(),
-                self._verdicts(),
-                self._lengths(),
-                self._time(),
-                self._audit(),
-                self._optimisation(),
-            ]
-        )
-
-    def of_partner(self, name: str) -> str:
-        """The curves of a second model of the run, which is not evaluated and writes no programs."""
-        whole = "".join([self._reward(), self._lengths(), self._audit(), self._optimisation()])
-        self.hover = {f"{name}/{chart}": values for chart, values in self.hover.items()}
-        title = html.escape(name.capitalize())
-        note = "The second model of the run: its curves, by training step."
-        head = f'<section class="panel wide"><h2>{title}</h2><p class="note">{note}</p></section>'
-        return head + whole.replace('data-chart="', f'data-chart="{html.escape(name)}/')
-
-    def _reward(self) -> str:
-        raw = self.run.series(self.run.train, "reward/mean")
-        points, width = thin(raw, MAX_POINTS)
-        lines = [Line("each step", "var(--stone)", points, faint=True)]
-        window = max(1, len(points) // 12)
-        if window > 1:
-            lines.append(Line(f"mean of {window * width} steps", "var(--steel)", smoothed(points, window)))
-        else:
-            lines = [Line("mean reward", "var(--steel)", points, dots=len(points) < 20)]
-        passed, _ = thin(self.run.series(self.run.train, "reward/pass_rate"), MAX_POINTS)
-        if passed != points:
-            lines.append(Line("accepted share", "var(--spark)", smoothed(passed, window)))
-        drawn = [y for line in lines for _, y in line.points if y is not None]
-        shares = bool(drawn) and min(drawn) >= 0 and max(drawn) <= 1
-        span = _share_range(lines) if shares else None
-        chart = line_chart("reward", "mean reward over steps", lines, y_range=span)
-        note = "Mean over the replies that have one, by training step."
-        return self._panel("Reward", note, chart, [self._sources(window)])
-
-    def _sources(self, window: int) -> Chart | None:
-        """The reward by source of the problems, where there are several."""
-        keys = sorted({key for record in self.run.train for key in record if key.startswith(_SOURCE)})
-        lines = [
-            Line(
-                key.removeprefix(_SOURCE),
-                PHASE_COLORS[i % len(PHASE_COLORS)],
-                smoothed(thin(self.run.series(self.run.train, key), MAX_POINTS)[0], window),
-            )
-            for i, key in enumerate(keys)
-        ]
-        return line_chart("sources", "mean reward by source", lines, small=True) if lines else None
-
-    def _pass_rate(self) -> str:
-        evals = self.run.evals
-        lines = [_pass_line(self.run, evals, name) for name in eval_sets(evals)]
-        chart = line_chart(
-            "pass", "pass@1 over steps", lines, y_range=_share_range(lines), y_format=whole_percent
-        )
-        note = "Evaluations during the run; bands are 95% intervals over problems."
-        return self._panel("pass@1", note, chart)
-
-    def _verdicts(self) -> str:
-        counts = {
-            v: thin(self.run.series(self.run.train, f"verdict/{v.value}"), MAX_BANDS)[0] for v in Verdict
-        }
-        steps = [x for x, _ in counts[Verdict.ACCEPTED]]
-        layers = [
-            Layer(v.value.replace("_", " "), f"var(--v-{v.value})", [y or 0.0 for _, y in points])
-            for v, points in counts.items()
-            if len(points) == len(steps)
-        ]
-        chart = (
-            area_chart("verdicts", "verdict mix over steps", steps, layers, whole_percent) if steps else None
-        )
-        small = [
-            self._small("sample/unscored", "replies without reward", "var(--plum)"),
-            self._small("sample/shared_interpreter", "of these, forgeable verdicts", "var(--plum)"),
-            self._small("group/zero_variance", "groups without spread", "var(--stone)"),
-        ]
-        return self._panel(
-            "Verdict mix", "Share of all sampled replies by what the judge said.", chart, small
-        )
-
-    def _lengths(self) -> str:
-        mean, _ = thin(self.run.series(self.run.train, "length/mean"), MAX_POINTS)
-        chart = line_chart("lengths", "mean reply length over steps", [Line("mean", "var(--steel)", mean)])
-        small = [
-            self._small("length/truncated", "cut at the token limit", "var(--spark)", share=True),
-            self._small("length/max", "longest, in tokens", "var(--stone)"),
-            self._small("length/repetition", "repeated spans of 20 tokens", "var(--plum)", share=True),
-        ]
-        return self._panel("Reply length", "Tokens of a reply, by training step.", chart, small)
-
-    def _small(self, key: str, title: str, color: str, *, share: bool = False) -> Chart | None:
-        points, _ = thin(self.run.series(self.run.train, key), MAX_POINTS)
-        tops = [y for _, y in points if y is not None]
-        if not share:
-            return line_chart(key, title, [Line(title, color, points)], small=True)
-        span = (0.0, max([*tops, 0.05]) * 1.1)
-        return line_chart(
-            key, title, [Line(title, color, points)], y_range=span, y_format=percent, small=True
-        )
-
-    def _time(self) -> str:
-        rows = _column_means([r for r in self.run.train if isinstance(r.get("time"), dict)])
-        known = dict.fromkeys(n for _, t in rows for n in t if n not in _OVERLAPPING | _SHARES.keys())
-        names = [n for n in PHASES if n in known] + [n for n in known if n not in PHASES]
-        layers = [
-            Layer(name, PHASE_COLORS[min(i, 4)], [t.get(name, 0.0) for _, t in rows])
-            for i, name in enumerate(names)
-        ]
-        rest = [max(0.0, t.get("step", 0.0) - sum(t.get(n, 0.0) for n in names)) for _, t in rows]
-        if any(value > 0.02 * t.get("step", 0.0) for value, (_, t) in zip(rest, rows, strict=True)):
-            layers.append(Layer("other", "var(--line)", rest))
-        steps = [step for step, _ in rows]
-        chart = bar_chart("time", "seconds per step by phase", steps, layers, short) if rows else None
-        smaller = [
-            self._small_time(rows, "tokens_per_s", "tokens generated per second"),
-            self._small_time(rows, "train_tokens_per_s", "tokens trained per second"),
-            self._small_time(rows, "peak_bytes", "peak memory, GB", scale=1e-9),
-            self._small_time(rows, "judge", "judge, CPU seconds (while generating)"),
-            self._roles(rows),
-        ]
-        return self._panel("Time", "Wall seconds of each step by phase.", chart, smaller, wide=True)
-
-    def _roles(self, rows: Sequence[tuple[float, dict[str, float]]]) -> Chart | None:
-        lines = [
-            Line(title, PHASE_COLORS[i], [(step, t[name]) for step, t in rows if name in t])
-            for i, (name, title) in enumerate(_SHARES.items())
-        ]
-        drawn = [line for line in lines if line.points]
-        if not drawn:
-            return None
-        title = "shares of the time in which roles worked"
-        return line_chart("roles", title, drawn, y_range=(0.0, 1.0), y_format=whole_percent, small=True)
-
-    def _small_time(
-        self, rows: Sequence[tuple[float, dict[str, float]]], name: str, title: str, *, scale: float = 1.0
-    ) -> Chart | None:
-        points: Points = [(step, t[name] * scale) for step, t in rows if name in t]
-        return line_chart(f"time-{name}", title, [Line(title, "var(--moss)", points)], small=True, width=360)
-
-    def _audit(self) -> str:
-        """Of an asynchronous run alone."""
-        kept = self.run.audit
-        rows = [] if kept is None else list(audit_rows(kept.figures))
-        if kept is None or not rows:
-            return ""
-        cells = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows
-        )
-        note = f"Whether trained groups are like those that were sampled, up to step {kept.step}."
-        head = f'<h2>Audit of the dataflow</h2><p class="note">{note}</p>'
-        return f'<section class="panel">{head}<table>{cells}</table></section>'
-
-    def _optimisation(self) -> str:
-        keys = dict.fromkeys(key for r in self.run.train for key in r if _is_curve(key))
-        ordered = [k for k in FIRST if k in keys] + [k for k in keys if k not in FIRST]
-        cells: list[str] = []
-        for key in ordered:
-            points, _ = thin(self.run.series(self.run.train, key), MAX_POINTS)
-            title = TITLES.get(key, key.replace("dropped/", "groups dropped: ").replace("_", " "))
-            chart = line_chart(key, title, [Line(title, "var(--steel)", points)], small=True)
-            if chart:
-                self.hover[key] = chart.hover
-                cells.append(f"<figure><figcaption>{html.escape(title)}</figcaption>{chart.svg}</figure>")
-        body = f'<div class="multiples">{"".join(cells)}</div>' if cells else _NO_DATA
-        note = "Each at its own scale, by training step."
-        return f'<section class="panel wide"><h2>Optimisation</h2><p class="note">{note}</p>{body}</section>'
-
-    def _panel(
-        self,
-        title: str,
-        note: str,
-        main: Chart | None,
-        small: Sequence[Chart | None] = (),
-        *,
-        wide: bool = False,
-    ) -> str:
-        """A panel with a main chart and small ones; "no data" when the main one is missing."""
-        body = _NO_DATA
-        if main is not None:
-            drawn = [chart for chart in small if chart]
-            figures = "".join(_figure(chart) for chart in drawn)
-            body = f"<div>{_legend(main)}{main.svg}</div>"
-            body += f'<div class="below">{figures}</div>' if figures else ""
-            self.hover.update({chart.identity: chart.hover for chart in [main, *drawn]})
-        head = f'<h2>{html.escape(title)}</h2><p class="note">{html.escape(note)}</p>'
-        kind = "panel wide" if wide else "panel"
-        return f'<section class="{kind}">{head}<div class="charts">{body}</div></section>'
+def run_panels(run: RunData) -> list[Panel]:
+    """Return every panel of a run, in reading order."""
+    records = flat_records(run.train)
+    panels = [_reward(records), _evaluated(run), _verdicts(records), _lengths(records), _time(records)]
+    return [*panels, *_audit(run), _optimisation(records)]
 
 
-_NO_DATA = '<p class="empty">no data</p>'
+def partner_panels(run: RunData) -> list[Panel]:
+    """Return the panels of a second model, which is not evaluated and writes no programs."""
+    records = flat_records(run.train)
+    return [_reward(records), _lengths(records), *_audit(run), _optimisation(records)]
 
 
-def _pass_line(run: RunData, evals: Sequence[Record], name: str) -> Line:
-    key = f"eval/{name}/pass@1"
-    band = [
-        (float(r["step"]), float(r[f"{key}_low"]), float(r[f"{key}_high"]))
-        for r in evals
-        if f"{key}_low" in r and f"{key}_high" in r
+def flat_records(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records, with the numbers under ``time`` as ``time/NAME``."""
+    return [
+        {**record, **{f"time/{name}": value for name, value in clock.items()}}
+        if isinstance(clock := record.get("time"), dict)
+        else dict(record)
+        for record in records
     ]
-    color = SET_COLORS.get(name, "var(--moss)")
-    return Line(SET_LABELS.get(name, name), color, run.series(evals, key), band=band, dots=True)
 
 
-def _share_range(lines: Sequence[Line]) -> tuple[float, float]:
-    """From 0 to the next fifth above everything drawn, at most 1: shares keep a fixed floor."""
-    tops = [y for line in lines for _, y in line.points if y is not None]
-    tops += [high for line in lines for _, _, high in line.band]
-    top = max(tops, default=1.0)
-    return 0.0, min(1.0, (int(top * 5 - 1e-9) + 1) / 5)
+def _reward(records: Sequence[Mapping[str, Any]]) -> Panel:
+    columns = Columns(records, ["reward/mean", "reward/pass_rate"])
+    mean, passed = columns.values["reward/mean"], columns.values["reward/pass_rate"]
+    window = max(1, len(mean) // 12)
+    series = [Series("mean reward", "steel", mean)]
+    if window > 1:
+        label = f"mean of {window * columns.width} steps"
+        series = [
+            Series("each step", "stone", mean, faint=True),
+            Series(label, "steel", smooth(mean, window)),
+        ]
+    if passed != mean:
+        series.append(Series("accepted share", "spark", smooth(passed, window)))
+    known = [value for each in series for value in each.values if value is not None]
+    # Only rewards in [0, 1] get an axis that starts at 0. Others may be negative or large.
+    shares = bool(known) and min(known) >= 0 and max(known) <= 1
+    top = share_top(series) if shares else None
+    main = chart_of("reward", "mean reward", columns.steps, series, unit="reward", top=top)
+    note = "Mean over the replies that have a reward."
+    return Panel("Reward", note, _charts(main, _sources(records, window)))
 
 
-def _column_means(records: Sequence[Record]) -> list[tuple[float, dict[str, float]]]:
-    """Times by column: one for each step, or means over neighbours when there are too many."""
-    width = -(-len(records) // MAX_COLUMNS) or 1
-    rows: list[tuple[float, dict[str, float]]] = []
-    for start in range(0, len(records), width):
-        run = records[start : start + width]
-        names = dict.fromkeys(n for r in run for n, v in r["time"].items() if isinstance(v, int | float))
-        means = {n: sum(r["time"].get(n, 0.0) for r in run) / len(run) for n in names}
-        rows.append((float(run[-1]["step"]), means))
-    return rows
+def _sources(records: Sequence[Mapping[str, Any]], window: int) -> Chart | None:
+    """Return the reward by source of the problems, if there are several."""
+    keys = sorted({key for record in records for key in record if key.startswith(_SOURCE)})
+    columns = Columns(records, keys)
+    series = [
+        Series(key.removeprefix(_SOURCE), COLORS[i % len(COLORS)], smooth(columns.values[key], window))
+        for i, key in enumerate(keys)
+    ]
+    return chart_of("sources", "mean reward by source", columns.steps, series)
 
 
-def _is_curve(key: str) -> bool:
-    return "/" in key and not key.startswith(_DRAWN)
+def _evaluated(run: RunData) -> Panel:
+    """Return the panel of pass@1, of rewards that are not the same number, and of turns."""
+    passed, rewards = (_estimates(run, name) for name in (PASS_1, REWARD))
+    turns = [f"eval/{name}/turns" for name in eval_sets(run.evals)]
+    charts = [chart for chart in (passed, rewards, *_small(run.evals, turns)) if chart]
+    note = "Evaluations during the run. Bands are 95% intervals over problems."
+    return Panel("Reward of evaluations" if rewards and not passed else PASS_1, note, charts)
 
 
-def _legend(chart: Chart) -> str:
-    return "" if len(chart.legend) < 2 else legend_of(chart.legend)
+def _estimates(run: RunData, estimate: str) -> Chart | None:
+    """Return an estimate of the evaluations, with a line for each problem set that has it."""
+    keys = {name: f"eval/{name}/{estimate}" for name in eval_sets(run.evals)}
+    columns = Columns(run.evals, [f"{key}{end}" for key in keys.values() for end in ("", "_low", "_high")])
+    value = columns.values
+    series = [
+        Series(
+            *(SET_LABELS.get(name, name), SET_COLORS.get(name, "moss"), value[key]),
+            *(value[f"{key}_low"], value[f"{key}_high"]),
+        )
+        for name, key in keys.items()
+    ]
+    if estimate == REWARD:
+        return chart_of("evaluated", "mean reward of evaluations", columns.steps, series, unit=REWARD)
+    top = share_top(series)
+    return chart_of("pass", estimate, columns.steps, series, unit=estimate, percent=True, top=top)
 
 
-def legend_of(entries: Sequence[tuple[str, str]]) -> str:
-    """Labels with their colours, as HTML."""
-    items = [f'<li><i style="background:{color}"></i>{html.escape(label)}</li>' for label, color in entries]
-    return f'<ul class="legend">{"".join(items)}</ul>'
+def _verdicts(records: Sequence[Mapping[str, Any]]) -> Panel:
+    keys = {verdict: f"verdict/{verdict.value}" for verdict in Verdict}
+    columns = Columns(records, list(keys.values()), MAX_COLUMNS)
+    # A step without replies has no shares, and must not divide by zero.
+    totals = [sum(value or 0.0 for value in row) or 1.0 for row in zip(*columns.values.values(), strict=True)]
+    layers = [
+        Series(
+            verdict.value.replace("_", " "),
+            f"v-{verdict.value}",
+            [(value or 0.0) / total for value, total in zip(columns.values[key], totals, strict=True)],
+        )
+        for verdict, key in keys.items()
+    ]
+    main = _stack("verdicts", "verdicts", columns, layers, unit="share of replies", percent=True, top=1.0)
+    small = _small(records, ("sample/unscored", "sample/shared_interpreter", "group/zero_variance"))
+    if main is None and records:
+        note = "Replies without a reward, and groups whose rewards are all equal. No reply has a verdict."
+        return Panel("Learning signal", note, [chart for chart in small if chart], multiples=True)
+    return Panel("Verdicts", "Share of the judged replies by verdict.", _charts(main, *small))
 
 
-def _figure(chart: Chart) -> str:
-    title = _legend(chart) or html.escape(chart.legend[0][0] if chart.legend else "")
-    return f"<figure><figcaption>{title}</figcaption>{chart.svg}</figure>"
+def _lengths(records: Sequence[Mapping[str, Any]]) -> Panel:
+    columns = Columns(records, ["length/mean"])
+    main = chart_of(
+        *(
+            "lengths",
+            "mean reply length",
+            columns.steps,
+            [Series("mean", "steel", columns.values["length/mean"])],
+        ),
+        unit="tokens",
+    )
+    small = _small(records, ("length/truncated", "length/max", "length/repetition", "episode/turns"))
+    return Panel("Reply length", "Tokens of a reply.", _charts(main, *small))
+
+
+def _time(records: Sequence[Mapping[str, Any]]) -> Panel:
+    known = dict.fromkeys(key.removeprefix("time/") for r in records for key in r if key.startswith("time/"))
+    names = [name for name in known if name not in _NOT_PHASES | _SHARES.keys()]
+    names.sort(key=lambda name: _PHASES.index(name) if name in _PHASES else len(_PHASES))
+    columns = Columns(records, [f"time/{name}" for name in (*names, "step")], MAX_COLUMNS)
+    times = {name: [value or 0.0 for value in columns.values[f"time/{name}"]] for name in (*names, "step")}
+    layers = [Series(name, COLORS[min(i, 4)], [*times[name]]) for i, name in enumerate(names)]
+    rows = zip(times["step"], *(times[name] for name in names), strict=True)
+    # The time that no phase accounts for. Below 2 % it gets no layer.
+    rest = [max(0.0, step - sum(phases)) for step, *phases in rows]
+    if any(value > 0.02 * step for value, step in zip(rest, times["step"], strict=True)):
+        layers.append(Series("other", "line", [*rest]))
+    main = _stack("time", "seconds of a step by phase", columns, layers, unit="seconds")
+    small = ("time/tokens_per_s", "time/train_tokens_per_s", "time/peak_bytes", "time/judge")
+    charts = _charts(main, *_small(records, small), _roles(records))
+    return Panel("Time", "Wall seconds of each step by phase.", charts, wide=True)
+
+
+def _roles(records: Sequence[Mapping[str, Any]]) -> Chart | None:
+    columns = Columns(records, [f"time/{name}" for name in _SHARES])
+    series = [
+        Series(title, COLORS[i], columns.values[f"time/{name}"])
+        for i, (name, title) in enumerate(_SHARES.items())
+    ]
+    return chart_of(
+        "roles", "share of the time in which roles worked", columns.steps, series, percent=True, top=1.0
+    )
+
+
+def _audit(run: RunData) -> list[Panel]:
+    """Return the audit of an asynchronous run."""
+    rows = [] if run.audit is None else list(audit_rows(run.audit.figures))
+    if run.audit is None or not rows:
+        return []
+    note = f"Compares the groups that were trained with those that were sampled, up to step {run.audit.step}."
+    return [Panel("Audit of the dataflow", note, rows=rows)]
+
+
+def _optimisation(records: Sequence[Mapping[str, Any]]) -> Panel:
+    keys = dict.fromkeys(
+        key for record in records for key in record if "/" in key and not key.startswith(_DRAWN)
+    )
+    ordered = [key for key in FIRST if key in keys] + [key for key in keys if key not in FIRST]
+    charts = [chart for chart in _small(records, ordered) if chart]
+    return Panel("Optimisation", "Each metric has its own scale.", charts, wide=True, multiples=True)
+
+
+def _small(records: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> list[Chart | None]:
+    """Return a small chart for each metric that has values."""
+    charts: list[Chart | None] = []
+    for key in keys:
+        title, color = SMALL.get(key) or (TITLES.get(key, _readable_name(key)), "steel")
+        columns = Columns(records, [key])
+        charts.append(
+            chart_of(
+                key, title, columns.steps, [Series(title, color, columns.values[key])], percent=key in PERCENT
+            )
+        )
+    return charts
+
+
+def _stack(id: str, title: str, columns: Columns, layers: Sequence[Series], **options: Any) -> Chart | None:
+    """Return a stacked chart of the layers that are not zero everywhere."""
+    used = [layer for layer in layers if any(layer.values)]
+    return chart_of(id, title, columns.steps, used, stacked=True, **options)
+
+
+def _readable_name(key: str) -> str:
+    return key.replace("dropped/", "groups dropped: ").replace("_", " ")
+
+
+def _charts(main: Chart | None, *small: Chart | None) -> list[Chart]:
+    """Return the charts of a panel; none without the main chart."""
+    return [chart for chart in (main, *small) if chart] if main else []

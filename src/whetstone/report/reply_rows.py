@@ -1,4 +1,4 @@
-"""What a page shows of a judged reply, as data: its cases in columns, the line that does not compile."""
+"""The data of a judged reply for pages: its cases, and the line that does not compile."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.core.verdict import CaseJudgement, Verdict
 
 _BOTH = re.compile(r"(?:(?P<where>\w+ \d+): )?got (?P<got>.*), expected (?P<expected>.*)", re.DOTALL)
 _LINE = re.compile(r"main\.\w+, line (\d+)|main\.\w+:(\d+)")
 
 
 def case_row(case: CaseJudgement, clip: Callable[[str], str]) -> dict[str, Any]:
-    """A case. ``got`` and ``expected`` are there where the reason names both, and no more in it then.
+    """Return a case. If the reason names both values, they are in ``got`` and ``expected``, not in
+    ``reason``.
 
-    A reason in which the words between the two occur again is left whole: nobody can say where one ends.
+    A reason that contains the separator twice is ambiguous and stays whole.
     """
     row: dict[str, Any] = {
         "case": case.index + 1,
@@ -26,6 +27,7 @@ def case_row(case: CaseJudgement, clip: Callable[[str], str]) -> dict[str, Any]:
         "reason": clip(case.reason),
     }
     both = _BOTH.fullmatch(case.reason)
+    # A program may print the separator itself.
     if both and case.reason.count(", expected ") == 1:
         row |= {
             "reason": both["where"] or "",
@@ -36,12 +38,26 @@ def case_row(case: CaseJudgement, clip: Callable[[str], str]) -> dict[str, Any]:
 
 
 def case_rows(cases: Iterable[CaseJudgement], clip: Callable[[str], str]) -> list[dict[str, Any]]:
-    """All cases, see :func:`case_row`."""
+    """Return all cases, see :func:`case_row`."""
     return [case_row(case, clip) for case in cases]
 
 
+def verdict_word(
+    verdict: Verdict | None, accepted: bool | None, reward: float | None, *, failed: bool
+) -> str:
+    """Return the word for the result of a reply: its verdict, or without one ``failed``, ``solved``,
+    ``not_solved``, ``rewarded`` or ``no_result``."""
+    if failed:
+        return "failed"
+    if verdict is not None:
+        return verdict.value
+    if accepted is not None:
+        return "solved" if accepted else "not_solved"
+    return "no_result" if reward is None else "rewarded"
+
+
 def error_line(verdict: Verdict | None, reason: str) -> int | None:
-    """The line of the program that a compiler complains of; None where it names none."""
+    """Return the line of the program that the compiler rejects; None if the message names no line."""
     if verdict is not Verdict.COMPILE_ERROR or not (found := _LINE.search(reason)):
         return None
     return int(found[1] or found[2])

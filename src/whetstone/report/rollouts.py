@@ -1,9 +1,14 @@
-"""rollouts/step-NNNNNN.parquet: every reply of a step, and what the judge said of it."""
+"""rollouts/step-NNNNNN.parquet: every reply of a step with its judgement.
+
+Replies to one prompt are neighbours in the file; they are a group.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from whetstone.errors import UserError
-from whetstone.outputs import replacing
-from whetstone.sample import Group, Sample
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import replacing
+from whetstone.core.sample import Group, Sample
+from whetstone.core.verdict import CaseJudgement, Verdict
+from whetstone.report.reply_rows import verdict_word
 
 _NAME = re.compile(r"step-(\d+)\.parquet")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -34,13 +40,18 @@ _SCHEMA = pa.schema(
         ("version_min", pa.int64()),
         ("version_max", pa.int64()),
         ("cases", pa.string()),
+        ("accepted", pa.bool_()),
+        ("dialogue", pa.string()),
     ]
 )
 
 
 class Rollout(Struct, frozen=True):
-    """One reply. ``verdict`` is None when it was never judged; versions are those of its tokens,
-    None for a reply without tokens; ``tokens`` counts the reply's."""
+    """One reply. ``verdict`` is None if it was never judged. ``tokens`` is the number of its tokens.
+    ``accepted`` and ``dialogue`` are those of ``Sample``.
+
+    version_min, version_max: the weight versions of its tokens; None for a reply without tokens.
+    """
 
     step: int
     problem_id: str
@@ -55,10 +66,17 @@ class Rollout(Struct, frozen=True):
     version_min: int | None
     version_max: int | None
     cases: list[CaseJudgement]
+    accepted: bool | None = None
+    dialogue: list[tuple[str, str]] = []
+
+    @property
+    def word(self) -> str:
+        """The word for its result, see ``verdict_word``."""
+        return verdict_word(self.verdict, self.accepted, self.reward, failed=self.finish_reason == "abort")
 
 
 def rollouts_from(step: int, groups: Iterable[Group], decode: Callable[[list[int]], str]) -> list[Rollout]:
-    """The rollouts of a step's groups, in order. ``decode`` turns prompt token ids into text."""
+    """Return the rollouts of a step's groups, in order. ``decode`` turns prompt token ids into text."""
     rollouts: list[Rollout] = []
     for group in groups:
         prompt = decode(group.prompt_ids)
@@ -72,46 +90,60 @@ def rollouts_from(step: int, groups: Iterable[Group], decode: Callable[[list[int
 
 
 class RolloutWriter:
-    """Writes one Parquet file a step below ``run_dir/rollouts``, each in one rename."""
+    """Writes one Parquet file per step to ``run_dir/rollouts``, each by a single rename."""
 
     def __init__(self, run_dir: str | Path) -> None:
         self.folder = Path(run_dir) / "rollouts"
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, step: int, rollouts: Sequence[Rollout]) -> Path:
-        """Write a step's rollouts, replacing an earlier file of that step. Returns the file's path."""
+        """Write a step's rollouts, and replace an earlier file of that step. Returns the path of the file."""
         target = self.folder / f"step-{step:06d}.parquet"
         table = pa.Table.from_pylist([_to_row(rollout) for rollout in rollouts], schema=_SCHEMA)
+        # A page may read the folder at any time, so a file appears complete or not at all.
         with replacing(target) as temporary:
             pq.write_table(table, temporary, compression="zstd")
         return target
 
     def truncate_after(self, step: int) -> int:
-        """Delete the files of steps later than ``step``, as resuming does. Returns how many."""
+        """Delete the files of steps after ``step``, before a run resumes. Returns their number."""
         later = [path for number, path in _step_files(self.folder) if number > step]
         for path in later:
             path.unlink()
         return len(later)
 
 
+def rollout_columns(path: Path, names: list[str]) -> list[list[Any]] | None:
+    """Return columns of a file; None if it cannot be read. A column that an earlier version did not write is
+    None in each row."""
+    try:
+        # One thread: files are small, and handing columns to threads costs more than reading them.
+        read = pq.read_table(path, columns=names, schema=_SCHEMA, use_threads=False)
+        return [read.column(name).to_pylist() for name in names]
+    except (OSError, pa.ArrowException, KeyError):
+        return None
+
+
 def rollout_steps(run_dir: str | Path) -> list[int]:
-    """The steps that have a rollout file, ascending; empty when there is none."""
+    """Return the steps that have a rollout file, in ascending order."""
     return [step for step, _ in _step_files(Path(run_dir) / "rollouts")]
 
 
 def rollout_files(run_dir: str | Path) -> list[Path]:
-    """The rollout files of a run, by step."""
+    """Return the rollout files of a run, by step."""
     return [path for _, path in _step_files(Path(run_dir) / "rollouts")]
 
 
 def read_rollouts(run_dir: str | Path, step: int) -> list[Rollout]:
-    """One step's rollouts, in the order written. Raises UserError when the file is missing or broken."""
+    """Return the rollouts of a step, in file order. Raises UserError for a missing or damaged file."""
     path = Path(run_dir) / "rollouts" / f"step-{step:06d}.parquet"
     try:
         rows: list[dict[str, Any]] = pq.read_table(path, schema=_SCHEMA).to_pylist()
         return [_from_row(row) for row in rows]
     except (OSError, pa.ArrowException, msgspec.MsgspecError, KeyError) as error:
-        raise UserError(f"{path}: cannot be read as rollouts ({error}); delete it to go on without") from None
+        raise UserError(
+            f"{path}: cannot be read as rollouts ({error}); delete it to continue without it"
+        ) from None
 
 
 def _rollout(step: int, problem_id: str, prompt: str, sample: Sample) -> Rollout:
@@ -130,29 +162,76 @@ def _rollout(step: int, problem_id: str, prompt: str, sample: Sample) -> Rollout
         version_min=min(sample.versions, default=None),
         version_max=max(sample.versions, default=None),
         cases=judgement.cases if judgement else [],
+        accepted=sample.accepted,
+        dialogue=sample.dialogue,
     )
 
 
 def _to_row(rollout: Rollout) -> dict[str, Any]:
     row = msgspec.structs.asdict(rollout)
     row["verdict"] = rollout.verdict.value if rollout.verdict else None
-    cases = [msgspec.structs.replace(case, reason=_storable(case.reason)) for case in rollout.cases]
+    cases = [msgspec.structs.replace(case, reason=_without_surrogates(case.reason)) for case in rollout.cases]
     row["cases"] = msgspec.json.encode(cases).decode()
+    dialogue = [(role, _without_surrogates(text)) for role, text in rollout.dialogue]
+    row["dialogue"] = msgspec.json.encode(dialogue).decode() if dialogue else None
     for name in ("prompt", "reply", "program", "reason"):
-        row[name] = _storable(row[name])
+        row[name] = _without_surrogates(row[name])
     return row
 
 
 def _from_row(row: dict[str, Any]) -> Rollout:
     cases = msgspec.json.decode(row["cases"], type=list[CaseJudgement])
-    return msgspec.convert({**row, "cases": cases}, Rollout)
+    # A single reply has none, and neither has any reply in a file of an earlier version.
+    dialogue = msgspec.json.decode(row["dialogue"] or "[]", type=list[tuple[str, str]])
+    return msgspec.convert({**row, "cases": cases, "dialogue": dialogue}, Rollout)
 
 
-def _storable(text: str | None) -> str | None:
-    """A model can spell half a surrogate pair, which UTF-8 cannot hold: it becomes U+FFFD."""
+def _without_surrogates(text: str | None) -> str | None:
+    """Return the text with U+FFFD for each lone surrogate, which UTF-8 cannot encode."""
     return None if text is None else _SURROGATE.sub("\ufffd", text)
 
 
 def _step_files(folder: Path) -> list[tuple[int, Path]]:
     found = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.parquet"))
     return sorted((int(match[1]), path) for match, path in found if match)
+
+
+class RolloutRow(Struct, frozen=True):
+    """A rollout with its row and group in its step. ``above``: its reward minus the mean of the group."""
+
+    rollout: Rollout
+    row: int
+    group: int
+    above: float | None
+
+
+def with_groups(rollouts: Sequence[Rollout]) -> list[RolloutRow]:
+    """Return all rollouts of a step with their rows and groups."""
+    groups = groups_of([rollout.problem_id for rollout in rollouts])
+    above = above_group(groups, [rollout.reward for rollout in rollouts])
+    rows = zip(rollouts, groups, above, strict=True)
+    return [
+        RolloutRow(rollout, row, group, difference) for row, (rollout, group, difference) in enumerate(rows)
+    ]
+
+
+def groups_of(problem_ids: Sequence[str]) -> list[int]:
+    """Return the group number of each reply, starting at 0. Adjacent replies to the same problem form a
+    group."""
+    return [number for number, (_, same) in enumerate(groupby(problem_ids)) for _ in same]
+
+
+def above_group(groups: Sequence[int], rewards: Sequence[float | None]) -> list[float | None]:
+    """Return each reward minus the mean of its group; None for a reply without a reward.
+
+    Every group baseline starts from this number. What an algorithm does with it is not stored.
+    """
+    rewards_of: dict[int, list[float]] = {}
+    for group, reward in zip(groups, rewards, strict=True):
+        if reward is not None:
+            rewards_of.setdefault(group, []).append(reward)
+    means = {group: fsum(values) / len(values) for group, values in rewards_of.items()}
+    return [
+        None if reward is None else reward - means[group]
+        for group, reward in zip(groups, rewards, strict=True)
+    ]

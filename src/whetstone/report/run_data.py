@@ -1,4 +1,4 @@
-"""What a run's folder holds, read for the page. Parts that are missing are simply empty."""
+"""The contents of a run's folder, as its page needs them, and its result. Missing parts are empty."""
 
 from __future__ import annotations
 
@@ -11,66 +11,76 @@ from typing import Any, cast
 
 import yaml
 
-from whetstone.errors import UserError
-from whetstone.evaluate.passk import Difference, paired_difference
-from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, load_evaluation
+from whetstone.core.errors import UserError
+from whetstone.evaluate.passk import PairedDifference
+from whetstone.evaluate.results import (
+    EVALUATION_FILE,
+    REWARD,
+    Evaluation,
+    load_evaluation,
+    paired_differences,
+)
 from whetstone.report.audit import KeptAudit, read_audit
-from whetstone.report.groups import Placed, placed
 from whetstone.report.metrics import Record, read_metrics
-from whetstone.report.rollouts import read_rollouts, rollout_steps
+from whetstone.report.rollouts import RolloutRow, read_rollouts, rollout_steps, with_groups
 
 
 @dataclass(frozen=True)
 class RunData:
-    """A run: its recipe as written, its records by kind, and a choice of its rollouts.
+    """A run: its recipe as written, its records by kind, and a selection of its rollouts.
 
-    ``rollouts_total`` counts the rollouts of the steps that were read, ``rollout_steps_total`` the
-    steps that have some. ``changes`` maps (set, k) to the paired difference of the last evaluation
-    and the first, where the folder keeps both with their problems. ``audit`` is of an asynchronous run.
+    ``rollouts_total`` counts the rollouts of the steps that were read, and ``rollout_steps_total`` the steps
+    with rollouts. ``changes`` maps the set and the name of an estimate to the paired difference between the
+    last and the first evaluation, if the folder has both with their problems. ``audit`` is that of an
+    asynchronous run.
     """
 
     folder: Path
     recipe: dict[str, Any]
     train: list[Record]
     evals: list[Record]
-    rollouts: list[Placed] = field(default_factory=list[Placed])
+    rollouts: list[RolloutRow] = field(default_factory=list[RolloutRow])
     rollouts_total: int = 0
     rollout_steps_read: int = 0
     rollout_steps_total: int = 0
-    changes: dict[tuple[str, int], Difference] = field(default_factory=dict[tuple[str, int], Difference])
+    changes: dict[tuple[str, str], PairedDifference] = field(
+        default_factory=dict[tuple[str, str], PairedDifference]
+    )
     audit: KeptAudit | None = None
 
     @property
     def name(self) -> str:
-        """The run's name, or its folder's."""
+        """The name of the run, or of its folder."""
         return str(self.recipe.get("name") or self.folder.resolve().name)
 
     def section(self, key: str) -> dict[str, Any]:
-        """A section of the recipe; empty when it is not there."""
+        """Return a section of the recipe; empty if it is missing."""
         value = self.recipe.get(key)
         return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
     def dates(self) -> tuple[datetime, datetime] | None:
-        """When the first and the last record were written, in local time."""
+        """Return when the first and the last record were written, in local time."""
         stamps = [r["time"]["at"] for r in self.train + self.evals if "at" in r.get("time", {})]
         if not stamps:
             return None
         return datetime.fromtimestamp(min(stamps)), datetime.fromtimestamp(max(stamps))
 
     def series(self, records: Sequence[Record], key: str) -> list[tuple[float, float | None]]:
-        """(step, value) of a metric in the records that have it; a non-finite value is None."""
+        """Return (step, value) of a metric for all records that have it. A non-finite value is None."""
         found = ((float(r["step"]), r[key]) for r in records if isinstance(r.get(key), int | float))
         return [(step, v if abs(v) < float("inf") else None) for step, v in found]
 
 
 def read_run(folder: str | Path, *, max_rollouts: int = 400) -> RunData:
-    """Read a run's folder. At most ``max_rollouts`` rollouts are kept, spread evenly over the steps.
+    """Read the folder of a run. It keeps at most ``max_rollouts`` rollouts, evenly spread over the steps.
 
-    Raises UserError when the folder is no run, or a file in it is broken.
+    Raises UserError if the folder is no run, or if a file in it is damaged.
     """
     root = Path(folder)
     if not (root / "metrics.jsonl").is_file():
-        raise UserError(f"{root}: no metrics.jsonl there; give the folder of a run, such as runs/tiny")
+        raise UserError(
+            f"{root}: the folder has no metrics.jsonl; use the folder of a run, such as runs/tiny"
+        )
     steps = rollout_steps(root)
     chosen = _spread(steps, max_rollouts)
     rollouts, total = _rollouts(root, chosen, max_rollouts)
@@ -84,7 +94,7 @@ def read_run(folder: str | Path, *, max_rollouts: int = 400) -> RunData:
 
 
 def run_of(root: Path, records: Sequence[Record]) -> RunData:
-    """The run in a folder whose records have been read, without its rollouts. Raises UserError."""
+    """Return the run in a folder with these records, without its rollouts. Raises UserError."""
     evals = _evals(root, records)
     return RunData(
         folder=root,
@@ -97,22 +107,23 @@ def run_of(root: Path, records: Sequence[Record]) -> RunData:
 
 
 def eval_sets(evals: Sequence[Record]) -> list[str]:
-    """Names of the problem sets in the eval records, held-out ones first."""
+    """Return the names of the problem sets in the eval records, held-out ones first."""
     names = {key.split("/")[1] for r in evals for key in r if key.startswith("eval/") and key.count("/") == 2}
     return sorted(names, key=lambda name: (name != "heldout", name))
 
 
-def eval_ks(evals: Sequence[Record], set_name: str) -> list[int]:
-    """The k of the pass@k that the records give for a set."""
+def eval_estimates(evals: Sequence[Record], set_name: str) -> list[str]:
+    """Return the names of the estimates that the records give for a set: each ``pass@k``, then ``reward``."""
     start = f"eval/{set_name}/pass@"
     tails = {key.removeprefix(start) for r in evals for key in r if key.startswith(start)}
-    return sorted(int(tail) for tail in tails if tail.isdigit())
+    names = [f"pass@{k}" for k in sorted(int(tail) for tail in tails if tail.isdigit())]
+    return [*names, REWARD] if any(f"eval/{set_name}/{REWARD}" in r for r in evals) else names
 
 
 def _evals(root: Path, records: Sequence[Record]) -> list[Record]:
-    """One record for each evaluated step: what training wrote, and those who evaluated its checkpoints.
+    """Return one record for each evaluated step, from training and from other processes.
 
-    Of two records of a step from the same writer the later one holds.
+    The later record of a step from the same writer replaces the earlier one.
     """
     merged: dict[int, Record] = {}
     files = sorted((root / "evaluations").glob("records*.jsonl"))
@@ -123,21 +134,22 @@ def _evals(root: Path, records: Sequence[Record]) -> list[Record]:
 
 
 def _spread(items: Sequence[int], count: int) -> list[int]:
-    """At most ``count`` of the items, evenly spread, the first and the last among them."""
+    """Return at most ``count`` of the items, evenly spread, including the first and the last."""
     if count <= 0:
         return []
     if len(items) <= count:
         return list(items)
+    # With one item the last is chosen, the most recent step.
     if count == 1:
         return [items[-1]]
     return sorted({items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)})
 
 
-def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Placed], int]:
-    kept: list[Placed] = []
+def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[RolloutRow], int]:
+    kept: list[RolloutRow] = []
     total = 0
     for place, step in enumerate(steps):
-        rows = placed(read_rollouts(root, step))
+        rows = with_groups(read_rollouts(root, step))
         total += len(rows)
         share = (limit - len(kept)) // (len(steps) - place)
         kept.extend(rows[i] for i in _spread(range(len(rows)), max(share, 1)))
@@ -145,7 +157,7 @@ def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Placed
 
 
 def read_recipe(file: Path) -> dict[str, Any]:
-    """A recipe as it is written; empty where there is none. Raises UserError where it cannot be read."""
+    """Return a recipe as it is written; empty if there is none. Raises UserError for an unreadable file."""
     try:
         value = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -155,29 +167,26 @@ def read_recipe(file: Path) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
-def paired_changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, int], Difference]:
-    """The change of pass@k from the first to the last evaluation of a run, by problem set and k.
+def paired_changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, str], PairedDifference]:
+    """Return the changes from the first to the last evaluation of a run, by problem set and estimate.
 
     root: the run's folder, which holds the evaluations. Sets without both evaluations are left out.
     """
     if len(evals) < 2:
         return {}
     first, last = evals[0]["step"], evals[-1]["step"]
-    found: dict[tuple[str, int], Difference] = {}
+    found: dict[tuple[str, str], PairedDifference] = {}
     for name in eval_sets(evals):
         folders = [root / "evaluations" / f"step-{step}-{name}" for step in (first, last)]
         if not all((folder / EVALUATION_FILE).is_file() for folder in folders):
             continue
-        before, after = map(kept_evaluation, folders)
-        for k in eval_ks(evals, name):
-            a, b = before.values(k), after.values(k)
-            if a.keys() & b.keys():
-                found[name, k] = paired_difference(a, b)
+        before, after = map(cached_evaluation, folders)
+        found |= {(name, one): change for one, change in paired_differences(before, after).items()}
     return found
 
 
 def folder_stamp(folder: Path) -> tuple[int, int]:
-    """What changes with the result of an evaluation; zeros where there is none."""
+    """Return a stamp of the result of an evaluation; zeros if there is none."""
     try:
         state = (folder / EVALUATION_FILE).stat()
     except OSError:
@@ -185,14 +194,63 @@ def folder_stamp(folder: Path) -> tuple[int, int]:
     return state.st_ino, state.st_mtime_ns
 
 
-def kept_evaluation(folder: Path) -> Evaluation:
-    """The result of an evaluation, read once: who looks at a run that is written asks for it again and again.
+def cached_evaluation(folder: Path) -> Evaluation:
+    """Return the result of an evaluation. It is cached, because a live page requests it every few seconds.
 
     Raises UserError.
     """
+    # The stamp is a part of the cache key, so a new result is read again.
     return _evaluation(folder, folder_stamp(folder))
 
 
 @lru_cache(maxsize=64)
 def _evaluation(folder: Path, stamp: tuple[int, int]) -> Evaluation:
     return load_evaluation(folder)
+
+
+def result_of(run: RunData) -> dict[str, Any]:
+    """Return the result of a run: its name, folder and steps, the numbers of its last step, and its
+    evaluations.
+
+    For each problem set and estimate there are the first and the last evaluation (``before`` and ``after``,
+    each ``{"step", "value", "low", "high"}``) and the paired ``change`` between them. ``change`` is null if
+    the folder does not have both evaluations by problem, or has only one. Non-finite numbers are null.
+    """
+    trainer = run.section("trainer")
+    last = run.train[-1] if run.train else {}
+    numbers = {key: _finite(value) for key, value in last.items() if isinstance(value, int | float)}
+    return {
+        "name": run.name,
+        "folder": str(run.folder),
+        "step": max((record["step"] for record in run.train), default=0),
+        "steps": trainer.get("steps") or None,
+        "last": {key: value for key, value in numbers.items() if key != "step"},
+        "evaluations": [
+            _evaluation_result(run, name, estimate)
+            for name in eval_sets(run.evals)
+            for estimate in eval_estimates(run.evals, name)
+        ],
+    }
+
+
+def _evaluation_result(run: RunData, name: str, estimate: str) -> dict[str, Any]:
+    key = f"eval/{name}/{estimate}"
+    change = run.changes.get((name, estimate))
+    return {
+        "set": name,
+        "estimate": estimate,
+        "before": _estimate(run.evals[0], key),
+        "after": _estimate(run.evals[-1], key),
+        "change": change and {"value": change.value, "low": change.low, "high": change.high},
+    }
+
+
+def _estimate(record: Record, key: str) -> dict[str, Any] | None:
+    if key not in record:
+        return None
+    bounds = {side: _finite(record.get(f"{key}_{side}")) for side in ("low", "high")}
+    return {"step": record["step"], "value": _finite(record[key]), **bounds}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and abs(value) < float("inf") else None

@@ -1,16 +1,16 @@
-"""Where a run's metrics are shown besides its folder."""
+"""Settings of other tools that show the metrics of a run."""
 
 from __future__ import annotations
 
-from whetstone.settings import Section
+from whetstone.core.settings import Section
 
 
 class ReportSection(Section):
-    """Views of ``metrics.jsonl``, which stays the truth; each needs its library.
+    """Tools that show ``metrics.jsonl``. The file stays authoritative. Each tool needs its library.
 
     tensorboard: event files in the run's folder, under ``views/tensorboard``.
-    wandb, trackio: the project that the run is shown in; empty for none. Where they send it, and whether they
-        do, is said in their own words (``WANDB_MODE=offline``).
+    wandb, trackio: the project of the run; empty for none. Their own settings decide whether and where they
+        send data (``WANDB_MODE=offline``).
     """
 
     tensorboard: bool = False

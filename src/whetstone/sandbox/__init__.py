@@ -1,17 +1,27 @@
-"""Running one untrusted program within limits, and saying what happened. No tests, no rewards.
+"""Runs one untrusted program within limits and reports what happened. Knows no tests and no rewards.
 
-The names are imported when they are first used: a caller of the judge needs ``Tier`` and no fork-server.
+Names are imported on first use, so that ``Tier`` is available without loading the fork-server.
 """
 
 from typing import TYPE_CHECKING
 
-from whetstone.lazy import lazy_names
+from whetstone.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from whetstone.sandbox.client import Sandbox
-    from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Stopped, Tier
-    from whetstone.sandbox.run import Run
-    from whetstone.sandbox.starvation import LostTime
+    from whetstone.sandbox.cpu_starvation import LostTime
+    from whetstone.sandbox.job import (
+        EndReason,
+        RunLimits,
+        RunResult,
+        SandboxFault,
+        SandboxJob,
+        SandboxStopped,
+        Tier,
+    )
+    from whetstone.sandbox.run import SandboxRun
+    from whetstone.sandbox.session import PythonSession, PythonSessions
+    from whetstone.sandbox.session_run import CallEnd, SessionLimits, SessionResult
     from whetstone.sandbox.supervision import supervise
     from whetstone.sandbox.tiers import detect_tier
     from whetstone.sandbox.zygote.lockdown import MAX_OPEN_FILES, MAX_TASKS
@@ -21,16 +31,21 @@ __all__ = [
     "MAX_OPEN_FILES",
     "MAX_TASKS",
     "TMP_BYTES",
-    "Ended",
-    "Job",
+    "CallEnd",
+    "EndReason",
     "LostTime",
     "Profile",
-    "Run",
+    "PythonSession",
+    "PythonSessions",
     "RunLimits",
     "RunResult",
     "Sandbox",
     "SandboxFault",
-    "Stopped",
+    "SandboxJob",
+    "SandboxRun",
+    "SandboxStopped",
+    "SessionLimits",
+    "SessionResult",
     "Tier",
     "detect_tier",
     "supervise",
@@ -41,16 +56,18 @@ __getattr__ = lazy_names(
     {
         "whetstone.sandbox.client": ["Sandbox"],
         "whetstone.sandbox.job": [
-            "Ended",
-            "Job",
+            "EndReason",
+            "SandboxJob",
             "RunLimits",
             "RunResult",
             "SandboxFault",
-            "Stopped",
+            "SandboxStopped",
             "Tier",
         ],
-        "whetstone.sandbox.run": ["Run"],
-        "whetstone.sandbox.starvation": ["LostTime"],
+        "whetstone.sandbox.run": ["SandboxRun"],
+        "whetstone.sandbox.session": ["PythonSession", "PythonSessions"],
+        "whetstone.sandbox.session_run": ["CallEnd", "SessionLimits", "SessionResult"],
+        "whetstone.sandbox.cpu_starvation": ["LostTime"],
         "whetstone.sandbox.supervision": ["supervise"],
         "whetstone.sandbox.tiers": ["detect_tier"],
         "whetstone.sandbox.zygote.lockdown": ["MAX_OPEN_FILES", "MAX_TASKS"],

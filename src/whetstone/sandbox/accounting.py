@@ -1,41 +1,44 @@
-"""Who counts what the processes of a run use: a control group, a process table, or one process's clock."""
+"""Counts what the processes of a run use, by a control group, a process table, or one process's clock."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections import deque
 from dataclasses import dataclass
 
 from whetstone.sandbox.cgroup import ControlGroup
-from whetstone.sandbox.meter import Meter
+from whetstone.sandbox.cpu_starvation import StallObservation, ThreadWait, waited_for_core
+from whetstone.sandbox.meter import ProcessMeter
 from whetstone.sandbox.process_table import ProcessTable, TreeUsage
 from whetstone.sandbox.proportional import Proportional
-from whetstone.sandbox.starvation import Held, Waited, waited_for_core
 from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 
 _SLACK_BYTES = 96 << 20
+# How long reading the shared memory of a few processes takes.
 _SHARED_WAIT_S = 0.005
-"""How long a look at a few processes takes, to find out what they share."""
+# Number of torn readings of shared memory in a row whose minimum counts.
 _TORN_IN_A_ROW = 5
-"""So many readings of shared memory in which a process ended say something together."""
+# Two rounds reach all processes, unless these continue each other.
+_SIGNAL_ROUNDS = 10
+# Upper bound of the fork-server's own CPU time for starting a run.
 _FORK_S = 0.005
-"""More than a fork-server's own part in starting a run costs."""
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What a run has used so far, its whole tree of processes."""
+class _ResourceUsage:
+    """What the whole process tree of a run has used so far."""
 
     cpu_s: float
     tasks: int
-    """Processes and threads that there are now."""
+    """Current number of processes and threads."""
 
 
 class Accounting:
-    """The accounts of one fork-server. Without any, its runs are single processes."""
+    """The counters of one fork-server. Without a group or table, its runs are single processes."""
 
     def __init__(self, group: ControlGroup | None, table: ProcessTable | None) -> None:
-        """Take over a group that the fork-server has joined, and its process table. It must be at rest."""
+        """Take over a group that the fork-server has joined, and its process table. No run may be active."""
         self.group = group
         self.table = table
         self._counts = group.controllers if group is not None else frozenset[str]()
@@ -48,64 +51,65 @@ class Accounting:
 
     @property
     def whole_tree(self) -> bool:
-        """Whether a run may have more than one process, because all of them are accounted for."""
+        """Whether a run may have several processes, because all of them are counted."""
         return self.table is not None or self._counts >= COUNTED
 
     def group_for(self, resource: str) -> ControlGroup | None:
-        """The group, if it counts ``cpu``, ``memory`` or ``pids``."""
+        """Return the group if it counts ``cpu``, ``memory`` or ``pids``."""
         return self.group if resource in self._counts else None
 
     def begin(self, memory_bytes: int, tmp_bytes: int) -> None:
-        """A run with this memory limit begins. Nearly free, unless the last one had another limit."""
+        """Prepare a run with this memory limit. Cheap unless the limit changed since the last run."""
         if (group := self.group_for("cpu")) is not None:
             self.cpu_before = group.cpu_s()
         if (group := self.group_for("memory")) is not None:
-            # Above the limit that decides, for what does not count there: files in memory, what the kernel
-            # keeps for many processes, and ourselves. It bounds what a burst can take between two looks.
+            # Above the deciding limit, because the group also counts files in memory, kernel memory of many
+            # processes, and this process. It bounds what a burst can take between two readings.
             group.limit_memory(memory_bytes + tmp_bytes + _SLACK_BYTES)
 
-    def run_is(self, pid: int) -> None:
-        """The run's first process is known."""
+    def set_first_process(self, pid: int) -> None:
+        """Set the first process of the run."""
         if self.table is not None:
-            self.table.of_run(pid)
+            self.table.select_run(pid)
 
-    def unattended(self) -> TreeUsage | None:
-        """What several processes of a run use whose first one is not known; None where it may be alone."""
+    def usage_without_first(self) -> TreeUsage | None:
+        """Return the usage of a run whose first process is not known yet. None if it may have only one
+        process."""
         if self.table is None or not self.table.is_own:
             return None
         used = self.table.usage()
         return used if len(used.processes) > 1 else None
 
-    def let_go(self) -> None:
-        """The run is being ended: nothing is to be held up on its way out, nor the fork-server."""
+    def lift_memory_limit(self) -> None:
+        """Release the processes and the fork-server from the memory limit, because the run is being ended."""
         if (group := self.group_for("memory")) is not None:
             group.limit_memory(None)
 
     def describe(self) -> dict[str, str]:
-        """For each resource, who counts it."""
-        said: dict[str, str] = {}
+        """Return the counter that is used for each resource."""
+        counters: dict[str, str] = {}
         for resource, name in (("cpu", "CPU time"), ("memory", "memory"), ("pids", "processes and threads")):
             if (group := self.group_for(resource)) is not None:
-                said[name] = f"control group, version {group.version(resource)}"
+                counters[name] = f"control group, version {group.version(resource)}"
             elif self.table is not None:
-                said[name] = "process table of the run's namespace"
+                counters[name] = "process table of the run's namespace"
                 if resource == "memory":
-                    said[name] += "; shared maps by every page that was given out"
+                    counters[name] += "; shared memory by every page that was given out"
             else:
-                said[name] = "the only process of a run: none can start another here"
-        return said
+                counters[name] = "the only process of a run: no run can start another one here"
+        return counters
 
     def close(self) -> None:
-        """Give the descriptor of the process table back."""
+        """Close the descriptor of the process table."""
         if self.table is not None:
             self.table.close()
             self.table = None
 
 
 class TreeMeter:
-    """Measures one run, from the first look on."""
+    """Measures one run, from the first reading on."""
 
-    def __init__(self, first: Meter, accounting: Accounting, memory_limit_bytes: int) -> None:
+    def __init__(self, first: ProcessMeter, accounting: Accounting, memory_limit_bytes: int) -> None:
         """``first`` is the run's first process."""
         self._first = first
         self._accounting = accounting
@@ -119,30 +123,37 @@ class TreeMeter:
         self._proportional: Proportional | None = None
         self._torn = deque[int](maxlen=_TORN_IN_A_ROW)
         if (group := accounting.group_for("cpu")) is not None:
-            # A little of the rest is ours, for starting the run; what is more, children have used by now.
+            # A small part of the rest is the fork-server's own time for starting the run. More than that was
+            # used by children.
             others = group.cpu_s() - first.cpu_s() - first.children_cpu_s()
             self._cpu_before = min(others, accounting.cpu_before + _FORK_S)
 
-    def read(self) -> Usage:
-        """CPU time and tasks until now: what is quickly seen."""
+    def read(self) -> _ResourceUsage:
+        """Return CPU time and tasks so far. This is the cheap part of a reading."""
         self._memory, threads = self._first.memory()
-        tasks, self._tree = self._look(max(threads, 1))
+        tasks, self._tree = self._count_tasks(max(threads, 1))
         self.several |= tasks > max(threads, 1)
         self._cpu_s = max(self._cpu_s, self._tree_cpu_s(self._tree))
-        return Usage(self._cpu_s, tasks)
+        return _ResourceUsage(self._cpu_s, tasks)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all processes at the last reading."""
+        return self._cpu_s
 
     def memory_bytes(self) -> int:
-        """What all processes hold now, or the first one's peak where that is more; after ``read``."""
+        """Return the present memory of all processes, or the first one's peak if that is larger. Call after
+        ``read``."""
         if self.several:
             self._memory = max(self._memory, self._tree_memory(self._tree))
-        self._memory = max(self._memory, self._out_of_sight())
+        self._memory = max(self._memory, self._unmapped_shared_bytes())
         self._peak = max(self._peak, self._memory)
         return self._memory
 
-    def _look(self, first_threads: int) -> tuple[int, TreeUsage | None]:
-        """Tasks of the run; and what the process table says, if it is needed.
+    def _count_tasks(self, first_threads: int) -> tuple[int, TreeUsage | None]:
+        """Return the number of tasks, and the reading of the process table if it is needed.
 
-        While there is only the first process, that costs one call.
+        With a single process this costs one system call.
         """
         accounting = self._accounting
         if (group := accounting.group_for("pids")) is not None:
@@ -170,32 +181,35 @@ class TreeMeter:
             return 0
         if tree.resident_bytes <= self._memory_limit // 2:
             return tree.resident_bytes
-        # It may be more than allowed if nothing is shared. What is, takes a while to find out; that one alone
-        # holds too much, where each has what its parent had, does not, nor what each has for its tables.
+        # The total may exceed the limit only if nothing is shared. Finding out takes a while. It cannot be
+        # shared if one process alone exceeds the limit; if each holds its parent's pages, or page tables of
+        # its own, it may be.
         found, last = tree.least_bytes, self._proportional
         if found > self._memory_limit:
             return found
         if last is not None and last.done:
             if (last.most_bytes(tree) or self._memory_limit + 1) <= self._memory_limit:
                 return max(found, last.bytes(tree, self._memory_limit))
-            found = max(found, last.bytes(tree, self._memory_limit), self._of_torn(last, tree))
+            found = max(found, last.bytes(tree, self._memory_limit), self._least_of_torn(last, tree))
         if last is None or last.done:
             last = self._proportional = Proportional(self._accounting.table, tree)
             last.wait(_SHARED_WAIT_S)
         return max(found, last.bytes(tree, self._memory_limit))
 
-    def _of_torn(self, reading: Proportional, tree: TreeUsage) -> int:
-        """The least of several torn readings in a row, so that who ends processes without end is measured."""
+    def _least_of_torn(self, reading: Proportional, tree: TreeUsage) -> int:
+        """Return the least of several torn readings in a row, so that a run is measured although its
+        processes keep ending."""
         if (torn := reading.torn_bytes(tree)) is None:
             self._torn.clear()
             return 0
         self._torn.append(torn)
         return min(self._torn) if len(self._torn) == _TORN_IN_A_ROW else 0
 
-    def _out_of_sight(self) -> int:
-        """What shared memory may hold that no process has in its tables (any more), and so is nobody's.
+    def _unmapped_shared_bytes(self) -> int:
+        """Return an upper bound of the shared memory that no process maps any more.
 
-        At most what was ever given out. A control group counts it, and holds up who takes too much.
+        It is the memory that was ever given out. A control group counts it exactly, and stops the process
+        that takes too much.
         """
         faulted = self._first.faulted_bytes() if self._tree is None else self._tree.faulted_bytes
         if faulted <= self._memory_limit:
@@ -206,57 +220,64 @@ class TreeMeter:
         shared = self._first.shares_memory() if several is None else several.shares_memory()
         return faulted if shared else 0
 
-    def held(self) -> Held:
-        """What holds the run up now; after ``read``."""
+    def stall(self) -> StallObservation:
+        """Return what stalls the run now. Call after ``read``."""
         if not self.several or (table := self._accounting.table) is None:
-            return self._first.held()
-        return table.held(self._tree or table.usage())
+            return self._first.stall()
+        return table.stall(self._tree or table.usage())
 
     def delay_s(self) -> float:
-        """Seconds that the first thread has waited for a core."""
+        """Return the seconds that the first thread has waited for a core."""
         return self._first.delay_s()
 
-    def waited(self, pid: int) -> Waited:
-        """How long the process that waited longest for a core did so; ``pid`` is the first one."""
-        first = waited_for_core(pid) if pid > 0 else Waited(0.0, False)
+    def longest_wait(self, pid: int) -> ThreadWait:
+        """Return the longest wait of any process for a core. ``pid`` is the first process."""
+        first = waited_for_core(pid) if pid > 0 else ThreadWait(0.0, False)
         if not self.several or self._accounting.table is None:
             return first
-        return max(first, self._accounting.table.waited())
+        return max(first, self._accounting.table.longest_wait())
 
-    def begun(self) -> float:
-        """When the first process came to be, by the monotonic clock; 0.0 when it has ended."""
-        return self._first.begun()
+    def start_time(self) -> float:
+        """Return the start time of the first process by the monotonic clock; 0.0 if it has ended."""
+        return self._first.start_time()
 
-    def final(self, cpu_s: float, peak_bytes: int) -> tuple[float, int]:
-        """CPU seconds and peak bytes of the run, which has ended, given what the kernel reported in the end.
+    def final_usage(self, cpu_s: float, peak_bytes: int) -> tuple[float, int]:
+        """Return CPU seconds and peak bytes of the ended run, given the kernel's final report.
 
-        That report lacks children whose end their parent ignored; a group has them.
+        That report lacks children whose exit status their parent ignored. A control group includes them.
         """
         if self.several and (group := self._accounting.group_for("cpu")) is not None:
             self._cpu_s = max(self._cpu_s, group.cpu_s() - self._cpu_before)
         return max(cpu_s, self._cpu_s if self.several else 0.0), max(peak_bytes, self._peak)
 
     def unshared_bytes(self) -> int:
-        """Resident bytes that the first process shares with no other, now; 0 where that is not told."""
+        """Return the resident bytes that only the first process holds now; 0 if unknown."""
         return self._first.unshared_bytes()
 
     def kill(self) -> None:
-        """End the run: its first process, with which the fork-server ends all others.
+        """End the run: kill its first process, after which the fork-server kills the others.
 
-        Among many busy processes that may be a while before its turn, so they are ended from here as well.
+        With many busy processes the fork-server may wait for a core, so this method kills them too.
         """
-        self._accounting.let_go()
-        self._first.kill()
+        self._accounting.lift_memory_limit()
+        self._first.signal(signal.SIGKILL)
         if self.several and self._accounting.table is not None:
-            self._accounting.table.kill_all()
+            self._accounting.table.signal_all(signal.SIGKILL)
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to all processes of the run, as far as they can be listed. Returns False if they keep
+        starting others."""
+        self._first.signal(number)
+        table = self._accounting.table
+        return table is None or table.signal_all(number, _SIGNAL_ROUNDS)
 
     def close(self) -> None:
-        """Give the descriptors back; the run has ended."""
+        """Close the descriptors. The run has ended."""
         self._first.close()
         if self._proportional is not None:
             self._proportional.wait()
 
 
 def parallelism(tasks: int) -> int:
-    """How many CPU seconds a run with this many tasks may use in a second."""
+    """Return how many CPU seconds a run with this many tasks can use in one second."""
     return max(1, min(tasks, os.cpu_count() or 1))

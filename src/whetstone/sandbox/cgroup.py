@@ -1,8 +1,8 @@
-"""A control group for one fork-server and all that it forks: what they use, and a bound on it.
+"""A control group for one fork-server and everything that it forks: usage and limits.
 
-The fork-server joins once, when it starts, so the group costs a run nothing; what a run used is a
-difference of readings. A group is removed when its fork-server ends. What a killed process left is
-removed by the next one that starts: a group's name carries the process that made it.
+The fork-server joins once, when it starts, so the group costs a run nothing. The usage of a run is a
+difference of readings. A group is removed when its fork-server ends. Groups of killed processes are removed
+by the next process that starts: the name of a group contains the process that made it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,100 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 
-from whetstone.sandbox.cgroup_places import Place, find_places
 from whetstone.sandbox.job import SandboxFault
+
+CONTROLLERS = ("cpu", "memory", "pids")
+# Names in version 1, where CPU *time* has a separate hierarchy.
+_V1_CONTROLLERS = {"cpuacct": "cpu", "memory": "memory", "pids": "pids"}
+
+
+@dataclass(frozen=True)
+class _CgroupDirectory:
+    """A directory in which a group can be made, and the resources that such a group counts."""
+
+    directory: str
+    version: int
+    controllers: frozenset[str]
+    """A subset of ``CONTROLLERS``."""
+
+
+def find_places() -> list[_CgroupDirectory]:
+    """Return the candidate directories of this process. Only trying shows whether they are writable."""
+    try:
+        with open("/proc/self/cgroup") as groups, open("/proc/self/mountinfo") as mounts:
+            return places(groups.read(), mounts.read())
+    except OSError:
+        return []
+
+
+def places(groups: str, mounts: str) -> list[_CgroupDirectory]:
+    """Return the directories named by the text of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``.
+
+    Version 1 has one for each useful hierarchy. Version 2 has the own group and its parent, the one with more
+    controllers first. A group with processes cannot hand controllers down (cgroups(7), "no internal
+    processes"), so a sibling is often the only possibility.
+    """
+    own = _own_groups(groups)
+    found: list[_CgroupDirectory] = []
+    for kind, options, root, mount_point in _cgroup_mounts(mounts):
+        if kind == "cgroup2":
+            if (path := own.get("")) is not None:
+                found += _v2_places(_directory(mount_point, root, path), mount_point)
+            continue
+        counted = {_V1_CONTROLLERS[name] for name in options if name in _V1_CONTROLLERS}
+        path = next((own[name] for name in options if name in own), None)
+        if counted and path is not None:
+            found.append(_CgroupDirectory(_directory(mount_point, root, path), 1, frozenset(counted)))
+    return found
+
+
+def _own_groups(groups: str) -> dict[str, str]:
+    """Map a controller name (empty for version 2) to the path of this process's group."""
+    own: dict[str, str] = {}
+    for line in groups.splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        own.update(dict.fromkeys(names.split(","), path))
+    return own
+
+
+def _cgroup_mounts(mounts: str) -> list[tuple[str, list[str], str, str]]:
+    """Return (file system, options, root of the mount, mount point) of every cgroup mount (proc(5))."""
+    found: list[tuple[str, list[str], str, str]] = []
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, *rest = after.split() or [""]
+        fields = before.split()
+        if kind in ("cgroup", "cgroup2") and rest and len(fields) > 4:
+            root, mount_point = (text.encode().decode("unicode_escape") for text in fields[3:5])
+            found.append((kind, rest[-1].split(","), root, mount_point))
+    return found
+
+
+def _directory(mount_point: str, root: str, path: str) -> str:
+    """Return the directory of group ``path`` below a mount that shows the hierarchy from ``root`` on.
+
+    A container may see its group as the root of the mount although its path is relative to the host's root.
+    """
+    inside = os.path.relpath(path, root)
+    return mount_point if inside.startswith("..") else os.path.normpath(os.path.join(mount_point, inside))
+
+
+def _v2_places(own: str, mount_point: str) -> list[_CgroupDirectory]:
+    candidates = [own] if own == mount_point else [own, os.path.dirname(own)]
+    found: list[_CgroupDirectory] = []
+    for directory in candidates:
+        try:
+            with open(os.path.join(directory, "cgroup.subtree_control")) as file:
+                handed_down = set(file.read().split())
+        except OSError:
+            continue
+        # CPU time is counted for every group, with or without the controller.
+        found.append(_CgroupDirectory(directory, 2, frozenset({"cpu"} | (handed_down & set(CONTROLLERS)))))
+    return sorted(found, key=lambda place: -len(place.controllers))
+
 
 _PREFIX = "whetstone-"
 _REMOVE_TIMEOUT_S = 2.0
@@ -32,54 +122,55 @@ _swept: set[str] = set()
 
 
 class ControlGroup:
-    """Directories, one for each hierarchy, that together make one group. Owned by the process that made it.
+    """One directory in each hierarchy, which together form one group. Owned by the process that made it.
 
-    Its methods raise SandboxFault where the kernel does not answer.
+    Methods raise SandboxFault if the kernel does not answer.
     """
 
-    def __init__(self, made: dict[str, tuple[Place, str]]) -> None:
-        """``made`` maps each controller that works here to its place and the new directory."""
-        self._made = made
+    def __init__(self, directories: dict[str, tuple[_CgroupDirectory, str]]) -> None:
+        """``directories`` maps each working controller to its location and new directory."""
+        self._directories = directories
         self._files: dict[tuple[str, str], int] = {}
         self._memory_limit: int | None = None
-        self.controllers = frozenset(made)
-        for controller, (place, directory) in made.items():
+        self.controllers = frozenset(directories)
+        for controller, (place, directory) in directories.items():
             for name in _READ_FILES[place.version, controller]:
                 path = os.path.join(directory, name)
-                with contextlib.suppress(OSError):  # some are not in every kernel; reading says which
+                with contextlib.suppress(OSError):  # not every kernel has all files; reading shows which
                     self._files[controller, name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if "memory" in made and made["memory"][0].version == 1:
-            # Over the limit a process shall wait for the meter to end the run, never be picked by the
-            # kernel: it might pick the fork-server.
+        if "memory" in directories and directories["memory"][0].version == 1:
+            # A process beyond the limit must wait until the meter ends the run. The kernel's OOM killer might
+            # pick the fork-server.
             with contextlib.suppress(SandboxFault):
                 self._write("memory", "memory.oom_control", "1")
 
     @property
     def entrances(self) -> list[str]:
-        """The files into which a process writes ``0`` to join."""
-        directories = dict.fromkeys(directory for _, directory in self._made.values())
+        """Files into which a process writes ``0`` to join."""
+        directories = dict.fromkeys(directory for _, directory in self._directories.values())
         return [os.path.join(directory, "cgroup.procs") for directory in directories]
 
     def version(self, controller: str) -> int:
-        """Whether a controller is of version 1 or 2."""
-        return self._made[controller][0].version
+        """Return the version of a controller, 1 or 2."""
+        return self._directories[controller][0].version
 
     def cpu_s(self) -> float:
-        """CPU seconds of everything that was ever in the group."""
+        """Return the CPU seconds of all processes that were ever in the group."""
         if self.version("cpu") == 1:
             return int(self._read("cpu", "cpuacct.usage")) / 1e9
         return _field(self._read("cpu", "cpu.stat"), b"usage_usec") / 1e6
 
     def tasks(self) -> int:
-        """Processes and threads in the group now."""
+        """Return the present number of processes and threads in the group."""
         return int(self._read("pids", "pids.current"))
 
     def set_task_limit(self, limit: int) -> None:
-        """No more processes and threads than this: the next one is refused with EAGAIN."""
+        """Limit the number of processes and threads. Beyond it, fork fails with EAGAIN."""
         self._write("pids", "pids.max", str(limit))
 
     def memory_bytes(self) -> int:
-        """Resident and swapped bytes now, shared pages once; of files in memory, what is mapped."""
+        """Return the resident and swapped bytes now, shared pages once. Of files in memory, only mapped pages
+        count."""
         stat = self._read("memory", "memory.stat")
         anonymous, mapped = (
             (b"rss", b"mapped_file") if self.version("memory") == 1 else (b"anon", b"file_mapped")
@@ -94,7 +185,7 @@ class ControlGroup:
             return 0  # a kernel without swap accounting
 
     def memory_exhausted(self) -> bool:
-        """Processes are held up because nothing more can be had under the limit, whatever uses it."""
+        """Return whether processes are stalled because the limit is reached."""
         if self.version("memory") == 1:
             return _field(self._read("memory", "memory.oom_control"), b"under_oom") > 0
         if self._memory_limit is None:
@@ -104,7 +195,8 @@ class ControlGroup:
         return unreclaimable - _field(stat, b"slab_reclaimable") >= self._memory_limit
 
     def limit_memory(self, limit_bytes: int | None) -> None:
-        """Hold processes up beyond this many bytes of any kind; None lets them go on. Same again is free."""
+        """Stall processes beyond this many bytes of any kind; None removes the limit. An unchanged limit
+        costs nothing."""
         if limit_bytes == self._memory_limit:
             return
         version = self.version("memory")
@@ -123,7 +215,7 @@ class ControlGroup:
             raise SandboxFault(f"control group: {self._path(controller, name)}: {error.strerror}") from None
 
     def _path(self, controller: str, name: str) -> str:
-        return os.path.join(self._made[controller][1], name)
+        return os.path.join(self._directories[controller][1], name)
 
     def _write(self, controller: str, name: str, text: str) -> None:
         path = self._path(controller, name)
@@ -134,27 +226,27 @@ class ControlGroup:
             raise SandboxFault(f"control group: {path}: {error.strerror}") from None
 
     def remove(self) -> None:
-        """Remove the group, whose processes must have been ended; the kernel may need a moment more."""
+        """Remove the group. Its processes must have ended; the kernel may need a moment."""
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
         deadline = time.monotonic() + _REMOVE_TIMEOUT_S
-        for _, directory in self._made.values():
-            while not _removed(directory) and time.monotonic() < deadline:
+        for _, directory in self._directories.values():
+            while not _try_remove(directory) and time.monotonic() < deadline:
                 time.sleep(0.005)
 
 
-def make_group(places: Callable[[], list[Place]] = find_places) -> ControlGroup | None:
-    """A new group with every controller that can be had here; None where there is none at all."""
-    made: dict[str, tuple[Place, str]] = {}
+def make_group() -> ControlGroup | None:
+    """Make a group with every available controller. None if there is none."""
+    directories: dict[str, tuple[_CgroupDirectory, str]] = {}
     name = f"{_PREFIX}{_identity()}-{next(_serial)}"
-    for place in places():
-        wanted = place.controllers - made.keys()
+    for place in find_places():
+        wanted = place.controllers - directories.keys()
         directory = os.path.join(place.directory, name)
         if not wanted or not _make_directory(place.directory, directory):
             continue
-        made.update(dict.fromkeys(wanted, (place, directory)))
-    return ControlGroup(made) if made else None
+        directories.update(dict.fromkeys(wanted, (place, directory)))
+    return ControlGroup(directories) if directories else None
 
 
 def _make_directory(parent: str, directory: str) -> bool:
@@ -167,21 +259,21 @@ def _make_directory(parent: str, directory: str) -> bool:
         os.mkdir(directory, 0o755)
     except OSError:
         return False
-    # What cannot be joined is of no use. (Elsewhere than in a control group file system, it is not there.)
+    # A group that cannot be joined is useless. (Outside a control group file system the file does not exist.)
     if os.access(os.path.join(directory, "cgroup.procs"), os.W_OK):
         return True
-    _removed(directory)
+    _try_remove(directory)
     return False
 
 
 def _identity() -> str:
-    """This process, told from every other one that ever runs here: pid namespace, pid, start time."""
+    """Return a unique identity of this process: pid namespace, pid and start time."""
     pid = os.getpid()
     return f"{os.stat('/proc/self/ns/pid').st_ino}-{pid}-{_start_time(pid)}"
 
 
 def _start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the start of a process, None when there is no such process."""
+    """Return the clock ticks from boot to the start of a process. None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -190,21 +282,21 @@ def _start_time(pid: int) -> int | None:
 
 
 def sweep(directory: str) -> None:
-    """Remove groups whose maker is dead. Those that still have processes stay, until these have ended."""
+    """Remove groups whose maker is dead. Groups with processes remain until these have ended."""
     own_namespace = str(os.stat("/proc/self/ns/pid").st_ino)
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             namespace, pid, start, *_ = (*name.removeprefix(_PREFIX).split("-"), "", "", "")
             if not name.startswith(_PREFIX) or namespace != own_namespace or not pid.isdigit():
-                continue  # of somebody whose life cannot be seen from here
+                continue  # its maker cannot be seen from here
             group = os.path.join(directory, name)
-            if str(_start_time(int(pid))) != start and not _removed(group):
-                # Held up at the limit, its processes could not even notice that they are alone.
+            if str(_start_time(int(pid))) != start and not _try_remove(group):
+                # Processes that are stalled at the limit could not notice that their maker is gone.
                 with contextlib.suppress(OSError), open(f"{group}/memory.limit_in_bytes", "w") as file:
                     file.write(_UNLIMITED[1])
 
 
-def _removed(directory: str) -> bool:
+def _try_remove(directory: str) -> bool:
     try:
         os.rmdir(directory)
     except FileNotFoundError:
@@ -215,7 +307,7 @@ def _removed(directory: str) -> bool:
 
 
 def _field(text: bytes, name: bytes) -> int:
-    """The number after ``name`` at the start of a line; 0 where there is no such line."""
+    """Return the number after ``name`` at the start of a line; 0 if there is no such line."""
     at = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
     if not at and not text.startswith(name + b" "):
         return 0

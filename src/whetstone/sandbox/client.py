@@ -1,22 +1,25 @@
-"""The sandbox as its users see it: start a job, get what happened."""
+"""The interface of the sandbox: start a job, get its result."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
+from whetstone.sandbox.cpu_starvation import LostTime
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
-from whetstone.sandbox.job import Job, RunResult, SandboxFault, Tier
-from whetstone.sandbox.run import Run
-from whetstone.sandbox.starvation import LostTime
+from whetstone.sandbox.job import RunResult, SandboxFault, SandboxJob, Tier
+from whetstone.sandbox.run import SandboxRun
 from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.tiers import BUILTIN_HARNESSES, start_at, start_strongest, unavailable
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
+_Run = TypeVar("_Run", bound=SandboxRun)
+
 
 class Sandbox:
-    """A fork-server and at most one run at a time. Not thread-safe."""
+    """A fork-server with at most one run at a time. Not thread-safe."""
 
     def __init__(
         self,
@@ -28,14 +31,14 @@ class Sandbox:
         stop_fd: int | None = None,
         lost: LostTime | None = None,
     ) -> None:
-        """Start the fork-server and prove it by a run.
+        """Start the fork-server and test it with a run.
 
-        ``harnesses`` maps names to Python files that import nothing but the standard library; the
-        builtin ``script`` and ``execute`` are always there. ``profile`` says what programs may read,
-        execute and import. ``tier`` asks for exactly that tier, None for the strongest that works. The
-        seconds that runs wait for a core are added to ``lost``. When ``stop_fd`` (the caller's) becomes
-        readable, what runs is ended and Stopped raised. Raises SandboxUnavailable if the machine does not
-        offer it, ValueError for a harness that is called like a builtin one.
+        ``harnesses`` maps names to Python files that import only the standard library; the builtin ``script``
+        and ``execute`` always exist. ``profile`` states what programs may read, execute and import. ``tier``
+        requires exactly that tier; None takes the strongest that works. The seconds that runs wait for a core
+        are added to ``lost``. When ``stop_fd`` (owned by the caller) becomes readable, the current run ends
+        and SandboxStopped is raised. Raises SandboxUnavailable if the machine does not offer the tier, and
+        ValueError for a harness with the name of a builtin one.
         """
         if taken := BUILTIN_HARNESSES.keys() & harnesses.keys():
             raise ValueError(f"harness names {sorted(taken)} are builtin; choose others")
@@ -43,7 +46,7 @@ class Sandbox:
         self._stop_fd, self._lost = stop_fd, lost
         self._profile = profile
         self._number = 0
-        self._run: Run | None = None
+        self._run: SandboxRun | None = None
         self._closed = False
         if tier is None:
             self._server = start_strongest(self._harnesses, minimum_tier, profile)
@@ -56,28 +59,33 @@ class Sandbox:
                 raise unavailable(tier, {tier: str(refused)}) from None
         self.tier = self._server.tier
 
-    def start(self, job: Job) -> Run:
-        """Start a job and return at once; ``supervise`` drives it to its end.
+    def start(self, job: SandboxJob) -> SandboxRun:
+        """Start a job and return at once. ``supervise`` drives it to its end. For the rest see
+        ``start_as``."""
+        return self.start_as(SandboxRun, job)
 
-        Closes ``job.link`` once the child is sure to have it; on an error it stays the caller's.
-        Raises SandboxFault if no fork-server can be started any more, RuntimeError while another run
-        of this sandbox has not ended, KeyError for an unknown harness.
+    def start_as(self, kind: type[_Run], job: SandboxJob) -> _Run:
+        """Start a job as a run of this class.
+
+        Closes ``job.link`` once the child has it; after an error it still belongs to the caller. Raises
+        SandboxFault if no fork-server can be started, RuntimeError while another run of this sandbox is
+        active, and KeyError for an unknown harness.
         """
         if self._closed:
             raise RuntimeError("this sandbox is closed")
         if self._run is not None and not self._run.ended and self._server.alive:
             raise RuntimeError("a run of this sandbox has not ended yet; supervise it first")
-        # At random: the fork-server has it when it forks, and so has the run.
+        # Random, because the fork-server knows it when it forks, and so does the run.
         self._number = int.from_bytes(os.urandom(4), "little")
         if self._server.alive:
             try:
-                self._run = Run(self._server, job, self._number, self._stop_fd, self._lost)
-                return self._run
+                self._run = run = kind(self._server, job, self._number, self._stop_fd, self._lost)
+                return run
             except SandboxFault:
-                self._server.kill()  # it died while idle: nothing was lost, begin a fresh one
+                self._server.kill()  # it died while idle and lost nothing: start a new one
         self._server = self._fresh_server()
-        self._run = Run(self._server, job, self._number, self._stop_fd, self._lost)
-        return self._run
+        self._run = run = kind(self._server, job, self._number, self._stop_fd, self._lost)
+        return run
 
     def _fresh_server(self) -> ForkServer:
         try:
@@ -87,12 +95,12 @@ class Sandbox:
         except StartRefused as refused:
             raise SandboxFault(f"no new fork-server could be started: {refused}") from None
 
-    def run(self, job: Job) -> RunResult:
+    def run(self, job: SandboxJob) -> RunResult:
         """Run a job to its end."""
         return supervise([self.start(job)])[0]
 
     def close(self) -> None:
-        """End the fork-server and what still runs in it."""
+        """End the fork-server and its current run."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""What to execute where a sandbox's profile allows it: payload and answer of the ``execute`` harness."""
+"""Payload and result of the ``execute`` harness, which runs commands that a sandbox's profile allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from whetstone.sandbox.job import Job, RunLimits, SandboxFault
+from whetstone.sandbox.job import RunLimits, SandboxFault, SandboxJob
 from whetstone.sandbox.tiers import EXECUTE
 from whetstone.sandbox.zygote.run_execute import FAILED, FAULT, MADE
 
@@ -20,23 +20,23 @@ _Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class NotExecuted(SandboxFault):
-    """What a job was to execute could not be, though its fork-server lives: a tool is not there."""
+    """A command could not be executed although its fork-server lives: a tool is missing."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to be, named relative to the private directory. All of them may be executed."""
+    """A file to create, named relative to the private directory. All files are executable."""
 
     name: str
     data: bytes
 
 
 @dataclass(frozen=True)
-class Failed:
-    """A command that did not succeed: its exit code (negative: the signal), and how its messages begin."""
+class CommandFailure:
+    """A command that failed: its exit code (negative: the signal), and the beginning of its messages."""
 
     code: int
-    said: str
+    messages: str
 
 
 def execute_job(
@@ -48,14 +48,15 @@ def execute_job(
     stdin: bytes = b"",
     link: int | None = None,
     processes: bool = False,
-) -> Job:
-    """A job that puts ``files`` in place and turns into the program ``argv``, an absolute path or ``./name``.
+) -> SandboxJob:
+    """Return a job that writes ``files`` and then becomes the program ``argv``, an absolute path or
+    ``./name``.
 
-    With ``link`` that socket is the program's standard input and output. With ``processes`` it is only
-    executed where a limit on their number is seen to hold.
+    ``link``, a socket, becomes the program's standard input and output. With ``processes``, the program runs
+    only if a limit on the number of processes is known to hold.
     """
     head = {"argv": list(argv), "commands": [], "keep": [], "space": 0, "processes": processes}
-    return Job(EXECUTE, _payload(head, files, environment or {}), limits, stdin, link)
+    return SandboxJob(EXECUTE, _payload(head, files, environment or {}), limits, stdin, link)
 
 
 def make_job(
@@ -66,42 +67,45 @@ def make_job(
     *,
     environment: Mapping[str, str] | None = None,
     space_bytes: int = 0,
-) -> Job:
-    """A job that runs ``commands`` over ``files``; ``made`` reads the products, which match ``keep``.
+) -> SandboxJob:
+    """Return a job that runs ``commands`` on ``files``; ``read_products`` reads the products, which match
+    ``keep``.
 
-    ``space_bytes`` bounds the address space of each process (0: it does not), beyond the limit on memory.
+    ``space_bytes`` bounds the address space of each process in addition to the memory limit; 0 means no
+    bound.
     """
     lines = [list(argv) for argv in commands]
     head = {"argv": [], "commands": lines, "keep": list(keep), "space": space_bytes}
-    return Job(EXECUTE, _payload(head, files, environment or {}), limits)
+    return SandboxJob(EXECUTE, _payload(head, files, environment or {}), limits)
 
 
-def made(result: bytes) -> bytes | Failed:
-    """The products in a make job's result, packed (see ``unpacked``), or the command that failed.
+def read_products(result: bytes) -> bytes | CommandFailure:
+    """Return the packed products of a make job (see ``unpack_files``), or the command that failed.
 
-    Raises NotExecuted when a command could not be started, ValueError for bytes that are no answer.
+    Raises NotExecuted if a command could not be started, and ValueError for a malformed result.
     """
     kind, rest = result[:1], result[1:]
     if kind == MADE:
         return rest
     if kind == FAILED:
-        code, _, said = rest.partition(b"\n")
-        return Failed(int(code[:_CODE_DIGITS]), said.decode("utf-8", "replace"))
+        code, _, messages = rest.partition(b"\n")
+        return CommandFailure(int(code[:_CODE_DIGITS]), messages.decode("utf-8", "replace"))
     if kind == FAULT:
-        raise NotExecuted(f"a compiler could not be run: {fault(result)}")
+        raise NotExecuted(f"a compiler could not be run: {execution_error(result)}")
     raise ValueError("no answer of a make job")
 
 
-def fault(result: bytes) -> str | None:
-    """Why a program could not be executed; None when it was. (Forging it only loses: it had begun.)"""
+def execution_error(result: bytes) -> str | None:
+    """Return the reason why a program could not be executed; None if it was. A program that forges it only
+    loses."""
     return result[1:].decode("utf-8", "replace") if result[:1] == FAULT else None
 
 
-def unpacked(products: bytes, keep: Sequence[str]) -> list[File]:
-    """The files of a packed product, whose names match ``keep``.
+def unpack_files(products: bytes, keep: Sequence[str]) -> list[File]:
+    """Return the files of a packed product whose names match ``keep``.
 
-    A compiler writes this, and its source may have taken it over. Raises ValueError for a name that leads out
-    of a directory, that nobody asked for or that comes twice, and for sizes that do not add up.
+    A compiler writes this, and a hostile source may control the compiler. Raises ValueError for a name that
+    leads out of the directory, was not requested or is repeated, and for inconsistent sizes.
     """
     line, _, data = products.partition(b"\n")
     if len(line) > _LIST_BYTES:
@@ -116,7 +120,7 @@ def unpacked(products: bytes, keep: Sequence[str]) -> list[File]:
     at = 0
     for name, size in entries:
         if name in files or not _is_kept(name, keep):
-            raise ValueError(f"nobody asked for a file {name[:100]!r}")
+            raise ValueError(f"the file {name[:100]!r} was not requested")
         files[name] = File(name, data[at : at + size])
         at += size
     return list(files.values())

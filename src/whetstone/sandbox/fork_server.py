@@ -1,4 +1,4 @@
-"""One fork-server process seen from outside: starting it, talking to it, ending it."""
+"""One fork-server process from outside: start it, exchange messages, end it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _ROOM_FOR_ONE = socket.CMSG_LEN(4)
 
 
 class StartRefused(Exception):
-    """A fork-server could not confine itself as asked; the message names the step."""
+    """A fork-server could not isolate itself as requested; the message names the step."""
 
 
 class ForkServer:
-    """A running fork-server of one tier. It is a fresh interpreter, never a fork of this process."""
+    """A running fork-server of one tier. It is a fresh interpreter, not a fork of this process."""
 
     def __init__(self, tier: Tier, harnesses: Mapping[str, Path], profile: Profile = PYTHON) -> None:
         """Start it and wait until it serves. Raises StartRefused."""
@@ -50,7 +50,7 @@ class ForkServer:
         self._polled_stop_fd: int | None = None
         self._names = {name: index for index, name in enumerate(harnesses)}
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
-        # Where there are no namespaces, programs have one process, and compilers' are told by their group.
+        # Without namespaces, programs have one process, and those of compilers are identified by their group.
         self._group = make_group() if tier is not Tier.RESTRICTED else None
         self.accounting = Accounting(None, None)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -81,8 +81,8 @@ class ForkServer:
         if self.tier is Tier.RESTRICTED and self.profile.processes:
             table = ProcessTable(os.open("/proc", os.O_RDONLY | os.O_CLOEXEC), shared=True)
         if message not in (wire.READY, wire.READY_IN_GROUP):
-            said = message[1:].decode(errors="replace") or f"the fork-server died: {self.last_words()}"
-            raise StartRefused(said)
+            reason = message[1:].decode(errors="replace") or f"the fork-server died: {self.error_output()}"
+            raise StartRefused(reason)
         group = self._group if message == wire.READY_IN_GROUP else None
         try:
             self.accounting = Accounting(group, table)
@@ -90,33 +90,34 @@ class ForkServer:
             raise StartRefused(str(fault)) from None
 
     def harness_number(self, name: str) -> int:
-        """The number of a harness in requests; KeyError names the known ones."""
+        """Return the number of a harness in requests. Raises KeyError, which lists the known harnesses."""
         if name not in self._names:
             raise KeyError(f"no harness {name!r}; this sandbox was started with {sorted(self._names)}")
         return self._names[name]
 
     def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Send one message; SandboxFault if nobody is there to read it."""
+        """Send one message. Raises SandboxFault if the fork-server has ended."""
         try:
             if descriptors:
                 self.control.sendmsg([message], [(*_RIGHTS, array("i", descriptors))])
             else:
                 self.control.send(message)
         except OSError as error:
-            raise SandboxFault(f"the fork-server is gone ({error}): {self.last_words()}") from None
+            raise SandboxFault(f"the fork-server is gone ({error}): {self.error_output()}") from None
 
     def receive(self) -> tuple[bytes, list[int]]:
-        """The next message and the descriptors beside it; SandboxFault if it died."""
+        """Return the next message with its descriptors. Raises SandboxFault if the fork-server died."""
         try:
-            message, beside, _, _ = self.control.recvmsg(wire.MAX_PACKET, _ROOM_FOR_ONE)
+            message, ancillary, _, _ = self.control.recvmsg(wire.MAX_PACKET, _ROOM_FOR_ONE)
         except OSError as error:
             raise SandboxFault(f"the fork-server does not answer: {error}") from None
         if not message:
-            raise SandboxFault(f"the fork-server died: {self.last_words()}")
-        return message, [array("i", data)[0] for *kind, data in beside if tuple(kind) == _RIGHTS]
+            raise SandboxFault(f"the fork-server died: {self.error_output()}")
+        return message, [array("i", data)[0] for *kind, data in ancillary if tuple(kind) == _RIGHTS]
 
     def message_within(self, wait_s: float, stop_fd: int | None) -> bool:
-        """Whether a message comes before this time is over, or ``stop_fd`` is readable."""
+        """Return whether a message arrives within this time. Returns early if ``stop_fd`` becomes
+        readable."""
         if self._poller is None or stop_fd != self._polled_stop_fd:
             self._poller, self._polled_stop_fd = select.poll(), stop_fd
             for fd in (self.control.fileno(), stop_fd):
@@ -125,8 +126,8 @@ class ForkServer:
         ready = self._poller.poll(max(wait_s, 0.0) * 1000.0)
         return any(fd == self.control.fileno() for fd, _ in ready)
 
-    def last_words(self) -> str:
-        """The end of what it wrote to its standard error, for messages."""
+    def error_output(self) -> str:
+        """Return the end of its standard error, for error messages."""
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
             os.set_blocking(self._process.stdout.fileno(), False)
@@ -136,14 +137,14 @@ class ForkServer:
         return "it left no message"
 
     def close(self) -> None:
-        """End it in good order; what does not end in time is killed."""
-        self.control.close()  # end of input is its sign to leave, and it takes its child along
+        """End it in good order; kill it if it does not end in time."""
+        self.control.close()  # the end of its input makes it exit, and end its child
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
-        """End it and its child now. The kernel ends all of a pid namespace with its first process."""
+        """Kill it and its child now. The kernel ends a pid namespace with its first process."""
         self.alive = False
         self.payload.close()
         self.control.close()
@@ -161,24 +162,24 @@ class ForkServer:
 
 
 def _private_directory() -> str:
-    """A new directory for the runs' files: in memory where there is such a place, as a jail's /tmp is."""
+    """Make a directory for the files of runs, in memory if possible, like the /tmp of a jail."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     return os.path.realpath(tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place))
 
 
 def _spawn(request: str, control_fd: int, hash_seed: int | None) -> subprocess.Popen[bytes]:
-    """Start the interpreter below any virtual environment, with no variable of ours but its loader's."""
-    # Bound late, a library's functions would be looked up, and its tables be written, in every run anew.
+    """Start the interpreter outside any virtual environment, with only the loader's environment variables."""
+    # With late binding, every run would resolve library functions and write these tables again.
     environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     if hash_seed is not None:
         environment["PYTHONHASHSEED"] = str(hash_seed)
     executable: str = getattr(sys, "_base_executable", "") or sys.executable
-    # Standard output and error are pipes from the start: Python's stream objects, which every child
-    # inherits, remember that they cannot seek.
+    # Standard output and error are pipes from the start. Python's stream objects, which every child inherits,
+    # remember that they cannot seek.
     return subprocess.Popen(
-        # Not -I, which would have it ignore the seed. Of the variables that it reads, none but ours is there.
+        # Not -I, which would ignore the hash seed. No other variable that the interpreter reads is set.
         [executable, "-s", "-P", "-S", "-X", "utf8", str(_BOOT), request],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -186,5 +187,5 @@ def _spawn(request: str, control_fd: int, hash_seed: int | None) -> subprocess.P
         env=environment,
         cwd="/",
         pass_fds=[control_fd],
-        start_new_session=True,  # a Ctrl-C meant for us must not end it
+        start_new_session=True,  # a Ctrl-C for this process must not end it
     )

@@ -1,6 +1,6 @@
 """The nouns of the sandbox: what to run, within which limits, and what happened.
 
-Nothing here knows of tests, expected outputs or rewards.
+This module knows nothing about tests, expected outputs or rewards.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+# Factor on the wall time limit for waiting for a core or for the supervisor, before a run is ended.
 MOST_STARVED = 5.0
-"""How many times its wall clock limit a run may wait for a core, or for us, before it is ended."""
 
 
 class Tier(IntEnum):
-    """How strictly a machine lets us isolate, weakest first.
+    """Strength of the isolation, weakest first.
 
-    RESTRICTED: seccomp, Landlock and rlimits, where namespaces are refused (many containers).
-    USERNS: all namespaces, through an unprivileged user namespace.
-    ROOT: all namespaces, another uid, and no capabilities.
+    RESTRICTED: seccomp, Landlock and rlimits, where namespaces are forbidden (many containers). USERNS: all
+    namespaces, through an unprivileged user namespace. ROOT: all namespaces, another uid, and no
+    capabilities.
     """
 
     RESTRICTED = 1
@@ -32,29 +32,28 @@ class Tier(IntEnum):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Bounds of one run, on all its processes and threads together, also those that it left behind.
+    """Limits of one run, over all its processes and threads together, including orphaned ones.
 
     CPU time decides; wall time is a generous backstop. Memory is resident memory. Time in which the run was
-    ready but had no core to run on does not count as wall time, up to five times the limit; a run that goes
-    on computing is STARVED then.
+    ready but had no core does not count as wall time, up to five times the limit. A run that still computes
+    then is STARVED.
     """
 
     cpu_s: float
     memory_bytes: int
     output_bytes: int
     wall_s: float | None = None
-    """None: 10 s more than ten times ``cpu_s``."""
+    """None: ten times ``cpu_s`` plus 10 s."""
 
 
 @dataclass(frozen=True)
-class Job:
+class SandboxJob:
     """One run of a harness over a payload, in a fresh fork.
 
-    ``harness`` names one of the harness files the sandbox was started with. It is called as
-    ``main(payload: bytes, result_fd: int, link_fd: int | None)`` inside the locked-down child.
-    ``stdin`` is what the program reads. ``link`` is a file descriptor of the caller (one end of a
-    socket pair) that the child gets, or None; the sandbox closes the caller's copy once the child
-    has it.
+    ``harness`` names one of the harness files of the sandbox. It is called as ``main(payload: bytes,
+    result_fd: int, link_fd: int | None)`` inside the isolated child. ``stdin`` is the program's standard
+    input. ``link`` is a file descriptor of the caller (one end of a socket pair) for the child, or None. The
+    sandbox closes the caller's copy once the child has it.
     """
 
     harness: str
@@ -63,10 +62,10 @@ class Job:
     stdin: bytes = b""
     link: int | None = None
     result_extra: int = 0
-    """Bytes that the result may hold beyond the output limit: the harness's own, not the program's."""
+    """Bytes that the result may have beyond the output limit, for the harness rather than the program."""
 
 
-class Ended(StrEnum):
+class EndReason(StrEnum):
     """Why a run ended."""
 
     EXITED = "exited"
@@ -77,21 +76,21 @@ class Ended(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     PROCESS_LIMIT = "process_limit"
     STARVED = "starved"
-    """Ended by us: the machine gave it so little of a core that nothing can be said of it."""
+    """Ended by the supervisor: it got too little of a core for any conclusion."""
     KILLED = "killed"
-    """Ended by us: its partner's run was over, or the caller wanted no more of it."""
+    """Ended by the supervisor: its partner's run was over, or the caller cancelled it."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What happened. ``stdout`` is kept up to the output limit, ``stderr`` to its last 64 KiB.
+    """The result of a run. ``stdout`` is kept up to the output limit, ``stderr`` to its last 64 KiB.
 
-    ``result`` is what the harness wrote to its result descriptor: bytes from inside the child,
-    which the program could have written as well. It is never evidence by itself. ``waited_s`` are the
-    seconds of ``wall_s`` in which the run was ready and had no core; 0.0 for a run that was over at once.
+    ``result`` is what the harness wrote to its result descriptor. The program could have written these bytes
+    too, so they are never evidence by themselves. ``waited_s`` are the seconds of ``wall_s`` in which the run
+    was ready and had no core; 0.0 for a run that was over at once.
     """
 
-    ended: Ended
+    ended: EndReason
     exit_code: int | None
     signal: int | None
     cpu_s: float
@@ -104,8 +103,8 @@ class RunResult:
 
 
 class SandboxFault(Exception):
-    """The sandbox itself failed (a fork-server died, a set-up step was refused). Never a verdict."""
+    """The sandbox itself failed: a fork-server died, or a set-up step was refused. Never a verdict."""
 
 
-class Stopped(Exception):
-    """The sandbox's ``stop_fd`` became readable: what ran was ended, and the fork-servers live on."""
+class SandboxStopped(Exception):
+    """The sandbox's ``stop_fd`` became readable: the current run ended, and the fork-servers live on."""

@@ -1,4 +1,4 @@
-"""Probes for ``whetstone doctor``: each layer of isolation is tried by a program that attacks it."""
+"""Probes for ``whetstone doctor``: a program attacks each layer of isolation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import tempfile
 from dataclasses import dataclass
 
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
-from whetstone.sandbox.job import Ended, Job, RunLimits, RunResult, SandboxFault, Tier
-from whetstone.sandbox.run import Run
+from whetstone.sandbox.job import EndReason, RunLimits, RunResult, SandboxFault, SandboxJob, Tier
+from whetstone.sandbox.run import SandboxRun
 from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.tiers import BUILTIN_HARNESSES, SCRIPT, start_at
 from whetstone.sandbox.zygote import landlock
@@ -19,14 +19,14 @@ _LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 16)
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """One layer: whether it holds here, and what was seen."""
+    """One layer: whether it holds on this machine, and what was observed."""
 
     name: str
     ok: bool
     detail: str
 
 
-# Each attack is a function that returns what it achieved, or raises when it was stopped.
+# Each attack is a function that returns what it achieved, or raises if it was stopped.
 _ATTACKS = b"""
 import ctypes, json, os, socket, sys
 
@@ -65,27 +65,38 @@ print(json.dumps(report))
 """
 
 _LIMIT_PROBES = (
-    ("cpu limit", Ended.CPU_LIMIT, b"while True: pass", RunLimits(0.2, 512 << 20, 1 << 16)),
-    ("wall limit", Ended.WALL_LIMIT, b"import time; time.sleep(60)", RunLimits(5, 512 << 20, 1 << 16, 0.3)),
-    ("memory limit", Ended.MEMORY_LIMIT, b"x = bytearray(1 << 30)", RunLimits(5, 128 << 20, 1 << 16)),
-    ("output limit", Ended.OUTPUT_LIMIT, b"while True: print('x' * 999)", RunLimits(5, 512 << 20, 1 << 16)),
+    ("cpu limit", EndReason.CPU_LIMIT, b"while True: pass", RunLimits(0.2, 512 << 20, 1 << 16)),
+    (
+        "wall limit",
+        EndReason.WALL_LIMIT,
+        b"import time; time.sleep(60)",
+        RunLimits(5, 512 << 20, 1 << 16, 0.3),
+    ),
+    ("memory limit", EndReason.MEMORY_LIMIT, b"x = bytearray(1 << 30)", RunLimits(5, 128 << 20, 1 << 16)),
+    (
+        "output limit",
+        EndReason.OUTPUT_LIMIT,
+        b"while True: print('x' * 999)",
+        RunLimits(5, 512 << 20, 1 << 16),
+    ),
 )
 _FORKED = b"import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        %s\ntime.sleep(60)"
 _BOMB = b"import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
 _FORK = b"import os\nos.fork()"
-# Limits on all processes of a run together. Where they cannot be had, a program may have no second process.
+# Limits on all processes of a run together. Where they are not available, a program may have no second
+# process.
 _TREE_PROBES = (
-    ("cpu limit, over processes", Ended.CPU_LIMIT, _FORKED % b"while True: pass", _LIMIT_PROBES[0][3]),
+    ("cpu limit, over processes", EndReason.CPU_LIMIT, _FORKED % b"while True: pass", _LIMIT_PROBES[0][3]),
     (
-        *("memory limit, over processes", Ended.MEMORY_LIMIT),
+        *("memory limit, over processes", EndReason.MEMORY_LIMIT),
         *(_FORKED % b"x = bytearray(b'x') * (60 << 20); time.sleep(60)", RunLimits(5, 200 << 20, 1 << 16)),
     ),
-    ("process limit", Ended.PROCESS_LIMIT, _BOMB, RunLimits(20, 2 << 30, 1 << 16)),
+    ("process limit", EndReason.PROCESS_LIMIT, _BOMB, RunLimits(20, 2 << 30, 1 << 16)),
 )
 
 
 def probe(*, limits: bool) -> list[ProbeResult]:
-    """Start every tier, then attack the strongest one that starts. ``limits``: exceed its limits, too."""
+    """Start every tier, then attack the strongest one that starts. ``limits``: also exceed its limits."""
     results = [_landlock()]
     strongest: ForkServer | None = None
     for tier in sorted(Tier, reverse=True):
@@ -103,16 +114,18 @@ def probe(*, limits: bool) -> list[ProbeResult]:
 
 
 def probe_tier(tier: Tier) -> list[ProbeResult]:
-    """All probes of one tier. Raises StartRefused where the machine does not offer it."""
+    """Run all probes of one tier. Raises StartRefused if the machine does not offer it."""
     return _attack(start_at(tier, BUILTIN_HARNESSES), limits=True)
 
 
 def _attack(server: ForkServer, *, limits: bool) -> list[ProbeResult]:
-    """Attack the tier of a fork-server, which is closed afterwards."""
+    """Run the attacks on the tier of a fork-server, which is closed afterwards."""
     try:
         with tempfile.TemporaryDirectory() as directory:
             target = os.path.join(directory, "written").encode()
-            [result] = supervise([Run(server, Job(SCRIPT, _ATTACKS, _LIMITS, stdin=target + b"\n"), 1)])
+            [result] = supervise(
+                [SandboxRun(server, SandboxJob(SCRIPT, _ATTACKS, _LIMITS, stdin=target + b"\n"), 1)]
+            )
         accounted = server.accounting
         results = _attack_results(result)
         results += [ProbeResult(f"counts {name}", True, who) for name, who in accounted.describe().items()]
@@ -130,16 +143,16 @@ def _limit_results(server: ForkServer) -> list[ProbeResult]:
     results: list[ProbeResult] = []
     probes = (*_LIMIT_PROBES, *_TREE_PROBES) if server.accounting.whole_tree else _LIMIT_PROBES
     for number, (name, expected, source, limits) in enumerate(probes, 3):
-        [result] = supervise([Run(server, Job(SCRIPT, source, limits), number)])
+        [result] = supervise([SandboxRun(server, SandboxJob(SCRIPT, source, limits), number)])
         cost = f"{result.cpu_s:.2f} s CPU, {result.wall_s:.2f} s, {result.peak_bytes >> 20} MiB"
         results.append(ProbeResult(name, result.ended is expected, f"{result.ended}: {cost}"))
     return results
 
 
 def _refused_process(server: ForkServer) -> ProbeResult:
-    [result] = supervise([Run(server, Job(SCRIPT, _FORK, _LIMITS), 2)])
-    said = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return ProbeResult("a program cannot start a process", result.exit_code == 1, said or result.ended)
+    [result] = supervise([SandboxRun(server, SandboxJob(SCRIPT, _FORK, _LIMITS), 2)])
+    message = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return ProbeResult("a program cannot start a process", result.exit_code == 1, message or result.ended)
 
 
 def _landlock() -> ProbeResult:

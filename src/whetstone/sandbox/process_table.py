@@ -1,87 +1,89 @@
-"""The processes of a run, read through a /proc. So trees are measured where no control group does it.
+"""Measures the processes of a run through a /proc, where no control group does.
 
-A fork-server in a pid namespace hands out that namespace's own when it starts: nobody else is in there, and
-no pid of it can belong to a stranger. Without namespaces it is the machine's, and a run is a process group,
-which its processes cannot leave.
+A fork-server in a pid namespace provides the /proc of that namespace when it starts. It contains no other
+processes, so no pid can belong to a stranger. Without namespaces it is the machine's /proc, and a run is a
+process group, which its processes cannot leave.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from whetstone.sandbox.same_memory import in_our_numbers, share_memory
-from whetstone.sandbox.starvation import Held, Waited, preempted
+from whetstone.sandbox.cpu_starvation import StallObservation, ThreadWait, preempted
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FIRST = "1"  # the fork-server itself
 _COUNTED = (b"\nRssAnon:", b"\nRssShmem:", b"\nVmSwap:", b"\nVmPTE:", b"\nRssFile:")
+# States in `stat` of a process: it has or waits for a core; it is blocked in the kernel, deaf to signals.
 RUNNING, STALLED = b"R", b"D"
-"""States in ``stat`` of a process: it has or waits for a core; it sleeps in the kernel, deaf to signals."""
+# The kernel's name of anonymous shared memory in `/proc/PID/maps`.
 SHARED_WITHOUT_FILE = b" /dev/zero (deleted)"
-"""What the kernel calls memory that processes share by descent: in ``/proc/PID/maps``."""
 
 
 class Process(NamedTuple):
-    """One process as it was when it last ran: until it runs again, it uses nothing and lets go of nothing."""
+    """The state of one process when it last ran. Until it runs again, its usage does not change."""
 
     parent: str
-    """Its number in the same table."""
+    """Number of its parent in the same table."""
     ran: bytes
-    """What the kernel says of how long it ran, by which it is seen to have run again."""
+    """The kernel's record of its running time. A change shows that it ran again."""
     cpu_s: float
-    """Also of the processes that it has waited for."""
+    """Includes the processes that it has waited for."""
     tasks: int
     faulted_bytes: int
-    """All pages that it was ever given, and the children that it has waited for, in bytes."""
+    """Bytes of all pages that were given to it and to the children that it has waited for."""
     private_bytes: int
     held_bytes: int
-    """Memory without files, swapped or not, and tables of pages."""
+    """Anonymous memory, swapped or not, and page tables."""
     tables_bytes: int
-    """Tables of pages alone, which it shares with no other."""
+    """Page tables only, which are never shared."""
     files_bytes: int
     holds: bool
     """It has not ended."""
     ready: bool
-    """It has, or waits for, a core."""
+    """It has a core or waits for one."""
     computes: bool
     """It does not just sleep again and again."""
 
 
 @dataclass(frozen=True)
 class TreeUsage:
-    """What a run's processes use together: those that run, and those that ended and were not waited for."""
+    """Usage of a run's processes together: running ones, and ended ones that were not waited for."""
 
     cpu_s: float
-    """Also of the processes that these have waited for."""
+    """Includes the processes that these have waited for."""
     resident_bytes: int
-    """Pages of libraries once; memory that processes share as often as they share it."""
+    """Pages of libraries count once; shared memory counts for each process that maps it."""
     least_bytes: int
-    """What all hold at least: the tables of each, and what the one has in them that has most."""
+    """Lower bound: the page tables of each, and the memory of the process that maps most."""
     tasks: int
     """All of them, with their threads."""
     private_bytes: int
-    """Memory without files, as often as it is shared."""
+    """Anonymous memory, counted for each process that shares it."""
     holders: frozenset[str]
-    """The processes that hold memory: those that have not ended."""
+    """Processes that hold memory: those that have not ended."""
     faulted_bytes: int
-    """All pages that they were ever given, in bytes."""
+    """Bytes of all pages that were ever given to them."""
     processes: Mapping[str, Process]
     """Each of them, by its number."""
     began: float
-    """When the first of them was looked at, by the monotonic clock."""
+    """Time of the first reading by the monotonic clock."""
 
     def grown_bytes(self, since: TreeUsage) -> int:
-        """How much more they can hold than at another time: every page that was given out, nothing let go.
+        """Return an upper bound of the growth since another reading: all pages that were given out, none
+        released.
 
-        A page is given out by one fault, or else counted as memory of the process at once (huge pages). Of
-        one that was not there then, all might be its own.
+        A page is given out by one fault, or counted as memory of the process at once (huge pages). For a
+        process that did not exist then, all pages may be its own.
         """
         grown = 0
         for pid, now in self.processes.items():
@@ -93,24 +95,24 @@ class TreeUsage:
         return grown
 
 
-class Part(NamedTuple):
-    """What one process, or several, hold."""
+class MemoryShare(NamedTuple):
+    """Memory of one or several processes."""
 
     bytes: int
-    """Of what it shares its part."""
+    """Proportional: its part of shared pages."""
     alone: int
-    """Only what it shares with no other."""
+    """Only pages that it shares with no other process."""
     parent: str = ""
-    """Its number; of one process."""
+    """Number of the parent, for a single process."""
 
 
 class ProcessTable:
     """The processes of a fork-server's run."""
 
     def __init__(self, fd: int, *, shared: bool = False) -> None:
-        """``fd`` is the open directory; ``close`` gives it back.
+        """``fd`` is the open directory; ``close`` closes it.
 
-        With ``shared`` there are others in it, and ``of_run`` says which processes are meant.
+        With ``shared`` it contains other processes, and ``select_run`` selects those of the run.
         """
         self._fd = fd
         self._shared = shared
@@ -119,16 +121,16 @@ class ProcessTable:
 
     @property
     def is_own(self) -> bool:
-        """Whether nobody but the run's processes is in it, so that none need be known to tell them."""
+        """Whether the table contains only the run's processes, so that none need be selected."""
         return not self._shared
 
-    def of_run(self, pid: int) -> None:
-        """A run begins whose first process is ``pid``, which leads a process group."""
+    def select_run(self, pid: int) -> None:
+        """Start a run whose first process is ``pid``, the leader of a process group."""
         self._first = pid
         self._known = {}
 
     def pids(self) -> list[str]:
-        """The processes of the run, by their numbers in this table."""
+        """Return the numbers of the run's processes in this table."""
         try:
             names = [name for name in os.listdir(self._fd) if name.isdigit() and name != _FIRST]
         except OSError:
@@ -139,9 +141,9 @@ class ProcessTable:
         return [name for name in names if self._stat(name)[2:3] == [group]]
 
     def usage(self) -> TreeUsage:
-        """What all processes of the run use now.
+        """Read the current usage of all processes of the run.
 
-        Of many only few can have run since the last look: the others are not read again.
+        Of many processes only a few can have run since the last reading. The others are not read again.
         """
         known, found, began = self._known, dict[str, Process](), time.monotonic()
         for pid in self.pids():
@@ -170,10 +172,10 @@ class ProcessTable:
     def _process(self, pid: str, ran: bytes) -> Process | None:
         fields = self._stat(pid)
         if len(fields) < 18:
-            return None  # it ended just now, and was waited for
+            return None  # it has just ended and been waited for
         user, system, user_of_dead, system_of_dead = map(int, fields[11:15])
         threads = int(fields[17])
-        # Ticks are coarse; the scheduler's own figures are exact, but leave out threads that have ended.
+        # Ticks are coarse. The scheduler's figures are exact but omit threads that have ended.
         exact_s = _on_cpu_s(ran) if threads == 1 else self._threads_s(pid)
         cpu_s = max(exact_s, (user + system) / _TICKS_PER_S) + (user_of_dead + system_of_dead) / _TICKS_PER_S
         status = memory_file(pid, "status", self._fd)
@@ -197,70 +199,80 @@ class ProcessTable:
         threads = _threads(pid, self._fd)
         return sum(_on_cpu_s(self._read(f"{pid}/task/{thread}", "schedstat")) for thread in threads)
 
-    def held(self, usage: TreeUsage) -> Held:
-        """What holds the run up, given what its processes use."""
+    def stall(self, usage: TreeUsage) -> StallObservation:
+        """Return what stalls the run, given the usage of its processes."""
         if ready := [process for process in usage.processes.values() if process.ready]:
-            return Held(ready=True, computes=any(process.computes for process in ready))
-        # One that has not run since it was read may have been woken, and wait for its turn.
+            return StallObservation(ready=True, computes=any(process.computes for process in ready))
+        # A process that has not run since its reading may have been woken and wait for a core.
         states = {pid: b"".join(self._stat(pid)[:1]) for pid in usage.processes}
         if woken := [pid for pid, state in states.items() if state == RUNNING]:
-            return Held(ready=True, computes=any(usage.processes[pid].computes for pid in woken))
-        return Held(stalled=STALLED in states.values())
+            return StallObservation(ready=True, computes=any(usage.processes[pid].computes for pid in woken))
+        return StallObservation(stalled=STALLED in states.values())
 
-    def waited(self) -> Waited:
-        """How long the first thread of the process that waited longest for a core did so."""
-        longest = Waited(0.0, False)
+    def longest_wait(self) -> ThreadWait:
+        """Return the longest wait of any process's first thread for a core."""
+        longest = ThreadWait(0.0, False)
         for pid in self.pids():
             figures = self._read(pid, "schedstat").split()
             if len(figures) > 1 and int(figures[1]) / 1e9 > longest.seconds:
-                longest = Waited(int(figures[1]) / 1e9, preempted(self._read(pid, "status")))
+                longest = ThreadWait(int(figures[1]) / 1e9, preempted(self._read(pid, "status")))
         return longest
 
     def shares_memory(self) -> bool:
-        """Whether one has memory without a file that stays although no process has it in sight."""
+        """Return whether a process has anonymous shared memory, which can persist unmapped."""
         return any(SHARED_WITHOUT_FILE in memory_file(pid, "maps", self._fd) for pid in self.pids())
 
-    def part(self, pid: str) -> Part | None:
-        """Resident and swapped memory of a process; None where we may not look."""
+    def memory_share(self, pid: str) -> MemoryShare | None:
+        """Return the resident and swapped memory of a process; None if it may not be read."""
         parent = b"".join(self._stat(pid)[1:2]).decode()
         text, status = (memory_file(pid, name, self._fd) for name in ("smaps_rollup", "status"))
         if text:
             tables = kibibytes(status, b"\nVmPTE:")
             alone = sum(kibibytes(text, name) for name in (b"\nPrivate_Clean:", b"\nPrivate_Dirty:"))
             shared_too = kibibytes(text, b"\nPss:") + kibibytes(text, b"\nSwapPss:")
-            return Part((shared_too + tables) << 10, (alone + tables) << 10, parent)
-        return None if b"\nVmRSS:" in status else Part(0, 0)  # it has ended
+            return MemoryShare((shared_too + tables) << 10, (alone + tables) << 10, parent)
+        return None if b"\nVmRSS:" in status else MemoryShare(0, 0)  # it has ended
 
-    def sharing(self, parents: Mapping[str, str]) -> set[str]:
-        """Those that have one memory with their parents now, as far as that is told. Takes milliseconds."""
+    def sharing_with_parents(self, parents: Mapping[str, str]) -> set[str]:
+        """Return the processes that share one memory with their parents now, as far as known. Takes
+        milliseconds."""
         wanted = {*parents, *parents.values()}
-        ours = {pid: int(pid) for pid in wanted} if self._shared else in_our_numbers(self._first, wanted)
-        pairs = [(pid, parent) for pid, parent in parents.items() if pid in ours and parent in ours]
-        return {pid for pid, parent in pairs if share_memory(ours[pid], ours[parent])}
+        own = {pid: int(pid) for pid in wanted} if self._shared else own_pids(self._first, wanted)
+        pairs = [(pid, parent) for pid, parent in parents.items() if pid in own and parent in own]
+        return {pid for pid, parent in pairs if share_memory(own[pid], own[parent])}
 
-    def kill_all(self) -> None:
-        """Send SIGKILL to every process of the run, and to those that these start meanwhile."""
-        killed: set[str] = set()
-        while more := set(self.pids()) - killed:
-            killed |= more
+    def signal_all(self, number: signal.Signals, rounds: int = sys.maxsize) -> bool:
+        """Send a signal to every process of the run, and to those that they start meanwhile.
+
+        Returns False if there are new ones after so many ``rounds``: processes that continue each other can
+        go on for ever, unlike those that are killed.
+        """
+        reached: set[str] = set()
+        # Repeated, because a process may fork between the listing and its signal.
+        while more := set(self.pids()) - reached:
+            if not rounds:
+                return False
+            rounds -= 1
+            reached |= more
             for pid in more:
-                with contextlib.suppress(OSError):  # it has ended, which is as good
-                    self._kill(pid)
+                with contextlib.suppress(OSError):  # it has ended, which is equally good
+                    self._signal(pid, number)
+        return True
 
-    def _kill(self, pid: str) -> None:
-        # The directory of a process serves as its pidfd: a number that is reused meanwhile is not hit.
+    def _signal(self, pid: str, number: signal.Signals) -> None:
+        # The directory of a process serves as its pidfd: the signal does not reach a reused number.
         fd = os.open(pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
         try:
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            signal.pidfd_send_signal(fd, number)
         finally:
             os.close(fd)
 
     def _stat(self, pid: str) -> list[bytes]:
-        """What ``stat`` says, from the state on: then parent, process group, and so forth."""
+        """Return the fields of ``stat`` from the state on: state, parent, process group, and so forth."""
         return self._read(pid, "stat").rpartition(b")")[2].split()
 
     def _read(self, pid: str, name: str) -> bytes:
-        # One read: these are short, and every look reads one for each process.
+        # One read call: these files are short, and every reading opens one for each process.
         try:
             fd = os.open(f"{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
         except OSError:
@@ -273,27 +285,27 @@ class ProcessTable:
             os.close(fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._fd)
 
 
 def _on_cpu_s(schedstat: bytes) -> float:
-    """CPU seconds of one thread, to the nanosecond."""
+    """Return CPU seconds of one thread, with a resolution of nanoseconds."""
     figures = schedstat.split(None, 1)
     return int(figures[0]) / 1e9 if figures else 0.0
 
 
 def memory_file(process: str, name: str, dir_fd: int | None = None) -> bytes:
-    """What ``status``, ``maps`` or ``smaps_rollup`` says of a process's memory; nothing once it has none.
+    """Return the text of ``status``, ``maps`` or ``smaps_rollup`` of a process; empty once it has no memory.
 
-    Once its first thread has ended, a process says that itself no more, but its other threads do.
+    After its first thread has ended, the process's own file is empty, but those of its other threads are not.
     """
-    text = _whole(f"{process}/{name}", dir_fd)
+    text = _read_file(f"{process}/{name}", dir_fd)
     if b"\nVmRSS:" in text if name == "status" else text:
         return text
     first = process.rpartition("/")[2]
     for thread in _threads(process, dir_fd):
-        of_thread = _whole(f"{process}/task/{thread}/{name}", dir_fd) if thread != first else b""
+        of_thread = _read_file(f"{process}/task/{thread}/{name}", dir_fd) if thread != first else b""
         if b"\nVmRSS:" in of_thread if name == "status" else of_thread:
             return of_thread
     return text
@@ -312,7 +324,7 @@ def _threads(process: str, dir_fd: int | None) -> list[str]:
         os.close(fd)
 
 
-def _whole(path: str, dir_fd: int | None) -> bytes:
+def _read_file(path: str, dir_fd: int | None) -> bytes:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd), "rb", 0) as file:
             return file.read()
@@ -321,16 +333,45 @@ def _whole(path: str, dir_fd: int | None) -> bytes:
 
 
 def faulted_bytes(fields: list[bytes]) -> int:
-    """Pages that a process was ever given, and the children that it has waited for, in bytes; from the fields
-    of its ``stat`` from the state on."""
+    """Return the bytes of all pages given to a process and to the children that it has waited for.
+    ``fields``: its ``stat`` from the state on."""
     return sum(map(int, fields[7:11])) * _PAGE
 
 
 def kibibytes(text: bytes, name: bytes) -> int:
-    """The number after ``name`` in a file like ``/proc/PID/status``; 0 where it is missing.
+    """Return the number of KiB after ``name`` in a file such as ``/proc/PID/status``; 0 if it is missing.
 
-    ``name`` begins with a newline: a process chooses its own name, which the file shows in the first line and
-    in which a newline is escaped.
+    ``name`` begins with a newline. A process chooses its own name, which the file shows in the first line
+    with newlines escaped.
     """
     at = text.find(name)
     return int(text[at + len(name) :].split(None, 1)[0]) if at >= 0 else 0
+
+
+_KCMP = {"x86_64": 312, "aarch64": 272}
+_KCMP_VM = 1
+
+
+def share_memory(one: int, other: int) -> bool:
+    """Compare two processes by kcmp(2). False if one has ended or the kernel does not answer."""
+    if (number := _KCMP.get(os.uname().machine)) is None:
+        return False
+    return ctypes.CDLL(None).syscall(number, one, other, _KCMP_VM, 0, 0) == 0
+
+
+def own_pids(first: int, wanted: Collection[str]) -> dict[str, int]:
+    """Return the process ids in this namespace for numbers in the pid namespace of ``first``."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        namespace = os.readlink(f"/proc/{first}/ns/pid")
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                number = _innermost_pid(name)
+                if number in wanted and os.readlink(f"/proc/{name}/ns/pid") == namespace:
+                    found[number] = int(name)
+    return found
+
+
+def _innermost_pid(name: str) -> str:
+    with open(f"/proc/{name}/status", encoding="utf-8", errors="replace") as file:
+        return next((line.split()[-1] for line in file if line.startswith("NSpid:")), name)

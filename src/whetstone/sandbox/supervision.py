@@ -1,4 +1,4 @@
-"""The one loop in which runs are read, measured and ended."""
+"""The loop that reads, measures and ends runs."""
 
 from __future__ import annotations
 
@@ -6,49 +6,50 @@ import select
 import time
 from collections.abc import Callable, Sequence
 
-from whetstone.sandbox.job import Ended, RunResult, Stopped
-from whetstone.sandbox.priority import Turn, turn
-from whetstone.sandbox.run import PARTNER_GRACE_S, Run
+from whetstone.sandbox.job import EndReason, RunResult, SandboxStopped
+from whetstone.sandbox.priority import SupervisorPriority, supervisor_priority
+from whetstone.sandbox.run import PARTNER_GRACE_S, SandboxRun
 
 Grace = Callable[[RunResult], float | None]
 
 
 def partner_grace(leader: RunResult) -> float | None:
-    """What a partner gets, however the leader ended."""
+    """Return the grace period of a partner, however the leader ended."""
     return PARTNER_GRACE_S
 
 
-def supervise(runs: Sequence[Run], grace: Grace = partner_grace) -> list[RunResult]:
-    """Drive runs of different sandboxes to their end; results in their order.
+def supervise(runs: Sequence[SandboxRun], grace: Grace = partner_grace) -> list[RunResult]:
+    """Run the supervision of runs in different sandboxes until all have ended. Returns their results in
+    order.
 
-    ``runs[0]`` leads: when it has ended, the others get the seconds that ``grace`` gives for its result,
-    and are then killed (KILLED); with None they go on to their own end. A partner that ends first changes
-    nothing for the leader, except that its link reads end of file.
-    Raises SandboxFault if a fork-server fails; every run is then over and its fork-server gone. Raises
-    Stopped, with every run over, once the leader's ``stop_fd`` became readable.
+    ``runs[0]`` leads. When it has ended, the others get the seconds that ``grace`` returns for its result,
+    and are then killed (KILLED). None lets them run to their own end. A partner that ends first changes
+    nothing for the leader, except that its link reads end of file. Raises SandboxFault if a fork-server
+    fails; every run is then over, and its fork-server gone. Raises SandboxStopped, with every run over, once
+    the leader's ``stop_fd`` became readable.
     """
     try:
-        # Most runs are alone and over before anybody would look at them.
-        if len(runs) == 1 and runs[0].talk is None and runs[0].ends_at_once():
+        # Most runs are alone and end before the first reading.
+        if len(runs) == 1 and runs[0].talk is None and runs[0].wait_for_first_reading():
             stopped = False
         else:
-            with turn() as mine:
-                stopped = _drive(runs, grace, mine)
+            with supervisor_priority() as priority:
+                stopped = drive(runs, grace, priority)
     except BaseException:
         for run in runs:
-            run.give_up()
+            run.abandon()
         raise
     finally:
         # The runs wait at the same time, so their waits are not added up.
         if runs[0].lost is not None:
             runs[0].lost.seconds += max(run.lost_s for run in runs)
     if stopped:
-        raise Stopped
+        raise SandboxStopped
     return [run.result() for run in runs]
 
 
-def _drive(runs: Sequence[Run], grace: Grace, mine: Turn) -> bool:
-    """Until every run has ended; whether the caller's ``stop_fd`` asked for it."""
+def drive(runs: Sequence[SandboxRun], grace: Grace, priority: SupervisorPriority) -> bool:
+    """Run the loop until no run is ``supervised``. Returns whether the caller's ``stop_fd`` ended it."""
     poller = select.poll()
     stopped = False
 
@@ -56,12 +57,12 @@ def _drive(runs: Sequence[Run], grace: Grace, mine: Turn) -> bool:
         nonlocal stopped
         stopped = True
         for run in runs:
-            run.kill(Ended.KILLED)
+            run.kill(EndReason.KILLED)
         return False
 
-    handlers: dict[int, tuple[Run, Callable[[], bool]]] = {}
+    handlers: dict[int, tuple[SandboxRun, Callable[[], bool]]] = {}
 
-    def watch(run: Run, table: dict[int, Callable[[], bool]]) -> None:
+    def watch(run: SandboxRun, table: dict[int, Callable[[], bool]]) -> None:
         for fd, handler in table.items():
             handlers[fd] = (run, handler)
             poller.register(fd, select.POLLIN)
@@ -70,40 +71,43 @@ def _drive(runs: Sequence[Run], grace: Grace, mine: Turn) -> bool:
         watch(run, run.handlers())
     if runs[0].stop_fd is not None:
         watch(runs[0], {runs[0].stop_fd: stop})
-    lasting: set[Run] = set()
+    long_runs: set[SandboxRun] = set()
     partners_end: float | None = None
     leader_ended = False
-    while active := [run for run in runs if not run.ended]:
+    while active := [run for run in runs if run.supervised]:
         now = time.monotonic()
         if runs[0].ended and not leader_ended:
             leader_ended, grace_s = True, grace(runs[0].result())
             partners_end = None if grace_s is None else now + grace_s
         if partners_end is not None and now >= partners_end:
             for partner in active:
-                partner.kill(Ended.KILLED)
+                partner.kill(EndReason.KILLED)
         wait_s = min(run.next_tick for run in active) - now
         _handle(poller, handlers, max(wait_s, 0.0))
         now = time.monotonic()
         for run in active:
             if not run.ended and now >= run.next_tick:
-                if run not in lasting:
-                    lasting.add(run)
+                if run not in long_runs:
+                    long_runs.add(run)
                     watch(run, run.output_handlers())
                 run.tick(now)
                 if run.has_several:
-                    mine.go_first()  # their wakings may leave us no core at all
+                    # The wake-ups of many processes may leave the supervisor no core at all.
+                    priority.raise_priority()
     return stopped
 
 
-def _handle(poller: select.poll, handlers: dict[int, tuple[Run, Callable[[], bool]]], wait_s: float) -> None:
-    """Wait for something to read and read it; forget the descriptors of what is through."""
+def _handle(
+    poller: select.poll, handlers: dict[int, tuple[SandboxRun, Callable[[], bool]]], wait_s: float
+) -> None:
+    """Wait for readable descriptors and read them. Forget finished descriptors."""
     for fd, _ in poller.poll(wait_s * 1000.0):
         if fd not in handlers:
-            continue  # its run ended a moment ago, in this very round
+            continue  # its run has ended in this round
         run, handler = handlers[fd]
         more = handler()
-        through = [other for other, (owner, _) in handlers.items() if owner is run] if run.ended else [fd]
+        finished = [other for other, (owner, _) in handlers.items() if owner is run] if run.ended else [fd]
         if run.ended or not more:
-            for gone in through:
-                del handlers[gone]
-                poller.unregister(gone)
+            for finished_fd in finished:
+                del handlers[finished_fd]
+                poller.unregister(finished_fd)

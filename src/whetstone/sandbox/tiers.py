@@ -1,14 +1,14 @@
-"""Which tier this machine offers: found out by trying, strongest first."""
+"""Finds the tiers that this machine offers by trying, strongest first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
-from whetstone.sandbox.job import Ended, Job, RunLimits, SandboxFault, Tier
-from whetstone.sandbox.run import Run
+from whetstone.sandbox.job import EndReason, RunLimits, SandboxFault, SandboxJob, Tier
+from whetstone.sandbox.run import SandboxRun
 from whetstone.sandbox.supervision import supervise
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
@@ -21,22 +21,22 @@ BUILTIN_HARNESSES = {
     SEQUENCE: Path(__file__).parent / "zygote" / "run_sequence.py",
 }
 
-_PROOF = Job(SCRIPT, b"print(6 * 7)", RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1024))
-# What a run of an interpreter without packages has at least.
+_PROOF = SandboxJob(SCRIPT, b"print(6 * 7)", RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1024))
+# Minimum memory of a run of an interpreter without packages.
 _BARE_BYTES = 12 << 20
-# What this machine refused before, with the reason: not asked again in this process.
+# Tiers that failed before, with the reason. They are not tried again in this process.
 _refusals: dict[Tier, str] = {}
 
 
 def start_at(tier: Tier, harnesses: Mapping[str, Path], profile: Profile = PYTHON) -> ForkServer:
-    """Start a fork-server of exactly this tier and prove it by a run. Raises StartRefused."""
+    """Start a fork-server of exactly this tier and test it with a run. Raises StartRefused."""
     server = ForkServer(tier, harnesses, profile)
     try:
-        [result] = supervise([Run(server, _PROOF, 0)])
+        [result] = supervise([SandboxRun(server, _PROOF, 0)])
     except SandboxFault as fault:
         server.kill()
         raise StartRefused(str(fault)) from None
-    if result.ended is not Ended.EXITED or result.exit_code != 0 or result.stdout != b"42\n":
+    if result.ended is not EndReason.EXITED or result.exit_code != 0 or result.stdout != b"42\n":
         server.kill()
         raise StartRefused(f"a program that prints 42 did not: {result.ended}, {result.stderr[-300:]!r}")
     if profile.imports:
@@ -45,9 +45,9 @@ def start_at(tier: Tier, harnesses: Mapping[str, Path], profile: Profile = PYTHO
 
 
 def start_strongest(harnesses: Mapping[str, Path], minimum: Tier, profile: Profile = PYTHON) -> ForkServer:
-    """Start a fork-server of the strongest tier that works here.
+    """Start a fork-server of the strongest tier that works.
 
-    Raises SandboxUnavailable, with what each tier was refused, if that is below ``minimum``.
+    Raises SandboxUnavailable, with the reason for each tier, if that is below ``minimum``.
     """
     for tier in sorted(Tier, reverse=True):
         if tier < minimum:
@@ -62,17 +62,17 @@ def start_strongest(harnesses: Mapping[str, Path], minimum: Tier, profile: Profi
 
 
 def unavailable(wanted: Tier, reasons: Mapping[Tier, str]) -> SandboxUnavailable:
-    """The error for a machine that cannot isolate as asked."""
-    said = "; ".join(f"{tier.label}: {why}" for tier, why in sorted(reasons.items(), reverse=True))
+    """Return the error for a machine that cannot isolate as requested."""
+    causes = "; ".join(f"{tier.label}: {why}" for tier, why in sorted(reasons.items(), reverse=True))
     return SandboxUnavailable(
-        f"this machine cannot run programs at isolation tier `{wanted.label}` ({said}). "
+        f"this machine cannot run programs at isolation tier `{wanted.label}` ({causes}). "
         "Ask for a lower minimum tier, or allow user namespaces or Landlock here "
         "(`whetstone doctor` shows what each tier needs)."
     )
 
 
 def detect_tier() -> Tier:
-    """The strongest tier that works here. Raises SandboxUnavailable when none does."""
+    """Return the strongest tier that works. Raises SandboxUnavailable if none does."""
     server = start_strongest(BUILTIN_HARNESSES, min(Tier))
     server.close()
     return server.tier

@@ -1,10 +1,10 @@
-"""Checkpoints that survive being killed: written beside, checked, then renamed into place.
+"""Checkpoints that survive a kill: written to a temporary folder, checked, then renamed.
 
-``checkpoints/step-N/`` is a plain model folder (config, weights, tokenizer) with three things more:
-``trainer/`` (masters, moments and counters, written by torch's distributed checkpoint: each rank its part,
-to be read by any number of ranks), ``state.json`` (plain data of the loop) and ``manifest.json`` (size and
-SHA-256 of every other file). A folder is a checkpoint only when its manifest holds, so a torn one is never
-taken for whole. All ranks save and read together; the folder must be one that all of them see.
+``checkpoints/step-N/`` is a plain model folder (config, weights, tokenizer) with three additions:
+``trainer/`` (master weights, moments and counters in torch's distributed checkpoint format; each rank writes
+its part, any number of ranks can read), ``state.json`` (plain data of the loop) and ``manifest.json`` (size
+and SHA-256 of every other file). A folder only counts as a checkpoint if its manifest matches, so an
+incomplete one is never used. All ranks save and read together; they must share the folder.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whetstone.errors import UserError
-from whetstone.outputs import no_room, sync
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import no_room, sync
 from whetstone.trainer.ranks import Ranks
 
 log = logging.getLogger(__name__)
@@ -36,22 +36,22 @@ log = logging.getLogger(__name__)
 _MANIFEST, _STATE, _TRAINER = "manifest.json", "state.json", "trainer"
 _NAME = re.compile(r"step-\d+(\.replaced)?")
 _UNFINISHED = ".unfinished-"
+# torch's message for a file that took fewer bytes than written. It hides the error of the disk.
 _SHORT_FILE = "unexpected pos"
-"""What torch says when a file took less than it was given: its own error hides that of the disk."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What :func:`load_checkpoint` returns; ``path`` is also the model folder of that step."""
+    """The result of :func:`load_checkpoint`; ``path`` is also the model folder of that step."""
 
     path: Path
     step: int
     state: dict[str, Any]
 
     def read_into(self, trainer_state: dict[str, Tensor], ranks: Ranks | None = None) -> None:
-        """Fill the tensors of a trainer's state, each rank its part, however many ranks wrote them.
+        """Fill the tensors of a trainer's state, each rank its part, for any number of writing ranks.
 
-        Raises UserError when names or shapes are not those that were saved.
+        Raises UserError if names or shapes differ from the saved ones.
         """
         reader = FileSystemReader(self.path / _TRAINER)
         saved = reader.read_metadata().state_dict_metadata
@@ -64,13 +64,13 @@ class Checkpoint:
                     f"{self.path}: the saved optimizer state does not fit the model: `{name}` is {found}, "
                     f"not {list(tensor.shape)}; resume with the model the run was started with"
                 )
-        state_dict_loader.load(trainer_state, storage_reader=reader, no_dist=_alone(ranks))
+        state_dict_loader.load(trainer_state, storage_reader=reader, no_dist=_no_process_group(ranks))
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What is saved of one step. ``model`` can be saved by transformers, and is None on all ranks but the
-    first; ``trainer_state`` is a rank's part of it; ``state`` must be plain JSON data."""
+    """The contents of a checkpoint. ``model`` can be saved by transformers, and is None on all ranks except
+    the first; ``trainer_state`` is a rank's part; ``state`` must be plain JSON data."""
 
     step: int
     model: PreTrainedModel | None
@@ -82,9 +82,9 @@ class Contents:
 def write_checkpoint(run_dir: Path, contents: Contents, ranks: Ranks) -> Path:
     """Write ``checkpoints/step-<step>`` under ``run_dir``.
 
-    Until the last rename the older checkpoints are untouched, so whenever this process dies a valid one
-    remains. Raises UserError when the disk is full: then nothing is left of the new checkpoint. All ``ranks``
-    write together, and return when it is in place.
+    Older checkpoints are not changed until the last rename, so a valid one remains if this process dies.
+    Raises UserError if the disk is full; then nothing remains of the new checkpoint. All ``ranks`` write
+    together, and return when it is in place.
     """
     folder = run_dir / "checkpoints"
     target = folder / f"step-{contents.step}"
@@ -94,7 +94,7 @@ def write_checkpoint(run_dir: Path, contents: Contents, ranks: Ranks) -> Path:
         if contents.model is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        _remove_unfinished(folder)
         unfinished.mkdir()
         _write_model(unfinished, contents, contents.model)
 
@@ -105,76 +105,82 @@ def write_checkpoint(run_dir: Path, contents: Contents, ranks: Ranks) -> Path:
             dict(contents.trainer_state),
             storage_writer=writer,
             process_group=ranks.group,
-            no_dist=_alone(ranks),
+            no_dist=_no_process_group(ranks),
         )
         hashed = ranks.agree(lambda: _hashes(unfinished, ranks), "the files of a checkpoint")
         parts = ranks.gather_data(hashed, "the hashes of a checkpoint")
-        ranks.agree(lambda: _seal(unfinished, parts) if ranks.first else None, "the manifest of a checkpoint")
+        ranks.agree(
+            lambda: _write_manifest(unfinished, parts) if ranks.first else None,
+            "the manifest of a checkpoint",
+        )
     except BaseException as error:
         if ranks.first:
             shutil.rmtree(unfinished, ignore_errors=True)
+        # torch wraps errors of the disk, so they are recognized by their causes.
         if _no_room(error):
             raise UserError(_full_message(target, run_dir)) from error
         raise
     if ranks.first:
-        _put_in_place(unfinished, target)
+        _publish(unfinished, target)
     ranks.wait("a checkpoint to be in place")
     return target
 
 
 def prune_checkpoints(
-    run_dir: Path, step: int, keep: int, worth: Callable[[list[int]], Collection[int]] | None = None
+    run_dir: Path, step: int, keep: int, also_keep: Callable[[list[int]], Collection[int]] | None = None
 ) -> None:
-    """Keep the newest ``keep`` checkpoints up to ``step``, and of all these the steps that ``worth`` names.
+    """Keep the newest ``keep`` checkpoints up to ``step``, and the steps that ``also_keep`` selects.
 
-    Later ones are left by a resume that skipped broken ones: these go.
+    Checkpoints of later steps are deleted if they are invalid; a resume that skipped broken ones leaves them.
     """
     folder = run_dir / "checkpoints"
     upto = [path for path in _newest_first(folder) if _step(path) <= step]
+    # A resumed run may have skipped broken checkpoints of later steps.
     later = [path for path in _newest_first(folder) if _step(path) > step]
-    also = worth([_step(path) for path in upto]) if worth else ()
+    also = also_keep([_step(path) for path in upto]) if also_keep else ()
     old = [path for path in upto[keep:] if _step(path) not in also]
-    for path in [*old, *(path for path in later if checkpoint_fault(path) is not None)]:
+    for path in [*old, *(path for path in later if checkpoint_error(path) is not None)]:
         _remove(path)
 
 
 def remove_checkpoints_after(run_dir: Path, step: int) -> None:
-    """Remove the checkpoints of later steps, whole or not."""
+    """Remove the checkpoints of later steps, valid or not."""
     for path in _newest_first(run_dir / "checkpoints"):
         if _step(path) > step:
             _remove(path)
 
 
 def latest_checkpoint(run_dir: Path, on_skip: Callable[[str], None] = log.warning) -> Path | None:
-    """The newest whole checkpoint of a run; None when it has made none yet.
+    """Return the newest valid checkpoint of a run; None if it has made none.
 
-    ``on_skip`` is told of each broken one, and why. Raises UserError when there are checkpoints and none is
-    whole: the run cannot go on, and must not begin anew over what it has written.
+    ``on_skip`` reports each invalid one with the reason. Raises UserError if there are checkpoints but none
+    is valid: the run cannot continue, and a new start must not overwrite its files.
     """
     faults: list[str] = []
     for path in _newest_first(run_dir / "checkpoints"):
-        fault = checkpoint_fault(path)
+        fault = checkpoint_error(path)
         if fault is None:
             for skipped in faults:
-                on_skip(f"{skipped} is not a whole checkpoint; {path} is taken")
+                on_skip(f"{skipped} is not a valid checkpoint; using {path}")
             return path
         faults.append(f"{path} ({fault})")
     if faults:
         raise UserError(
-            f"no checkpoint of this run is whole: {', '.join(faults)}. Put a whole one there, from a copy, "
-            f"to resume it; or start anew in another folder with out=FOLDER, or after removing {run_dir}"
+            f"no checkpoint of this run is valid: {', '.join(faults)}. Restore a valid one from a copy "
+            f"to resume it, start again in another folder with out=FOLDER, or remove {run_dir}"
         )
     return None
 
 
-def checkpoint_fault(path: Path) -> str | None:
-    """Why a folder is no valid checkpoint, or None when every file is as its manifest says."""
+def checkpoint_error(path: Path) -> str | None:
+    """Return why a folder is no valid checkpoint, or None if every file matches its manifest."""
     try:
         files = json.loads((path / _MANIFEST).read_bytes())["files"]
         for name, entry in files.items():
             file = path / name
             if not file.is_file():
                 return f"{name} is missing"
+            # The size is compared first, since hashing reads the whole file.
             size = file.stat().st_size
             if size != entry["bytes"]:
                 return f"{name} has {size} bytes instead of {entry['bytes']}"
@@ -189,10 +195,10 @@ def checkpoint_fault(path: Path) -> str | None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Check a checkpoint and read its plain data. Raises UserError when it is broken."""
-    fault = checkpoint_fault(path)
+    """Check a checkpoint and read its plain data. Raises UserError if it is invalid."""
+    fault = checkpoint_error(path)
     if fault is not None:
-        raise UserError(f"{path} is not a whole checkpoint: {fault}; resume from another step of the run")
+        raise UserError(f"{path} is not a valid checkpoint: {fault}; resume from another step of the run")
     data = json.loads((path / _STATE).read_bytes())
     return Checkpoint(path, data["step"], data["state"])
 
@@ -200,12 +206,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _write_model(folder: Path, contents: Contents, model: PreTrainedModel) -> None:
     model.save_pretrained(folder)
     contents.tokenizer.save_pretrained(folder)
+    # NaN would be written as text that other JSON readers reject.
     text = json.dumps({"step": contents.step, "state": contents.state}, allow_nan=False)
     (folder / _STATE).write_text(text, encoding="utf-8")
 
 
 def _hashes(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """Size and hash of this rank's share of the files, since hashing takes as long as writing."""
+    """Return size and hash of this rank's share of the files. Hashing takes as long as writing, so ranks
+    share it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {
         str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
@@ -213,8 +221,8 @@ def _hashes(folder: Path, ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def _seal(folder: Path, hashes: list[dict[str, Any]]) -> None:
-    """Write the manifest, and make all of it last."""
+def _write_manifest(folder: Path, hashes: list[dict[str, Any]]) -> None:
+    """Write the manifest, and flush all files to disk."""
     entries = {name: entry for part in hashes for name, entry in part.items()}
     text = json.dumps({"files": dict(sorted(entries.items()))}, indent=1)
     (folder / _MANIFEST).write_text(text, encoding="utf-8")
@@ -222,34 +230,36 @@ def _seal(folder: Path, hashes: list[dict[str, Any]]) -> None:
         sync(path)
 
 
-def _alone(ranks: Ranks | None) -> bool:
-    """Whether there is no process group to save or load with, which is meant and not to be warned of."""
+def _no_process_group(ranks: Ranks | None) -> bool:
+    """Return whether to save or load without a process group, and suppress torch's warning about it."""
     alone = ranks is None or ranks.size == 1
-    if alone:  # for good: a context of filters is of all threads, and checkpoints are written in another
+    # The filter is permanent: warning contexts affect all threads, and another thread writes checkpoints.
+    if alone:
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
     return alone
 
 
 def _no_room(error: BaseException) -> bool:
-    """Whether a disk was full, on whichever rank: torch gathers the errors of all in one of its own."""
+    """Return whether a disk was full on any rank. torch collects the errors of all ranks in one exception."""
     if isinstance(error, CheckpointException):
         return any(no_room(cause) or _SHORT_FILE in str(cause) for cause, _ in error.failures.values())
     return no_room(error)
 
 
-def _put_in_place(unfinished: Path, target: Path) -> None:
-    """Rename into place. An older folder of the same step stays readable until the new one is there."""
+def _publish(unfinished: Path, target: Path) -> None:
+    """Rename into place. An older folder of the same step stays readable until then."""
     replaced = target.with_name(target.name + ".replaced")
     if target.exists():
         _remove(replaced)
         target.rename(replaced)
     unfinished.rename(target)
+    # Without this, a power failure could undo the rename after the old checkpoint is deleted.
     sync(target.parent)
     _remove(replaced)
 
 
 def _remove(path: Path) -> None:
-    """Rename, then delete, so that a kill half-way leaves nothing that looks like a checkpoint."""
+    """Rename, then delete, so that a kill in between leaves nothing that looks like a checkpoint."""
     if path.exists():
         doomed = path.with_name(f"{_UNFINISHED}{path.name}")
         shutil.rmtree(doomed, ignore_errors=True)
@@ -257,14 +267,14 @@ def _remove(path: Path) -> None:
         shutil.rmtree(doomed)
 
 
-def _sweep(folder: Path) -> None:
-    """Delete what a killed save or removal left behind."""
+def _remove_unfinished(folder: Path) -> None:
+    """Delete the remains of a killed save or removal."""
     for path in folder.glob(f"{_UNFINISHED}*"):
         shutil.rmtree(path)
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Checkpoint folders, whole or not; of the same step the replaced one comes second."""
+    """Return checkpoint folders, valid or not; of the same step, the replaced one comes second."""
     found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: (-_step(path), path.suffix))
 
@@ -279,7 +289,7 @@ def _sha256(file: Path) -> str:
 
 
 def _full_message(target: Path, run_dir: Path) -> str:
-    valid = next((p for p in _newest_first(run_dir / "checkpoints") if checkpoint_fault(p) is None), None)
+    valid = next((p for p in _newest_first(run_dir / "checkpoints") if checkpoint_error(p) is None), None)
     rest = (
         f"{valid} is still valid: free some space and resume from it" if valid else "no checkpoint exists yet"
     )

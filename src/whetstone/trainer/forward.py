@@ -1,7 +1,7 @@
 """From micro-batches to the log-probs of reply tokens, and back to gradients.
 
-Only the hidden states that predict a reply token go through the language-model head, a chunk at a
-time, so that the logits of a large vocabulary never exist for more than a chunk of tokens.
+Only the hidden states that predict a reply token pass through the language-model head, one chunk at a time,
+so the logits of a large vocabulary only exist for one chunk of tokens.
 """
 
 from __future__ import annotations
@@ -15,31 +15,51 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from whetstone.core.errors import UserError
 from whetstone.engine.architecture import (
     OWN_ATTENTION,
-    PROVED,
+    TESTED_FAMILIES,
     check_architecture,
     check_length,
     rope_limits,
 )
-from whetstone.engine.out_of_memory import TRAINING_KEYS, named_when_out
-from whetstone.errors import UserError
-from whetstone.trainer.gradient_sums import with_fp32_sums
+from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
 from whetstone.trainer.packed_attention import PACKED
-from whetstone.trainer.packing import Layout, MicroBatch, Prompted, pack
+from whetstone.trainer.packing import Layout, MicroBatch, PromptReplies, pack
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import AttentionName
-from whetstone.trainer.sharding import gathering, give_gradients, release, shard
+from whetstone.trainer.sharding import (
+    free_gathered,
+    shard_model,
+    with_gathered_weights,
+    zero_missing_gradients,
+)
 
+
+def with_fp32_sums(embedding: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+    """A forward hook of an embedding that sums the gradient of a row over its tokens in fp32 on a CPU.
+
+    torch's CPU kernel sums in the dtype of the weights. In bf16 such a sum stops growing after a few hundred
+    occurrences of a token. Other devices sum in fp32 and need no hook.
+    """
+    if output.device.type != "cpu" or output.dtype not in (torch.bfloat16, torch.float16):
+        return output
+    if not output.requires_grad:
+        return output
+    ids, places = arguments[0].unique(return_inverse=True)
+    # Each row is read once, so the embedding kernel adds nothing. The fp32 indexing computes the sum.
+    return embedding.forward(ids).float()[places].to(output.dtype)
+
+
+# The most logits at once: 64 MiB in fp32. A few such buffers exist at the same time.
 LOGITS_PER_CHUNK = 2**24
-"""Logits that may exist at once: 64 MiB in fp32, and a few such buffers at the same time."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Flat places of reply tokens, their log-probs and entropies, both with gradient, [c] each.
+    """Flat positions of reply tokens, their log-probs and entropies, both with gradients, [c] each.
 
-    whole: whether these are all tokens of their replies.
+    whole: whether they include all tokens of their replies.
     """
 
     places: Tensor
@@ -51,13 +71,13 @@ class Scores:
 class Forward:
     """Log-probs of reply tokens under ``softmax(logits / temperature)``, with and without gradients.
 
-    attention: ``packed`` computes a prompt once for its replies and keeps no mask of a row
-    (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and leaves attention to the
-    implementation that the model was loaded with; ``auto`` is the first where the model's layers can take it.
+    attention: ``packed`` computes a prompt once for its replies and needs no mask of a row
+    (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and uses the model's own
+    attention; ``auto`` is ``packed`` if the model's layers support it.
 
-    Raises UserError for an architecture that is not proved here, for ``packed`` where its layers cannot take
-    it, and when the model changes its logits in a way that is not known: that is found by comparing with the
-    model's own logits once, at construction.
+    Raises UserError for an untested architecture, for ``packed`` if its layers do not support it, and if the
+    model changes its logits in an unknown way, which is detected at construction by comparing with the
+    model's own logits.
     """
 
     def __init__(
@@ -75,11 +95,12 @@ class Forward:
         self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
         self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
         self._chunk = max(1, LOGITS_PER_CHUNK // int(config.vocab_size))
+        # An unknown scaling of logits would silently give wrong log-probs.
         self._check_logits()
 
     @property
-    def split_obstacle(self) -> str | None:
-        """Why a reply may not be seen as a whole, or None when it is."""
+    def split_reason(self) -> str | None:
+        """Why a reply may be computed in two parts, or None if it never is."""
         if self._rope.switch is None:
             return None
         return (
@@ -87,23 +108,23 @@ class Forward:
             "passes them is computed in two parts; take one whose loss is made token by token, as `grpo`"
         )
 
-    def spread(self, ranks: Ranks, *, trained: bool) -> None:
-        """Keep only this rank's part of the weights from here on; each pass gathers what it needs.
+    def shard(self, ranks: Ranks, *, trained: bool) -> None:
+        """Keep only this rank's part of the weights from now on; each pass gathers what it needs.
 
-        All ranks then make as many passes, see :meth:`whetstone.trainer.packing.MicroBatch.idle`. One rank
-        keeps all.
+        All ranks must then make the same number of passes, see
+        :meth:`whetstone.trainer.packing.MicroBatch.without_targets`. A single rank keeps all weights.
         """
         if ranks.mesh is not None:
-            shard(self.model, ranks.mesh, trained=trained)
-            self._hidden = gathering(self.model, "hidden_states", self._hidden)
+            shard_model(self.model, ranks.mesh, trained=trained)
+            self._hidden = with_gathered_weights(self.model, "hidden_states", self._hidden)
 
     def pack(
-        self, groups: Sequence[Prompted], micro_batch_tokens: int, layout: Layout | None = None
+        self, groups: Sequence[PromptReplies], micro_batch_tokens: int, layout: Layout | None = None
     ) -> list[MicroBatch]:
-        """Lay replies out as this model needs them; see :func:`whetstone.trainer.packing.pack`.
+        """Lay out replies for this model; see :func:`whetstone.trainer.packing.pack`.
 
-        ``layout`` is the cheapest that the model can take, unless given. Raises UserError for a sequence
-        that is longer than the model's rope allows.
+        ``layout`` defaults to the cheapest that the model supports. Raises UserError for a sequence that is
+        longer than the model's rope allows.
         """
         for group in groups:
             longest = max((len(ids) for ids in group.replies), default=0)
@@ -116,11 +137,11 @@ class Forward:
         )
 
     def log_probs(self, micro_batches: list[MicroBatch], tokens: int) -> Tensor:
-        """[tokens] fp32 log-probs in the flat order of tokens, without gradients."""
-        return self.measured(micro_batches, tokens)[0]
+        """Return [tokens] fp32 log-probs in the flat order of tokens, without gradients."""
+        return self.log_probs_and_entropies(micro_batches, tokens)[0]
 
-    def measured(self, micro_batches: list[MicroBatch], tokens: int) -> tuple[Tensor, Tensor]:
-        """[tokens] fp32 log-probs and entropies in the flat order of tokens, without gradients."""
+    def log_probs_and_entropies(self, micro_batches: list[MicroBatch], tokens: int) -> tuple[Tensor, Tensor]:
+        """Return [tokens] fp32 log-probs and entropies in the flat order of tokens, without gradients."""
         result = torch.zeros(2, tokens, device=self.model.device)
         with torch.no_grad():
             for cpu_batch in micro_batches:
@@ -131,26 +152,25 @@ class Forward:
                     for part in self._chunks(batch):
                         scored = self._score(hidden[row_of[part]], batch.targets[part])
                         result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
-        release(self.model)
+        free_gathered(self.model)
         return result[0], result[1]
 
     def memory_for(self, phase: str, batch: MicroBatch) -> AbstractContextManager[None]:
-        """Around what is done with a micro-batch: raises OutOfMemory when memory is used up."""
+        """A context for work on a micro-batch that raises OutOfMemory if memory is used up."""
 
         def amount() -> str:
             longest = int(batch.position_ids.max()) + 1
             return f"{batch.input_ids.numel()} tokens, {longest} in the longest sequence"
 
-        return named_when_out(f"{phase} a micro-batch", self.model.device, amount, TRAINING_KEYS)
+        return explain_out_of_memory(f"{phase} a micro-batch", self.model.device, amount, TRAINING_KEYS)
 
     def scores(self, micro_batch: MicroBatch, *, whole: bool = False) -> Generator[Scores]:
         """Yield the log-probs of a micro-batch's reply tokens, and add gradients to the parameters.
 
-        The caller makes its loss of what is yielded and calls ``backward`` on it before it goes on. With
-        ``whole`` all tokens come at once; otherwise a chunk of them at a time, whose logits are then
-        differentiated at once and freed. The gradients of the hidden states are sent through the body at
-        the end. The last state of a prompt predicts the first token of every reply, so its gradient is a
-        sum over replies, which is made in fp32.
+        For each yielded item the caller computes its loss and calls ``backward`` before it continues. With
+        ``whole`` all tokens come at once; otherwise one chunk at a time, whose logits are then freed. At the
+        end the gradients of the hidden states are propagated through the body. The last state of a prompt
+        predicts the first token of every reply, so its gradient is a sum over replies, computed in fp32.
         """
         batch = micro_batch.to(self.model.device)
         rows, row_of = batch.predictors.unique(return_inverse=True)
@@ -159,8 +179,8 @@ class Forward:
         chunks = self._chunks(batch)
         slopes = None
         if whole and len(chunks) > 1:
-            # The logits of all tokens do not fit: their log-probs first, and each chunk's logits once more
-            # when it is known how the loss changes with them.
+            # The logits of all tokens do not fit into memory. Compute their log-probs first, and each
+            # chunk's logits again once the gradient of the loss is known.
             with torch.no_grad():
                 parts = [self._score(hidden[row_of[part]], batch.targets[part]) for part in chunks]
             columns = [torch.cat(column).requires_grad_() for column in zip(*parts, strict=True)]
@@ -176,13 +196,14 @@ class Forward:
             if leaf.grad is not None:
                 gradient.index_add_(0, row_of[part], leaf.grad.to(gradient.dtype))
         if not chunks:
-            give_gradients(self.model)
-        with self._attending(batch):  # layers may be computed once more
+            zero_missing_gradients(self.model)
+        # With activation checkpointing, layers are computed again in the backward pass.
+        with self._attending(batch):
             hidden.backward(gradient.to(hidden.dtype))
 
     @contextmanager
     def _attending(self, batch: MicroBatch) -> Generator[None]:
-        """Let the layers attend as the layout of ``batch`` asks; the model by itself attends as before."""
+        """Let the layers use the attention of the batch's layout; restore the model's own afterwards."""
         config: Any = self.model.config
         before = config._attn_implementation
         if batch.attention_mask.dim() == 4:
@@ -193,7 +214,7 @@ class Forward:
             config._attn_implementation = before
 
     def _hidden(self, batch: MicroBatch, rows: Tensor) -> Tensor:
-        """[len(rows), width] hidden states at ``rows`` of the flattened micro-batch."""
+        """Return [len(rows), width] hidden states at ``rows`` of the flattened micro-batch."""
         embedding = self.model.get_input_embeddings()
         with self._attending(batch), embedding.register_forward_hook(with_fp32_sums):
             output = self._body(
@@ -230,22 +251,22 @@ class Forward:
         if not torch.allclose(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max())):
             raise UserError(
                 f"model type `{self.model.config.model_type}` changes its logits in a way the trainer "
-                f"does not know; known are those of {', '.join(sorted(PROVED))}"
+                f"does not know; known are those of {', '.join(sorted(TESTED_FAMILIES))}"
             )
 
 
 def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probs of ``targets`` under softmax(logits / temperature), and the entropies of the distributions.
+    """Return log-probs of ``targets`` under softmax(logits / temperature), and the entropies.
 
     logits: [t, vocabulary], any float dtype; targets: [t]; computed in fp32 (float64 for float64). Returns
-    two [t] tensors in nats; gradients flow through both, and only once.
+    two [t] tensors in nats; gradients flow through both, but only once.
     """
     values, entropies = cast(Any, _SelectedLogProbs).apply(logits, targets, temperature)
     return values, entropies
 
 
 class _SelectedLogProbs(torch.autograd.Function):
-    """log-softmax at one place per row, with two buffers of the logits' size, one of them kept."""
+    """log-softmax at one position per row, with two buffers of the logits' size, one of them kept."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -253,6 +274,7 @@ class _SelectedLogProbs(torch.autograd.Function):
         scores = logits.to(dtype, copy=True)
         if temperature != 1.0:
             scores.div_(temperature)
+        # Subtracting the maximum keeps exp from overflowing.
         scores.sub_(scores.amax(dim=-1, keepdim=True))
         probabilities = scores.exp()
         total = probabilities.sum(-1, keepdim=True)
@@ -262,7 +284,7 @@ class _SelectedLogProbs(torch.autograd.Function):
         entropies = scores.mul_(probabilities).sum(-1).neg_()
         ctx.probabilities, ctx.targets, ctx.entropies = probabilities, targets, entropies.detach()
         ctx.temperature, ctx.dtype = temperature, logits.dtype
-        # Nobody asks for the gradient of the entropies where there is no bonus: then it costs nothing.
+        # Without an entropy bonus the gradient of the entropies is None, which then costs nothing.
         ctx.set_materialize_grads(False)
         return chosen, entropies
 

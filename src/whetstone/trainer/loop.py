@@ -1,8 +1,8 @@
-"""The loop of training: have a batch, learn from it, serve the new weights, keep what is needed.
+"""The training loop: get a batch, train on it, publish the new weights, call the hooks.
 
-It sees batches, metrics and versions; prompts, judging and files are behind the flow and the hooks. Whether
-sampling takes turns with learning or goes on beside it depends on the flow, and on who serves the weights.
-One step of the loop makes weight version ``step`` out of version ``step - 1``.
+It handles batches, metrics and versions. Prompts, judging and files are behind the flow and the hooks. The
+flow and the weight sink decide whether sampling and training alternate or run concurrently. Each iteration
+turns weight version ``step - 1`` into version ``step``.
 """
 
 from __future__ import annotations
@@ -12,67 +12,67 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Protocol
 
-from whetstone.flow.flow import Flow, FlowBatch
-from whetstone.sample import Batch
+from whetstone.core.sample import Batch
+from whetstone.rollout.flow import Flow, FlowBatch
 
 
 class StepTrainer(Protocol):
-    """What the loop needs of a trainer."""
+    """The loop's interface of a trainer."""
 
     @property
     def version(self) -> int:
-        """The version of its weights: the number of steps it has made."""
+        """The version of its weights: the number of steps made."""
         ...
 
     def step(self, batch: Batch) -> dict[str, float]:
-        """Learn from a batch (an empty one changes nothing but the version); returns metrics."""
+        """Train on a batch (an empty one only changes the version); return metrics."""
         ...
 
     def weights(self) -> Iterable[tuple[str, object]]:
-        """Name and tensor of every weight, as an engine takes them."""
+        """Return name and tensor of every weight, in the form that engines accept."""
         ...
 
 
 class Hooks(Protocol):
-    """What happens around the steps: files, evaluation, a display."""
+    """Callbacks around the steps: files, evaluation, a display."""
 
-    def phase(self, name: str) -> None:
-        """The loop enters ``generate``, ``train`` or ``sync``."""
+    def on_phase(self, name: str) -> None:
+        """Called when the loop enters ``generate``, ``train`` or ``sync``."""
         ...
 
-    async def stepped(
+    async def on_step_end(
         self, step: int, drawn: FlowBatch, metrics: dict[str, float], seconds: dict[str, float]
     ) -> None:
-        """Step ``step`` is complete and its weights are served."""
+        """Called when step ``step`` is complete and its weights are served."""
         ...
 
 
-class Server(Protocol):
-    """Who has the weights served: an engine of this process, or replicas of others."""
+class WeightSink(Protocol):
+    """The receiver of new weights: an engine in this process, or replicas in others."""
 
     @property
     def version(self) -> int:
-        """The version of the weights that are served; below 0 before there are any."""
+        """The version of the served weights; negative before there are any."""
         ...
 
     async def update_weights(self, weights: Iterable[tuple[str, object]], version: int) -> None:
-        """Serve these from now on. They have been read when this returns."""
+        """Serve these weights from now on. They have been read when this returns."""
         ...
 
 
-class Drained(Exception):
-    """There will be no further batch: whoever runs this was told to end, after the step that it was in."""
+class RunDrained(Exception):
+    """There will be no further batch: the run was asked to stop after the current step."""
 
 
-class StepClock:
-    """Wall seconds of the parts of one step."""
+class _StepClock:
+    """Wall time of the parts of one step, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
-        """Time one part."""
+        """Measure one part."""
         start = time.perf_counter()
         try:
             yield
@@ -80,19 +80,21 @@ class StepClock:
             self.seconds[name] = time.perf_counter() - start
 
 
-async def train_steps(trainer: StepTrainer, flow: Flow, server: Server, hooks: Hooks, *, steps: int) -> None:
+async def train_steps(
+    trainer: StepTrainer, flow: Flow, sink: WeightSink, hooks: Hooks, *, steps: int
+) -> None:
     """Run steps until the trainer's version is ``steps``."""
     while trainer.version < steps:
-        clock = StepClock()
+        clock = _StepClock()
         with clock.part("step"):
-            hooks.phase("generate")
+            hooks.on_phase("generate")
             with clock.part("generate"):
                 drawn = await flow.next_batch(trainer.version)
-            hooks.phase("train")
+            hooks.on_phase("train")
             with clock.part("train"):
-                # On this thread: torch keeps its thread count per thread, and nothing else is awaited now.
+                # On this thread, because torch's thread count is per thread, and no other task runs now.
                 metrics = trainer.step(drawn.batch)
-            hooks.phase("sync")
+            hooks.on_phase("sync")
             with clock.part("sync"):
-                await server.update_weights(trainer.weights(), trainer.version)
-        await hooks.stepped(trainer.version, drawn, metrics, clock.seconds)
+                await sink.update_weights(trainer.weights(), trainer.version)
+        await hooks.on_step_end(trainer.version, drawn, metrics, clock.seconds)

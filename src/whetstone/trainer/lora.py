@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv 2106.09685), put into a model by peft, and merged into its weights."""
+"""Low-rank adapters (LoRA, arXiv 2106.09685): added to a model by peft, and merged into its weights."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whetstone.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError, did_you_mean
 from whetstone.trainer.settings import LoraSection
 
 _ADAPTER = "default"
 
 
-def adapt(model: PreTrainedModel, settings: LoraSection, seed: int) -> None:
-    """Freeze ``model`` and put adapters into the layers that ``settings`` name, in place.
+def add_adapters(model: PreTrainedModel, settings: LoraSection, seed: int) -> None:
+    """Freeze ``model`` and add adapters to the layers in ``settings``, in place.
 
-    They change nothing before the first update. torch's random state is left as it was. Raises UserError for
-    a target that no linear layer of the model has.
+    They change nothing before the first update. torch's random state is not changed. Raises UserError for a
+    target that no linear layer of the model has.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -37,20 +37,23 @@ def adapt(model: PreTrainedModel, settings: LoraSection, seed: int) -> None:
     config = LoraConfig(
         r=settings.rank, lora_alpha=settings.alpha, target_modules=list(settings.targets), lora_dropout=0.0
     )
+    # The random numbers of the rest of the run are the same with and without adapters.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model, adapter_name=_ADAPTER)
 
 
-def is_adapted(model: nn.Module) -> bool:
-    """Whether a model has adapters."""
+def has_adapters(model: nn.Module) -> bool:
+    """Return whether a model has adapters."""
     return any(hasattr(module, "lora_A") for module in model.modules())
 
 
-def merges(model: nn.Module) -> Mapping[str, tuple[str, Callable[[Callable[[Tensor], Tensor]], Tensor]]]:
-    """For each adapted weight, by its name here: its name in a plain model, and how to compute it.
+def merged_weights(
+    model: nn.Module,
+) -> Mapping[str, tuple[str, Callable[[Callable[[Tensor], Tensor]], Tensor]]]:
+    """Return, by the name of each adapted weight, its name in a plain model and a function that computes it.
 
-    What computes it takes a function that gives a parameter whole, in fp32: W + (alpha / rank) B A.
+    The function's argument returns a parameter whole, in fp32. It computes W + (alpha / rank) B A.
     """
     found: dict[str, tuple[str, Callable[[Callable[[Tensor], Tensor]], Tensor]]] = {}
     for name, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""What the trainer does to need less memory of its device."""
+"""Ways to reduce the trainer's device memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.trainer.sharding import blocks
 
 
 def check_offload(device: torch.device) -> None:
-    """Raise UserError where there is no device whose memory the optimizer could leave."""
+    """Raise UserError if there is no device from which the optimizer could be offloaded."""
     if device.type == "cpu":
         raise UserError(
             "trainer.offload: the model is on the CPU, whose memory is the only one; set it to false"
@@ -21,8 +21,8 @@ def check_offload(device: torch.device) -> None:
 
 
 @contextmanager
-def visiting(model: PreTrainedModel, device: torch.device) -> Generator[None]:
-    """Have a frozen model on ``device`` inside, and where it was again afterwards."""
+def moved_to(model: PreTrainedModel, device: torch.device) -> Generator[None]:
+    """A context in which a frozen model is on ``device``; afterwards it is where it was before."""
     home = model.device
     model.to(device)  # pyright: ignore[reportArgumentType]
     try:
@@ -34,7 +34,7 @@ def visiting(model: PreTrainedModel, device: torch.device) -> Generator[None]:
 def checkpoint_activations(model: PreTrainedModel) -> None:
     """Keep only the inputs of each layer for the backward pass, and compute the rest again there.
 
-    Raises UserError for a model that cannot: its layers know nothing of it, or drop activations at random.
+    Raises UserError for a model whose layers do not support it, or use dropout.
     """
     kind = model.config.model_type
     if not model.supports_gradient_checkpointing:
@@ -46,11 +46,12 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
     if drops:
         raise UserError(
             f"trainer.activation_checkpointing: model type `{kind}` is configured to drop activations "
-            f"({', '.join(drops)}), which would begin with it; set it to false, or these to 0 in config.json"
+            f"({', '.join(drops)}), which this setting would activate; set it to false, or these to 0 "
+            "in config.json"
         )
-    # Newer transformers call it by another name.
+    # Newer transformers use another name.
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     enable({"use_reentrant": False})
-    # transformers does it for layers in training mode only. What is inside stays in evaluation mode.
+    # transformers only does it for layers in training mode. Their submodules stay in evaluation mode.
     for block in blocks(model):
         block.training = True

@@ -1,4 +1,4 @@
-"""What a step reports of its tokens and updates, counted while it trains."""
+"""Metrics of a step's tokens and updates, accumulated during training."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 from whetstone.algorithm.algorithm import Losses, LossInputs
 from whetstone.algorithm.loss import MAX_LOG_RATIO, bounded_exp, divergence
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.trainer.ranks import Ranks
 
+# Metrics that are quantiles of the ratios p / p_old over all tokens and updates.
 QUANTILES = {"ratio_p01": 0.01, "ratio_p99": 0.99}
-"""Metrics of the ratios p / p_old of all tokens and updates, and which of their quantiles each is."""
 
 _BINS, _FINEST = 2000, 1e-4
 _WIDTH = math.asinh(MAX_LOG_RATIO / _FINEST) / _BINS
 
 
-class Meter:
-    """Sums of what a step's tokens and updates report; ``ranks`` adds those of the others at the end.
+class StepMeter:
+    """Sums of the metrics of a step; ``ranks`` adds those of the other ranks at the end.
 
-    Norms and numbers of updates are the same on all ranks; a rank without tokens has counted nothing else.
+    Norms and update counts are equal on all ranks; a rank without tokens adds nothing else.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -34,39 +34,41 @@ class Meter:
         self._norms: list[float] = []
         self._updates = 0
 
-    def tokens(self, inputs: LossInputs, found: Losses, loss: Tensor, *, first: bool, fresh: Tensor) -> None:
-        """Count some tokens of an update, and their part of its loss.
+    def add_tokens(
+        self, inputs: LossInputs, found: Losses, loss: Tensor, *, first: bool, fresh: Tensor
+    ) -> None:
+        """Add some tokens of an update, and their part of its loss.
 
         first: whether the policy is still that of the step's start, so that it can be compared with the
-        engine's. fresh: [c], which tokens were drawn with the weights of that start.
+        engine's. fresh: [c], the tokens sampled with those weights.
         """
         for name, values in found.metrics.items():
-            self._mean(name, values)
-        self._mean("entropy", inputs.entropies)
+            self._add_mean(name, values)
+        self._add_mean("entropy", inputs.entropies)
         log_ratio = inputs.log_probs.detach() - inputs.old
-        self._mean("ratio_mean", bounded_exp(log_ratio))
-        self._mean("step_kl", divergence(inputs.log_probs.detach(), inputs.old, "k3"))
-        self._most("ratio_max", bounded_exp(log_ratio))
-        self._most("ratio_min", -bounded_exp(log_ratio))
+        self._add_mean("ratio_mean", bounded_exp(log_ratio))
+        self._add_mean("step_kl", divergence(inputs.log_probs.detach(), inputs.old, "k3"))
+        self._record_max("ratio_max", bounded_exp(log_ratio))
+        self._record_max("ratio_min", -bounded_exp(log_ratio))
         self._log_ratios += histogram(log_ratio)
         self._sums["loss"] = self._sums.get("loss", 0.0) + float(loss.detach())
         if first:
             gap = inputs.old - inputs.engine
-            self._mean("logprob_gap", gap.abs())
+            self._add_mean("logprob_gap", gap.abs())
             if fresh.any():
-                self._mean("engine_gap", gap.abs()[fresh])
-            # Drawn by the engine, so its policy is the one that k3 takes the mean under.
-            self._mean("engine_kl", divergence(inputs.engine, inputs.old, "k3"))
-            self._most("logprob_gap_max", gap.abs())
+                self._add_mean("engine_gap", gap.abs()[fresh])
+            # The engine sampled the tokens, so the mean of k3 is under the engine's policy.
+            self._add_mean("engine_kl", divergence(inputs.engine, inputs.old, "k3"))
+            self._record_max("logprob_gap_max", gap.abs())
 
-    def update(self, norm: float) -> None:
-        """Count one optimizer update and its gradient norm."""
+    def add_update(self, norm: float) -> None:
+        """Add one optimizer update with its gradient norm."""
         self._updates += 1
         if math.isfinite(norm):
             self._norms.append(norm)
 
     def metrics(self) -> dict[str, float]:
-        """What was counted; a value that is not finite is left out, as nothing can be said of it."""
+        """Return the metrics; values that are not finite are omitted."""
         told = self._ranks.gather_data([self._sums, self._counts, self._largest], "the metrics of a step")
         sums, counts, largest = ([part[place] for part in told] for place in range(3))
         # A loss is a sum over all tokens of an update; all else is a mean over tokens.
@@ -81,29 +83,30 @@ class Meter:
             values["grad_norm"] = sum(self._norms) / len(self._norms)
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
-    def _mean(self, name: str, values: Tensor) -> None:
+    def _add_mean(self, name: str, values: Tensor) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + float(values.detach().double().sum())
         self._counts[name] = self._counts.get(name, 0) + values.numel()
 
-    def _most(self, name: str, values: Tensor) -> None:
+    def _record_max(self, name: str, values: Tensor) -> None:
         self._largest[name] = max(self._largest.get(name, -math.inf), float(values.detach().max()))
 
 
-def check_engine(gap: float | None, limit: float) -> None:
-    """Raise UserError for a mean |trainer - engine| log-prob of the same weights that is no rounding."""
+def check_engine_gap(gap: float | None, limit: float) -> None:
+    """Raise UserError if the mean |trainer - engine| log-prob of equal weights is too large for rounding."""
     if gap is not None and 0 < limit < gap:
         raise UserError(
             f"the engine's log-probs are {gap:.3f} nats off, in the mean, from what the trainer computes "
-            f"with the same weights, and `trainer.max_engine_gap` is {limit:g}: it draws from another "
-            "distribution. See that it serves this model in this `model.dtype`, with the sampling that it is "
-            "asked for; or raise the bound"
+            f"with the same weights, and `trainer.max_engine_gap` is {limit:g}: it samples from another "
+            "distribution. Check that it serves this model in this `model.dtype` with the requested "
+            "sampling settings; or raise the bound"
         )
 
 
 def histogram(log_ratios: Tensor) -> Tensor:
-    """[2 * _BINS + 1] counts of [c] log-ratios, in bins whose width is 0.7% of the value, and 1e-6 around 0.
+    """Return [2 * _BINS + 1] counts of [c] log-ratios, in bins whose width is 0.7% of the value, and 1e-6
+    around 0.
 
-    A step has too many tokens to keep and sort; counts can be added, over chunks and over ranks.
+    A step has too many tokens to store and sort. Counts can be added over chunks and ranks.
     """
     scaled = torch.asinh(log_ratios.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) / _FINEST) / _WIDTH
     bins = scaled.round().long().cpu() + _BINS
@@ -111,7 +114,7 @@ def histogram(log_ratios: Tensor) -> Tensor:
 
 
 def quantile(counts: Tensor, share: float) -> float:
-    """The log-ratio below which ``share`` of those counted by :func:`histogram` are."""
+    """Return the log-ratio below which ``share`` of those in :func:`histogram` are."""
     place = round(share * (float(counts.sum()) - 1))
     bin_ = int((counts.cumsum(0) <= place).sum()) - _BINS
     return math.sinh(bin_ * _WIDTH) * _FINEST

@@ -1,7 +1,7 @@
-"""From a batch of groups to what one optimizer update trains on.
+"""From a batch of groups to the data of one optimizer update.
 
-Every reply token gets its weight in the loss here, and, once penalties in the reward are known, its
-advantage. Replies that carry no loss are gone afterwards: they are packed by nobody and in no denominator.
+This module sets the loss weight of every reply token and, once penalties in the reward are known, its
+advantage. Replies without loss are removed: they are not packed and not in any denominator.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from whetstone.algorithm.advantage import group_advantages, still_to_come, whitened
+from whetstone.algorithm.advantage import group_advantages, soft_overlong_penalty, still_to_come, whitened
 from whetstone.algorithm.algorithm import Algorithm
-from whetstone.algorithm.length import soft_overlong_penalty
 from whetstone.algorithm.loss import token_weights
-from whetstone.sample import Batch, Group
-from whetstone.trainer.packing import Prompted
+from whetstone.core.sample import Batch, Group
+from whetstone.trainer.packing import PromptReplies
 
 
 @dataclass(frozen=True)
-class ScoredGroup:
-    """A group, the rewards of all its samples ([n] float64, NaN where there is none), which carry loss."""
+class _ScoredGroup:
+    """A group, the rewards of all its samples ([n] float64, NaN if missing), and the indices of samples with
+    loss."""
 
     group: Group
     rewards: Tensor
@@ -41,7 +41,7 @@ class MiniBatch:
     that the model wrote.
     """
 
-    scored: list[ScoredGroup]
+    scored: list[_ScoredGroup]
     weights: Tensor
     engine_log_probs: Tensor
     versions: Tensor
@@ -50,10 +50,11 @@ class MiniBatch:
     written: Tensor
 
     @property
-    def groups(self) -> list[Prompted]:
-        """Prompts and the replies that carry loss, whole, for packing: neighbours of one prompt together."""
+    def groups(self) -> list[PromptReplies]:
+        """Prompts and the complete replies that carry loss, for packing; replies to the same prompt are
+        adjacent."""
         return [
-            Prompted(prompt, [sample.response_ids for sample in samples])
+            PromptReplies(prompt, [sample.response_ids for sample in samples])
             for scored in self.scored
             for prompt, samples in itertools.groupby(
                 (scored.group.samples[i] for i in scored.kept),
@@ -63,24 +64,26 @@ class MiniBatch:
 
     @property
     def tokens(self) -> int:
-        """T, the reply tokens that carry loss."""
+        """T, the number of reply tokens that carry loss."""
         return len(self.weights)
 
     def to(self, device: torch.device) -> MiniBatch:
-        """The same with its tensors on ``device``."""
+        """Return a copy with its tensors on ``device``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})
 
 
 def make_minibatches(batch: Batch, spec: Algorithm, *, count: int, max_tokens: int) -> list[MiniBatch]:
-    """Split a batch by whole groups, in order, into at most ``count`` mini-batches of about equal groups.
+    """Split a batch by whole groups, in order, into at most ``count`` mini-batches with similar numbers of
+    groups.
 
-    A sample carries no loss when it has no reward, when there is a baseline and fewer than two of its
-    siblings have one, when it has no tokens, or when it was cut at ``max_tokens`` and the algorithm masks
-    those. Groups without any sample left are not in the result, so it may be empty.
+    A sample carries no loss if it has no reward, if the algorithm uses a baseline and fewer than two samples
+    of the group have a reward, if it has no tokens, or if it was cut at ``max_tokens`` and the algorithm
+    masks those. Groups without such samples are omitted, so the result may be empty.
     """
     scored = [s for s in (_score(group, spec, max_tokens) for group in batch.groups) if s.kept]
     count = min(count, len(scored))
+    # Rounding each edge spreads the remainder over the mini-batches.
     edges = [round(i * len(scored) / count) for i in range(count + 1)] if count else []
     parts = [scored[a:b] for a, b in itertools.pairwise(edges)]
     return [_minibatch(part, spec, max_tokens) for part in parts]
@@ -91,10 +94,10 @@ def step_advantages(
     spec: Algorithm,
     penalties: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
-    """The advantages of the tokens of each mini-batch, [T] each, in fp32 where its tensors are.
+    """Return the advantages of each mini-batch's tokens, [T] each, in fp32 on the device of its tensors.
 
-    penalties: [T] for each mini-batch, taken from the reward: from that of the reply, or, where the algorithm
-    has no baseline, from that of the tokens up to it. Whitening runs over all mini-batches.
+    penalties: [T] for each mini-batch, subtracted from the reward: from that of the reply or, if the
+    algorithm has no baseline, from that of the tokens up to it. Whitening covers all mini-batches.
     """
     parts = [
         _advantages(data, spec, None if penalties is None else penalties[i].double().cpu())
@@ -112,6 +115,7 @@ def _advantages(data: MiniBatch, spec: Algorithm, penalty: Tensor | None) -> Ten
     place = 0
     for scored in data.scored:
         rewards = scored.rewards.clone()
+        # A baseline compares whole replies, so the penalty of a reply is one number.
         if penalty is not None and spec.advantage != "none":
             rewards[scored.kept] -= torch.tensor(by_reply[place : place + len(scored.kept)]).double()
         found.append(group_advantages(rewards, spec.advantage)[0][scored.kept])
@@ -122,10 +126,13 @@ def _advantages(data: MiniBatch, spec: Algorithm, penalty: Tensor | None) -> Ten
     return advantages
 
 
-def _score(group: Group, spec: Algorithm, max_tokens: int) -> ScoredGroup:
+def _score(group: Group, spec: Algorithm, max_tokens: int) -> _ScoredGroup:
     rewards = torch.tensor(
         [math.nan if s.reward is None else s.reward for s in group.samples], dtype=torch.float64
     )
+    if not spec.truncated_in_baseline:
+        cut = torch.tensor([sample.finish_reason == "length" for sample in group.samples])
+        rewards[cut] = math.nan
     lengths = torch.tensor([s.length for s in group.samples])
     rewards = rewards + soft_overlong_penalty(lengths, max_tokens, spec.overlong_buffer)
     scored = group_advantages(rewards, spec.advantage)[1]
@@ -136,10 +143,10 @@ def _score(group: Group, spec: Algorithm, max_tokens: int) -> ScoredGroup:
         and sample.length
         and not (spec.mask_truncated and sample.finish_reason == "length")
     ]
-    return ScoredGroup(group, rewards, kept)
+    return _ScoredGroup(group, rewards, kept)
 
 
-def _minibatch(part: list[ScoredGroup], spec: Algorithm, max_tokens: int) -> MiniBatch:
+def _minibatch(part: list[_ScoredGroup], spec: Algorithm, max_tokens: int) -> MiniBatch:
     samples = [scored.group.samples[i] for scored in part for i in scored.kept]
     lengths = torch.tensor([s.length for s in samples])
     written = torch.tensor([wrote for s in samples for wrote in s.written()])

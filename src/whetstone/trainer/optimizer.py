@@ -1,34 +1,87 @@
 """AdamW on fp32 master weights, for a model that computes in bf16 or fp32.
 
-A bf16 weight swallows an update smaller than its last bit, and RL's updates are that small. So the
-optimizer owns fp32 masters, gradients are summed in fp32, and the model's weights are the masters
-rounded. An fp32 model's own parameters are the masters, and so are the parts of a sharded model: each rank
-moves its own part, and only the norm of the gradients is of all. What the optimizer owns can lie in the
-host's memory, where the update is then computed; the device keeps the weights to compute with.
+A bf16 weight loses updates smaller than its last bit, and updates in RL are that small. The optimizer
+therefore has fp32 master weights, sums gradients in fp32, and rounds the master weights into the model. The
+parameters of an fp32 model are the master weights themselves, and so are the shards of a sharded model. Each
+rank updates its own shard; only the gradient norm covers all ranks. The optimizer's data can be in host
+memory, where the update is then computed; the device only has the compute weights.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.schedule import SpikeGuard
-from whetstone.trainer.sharding import like, local
+from whetstone.trainer.settings import TrainerSection
+from whetstone.trainer.sharding import as_shard_of, local_part
+
+# The number of recent norms that define the usual size.
+_WINDOW = 32
+
+# With fewer norms nothing counts as a spike.
+_MIN_NORMS = 8
+
+
+def learning_rate(settings: TrainerSection, step: int) -> float:
+    """Return the rate of a step, counted from 0: linear warm-up, then constant or decaying.
+
+    Warm-up: step 0 trains with lr / warmup_steps, step warmup_steps - 1 with lr. The decay, ``linear`` or
+    half a ``cosine``, reaches ``lr_end`` times lr in the last step of the horizon, and stays there.
+    """
+    rising = settings.warmup_steps
+    if step < rising:
+        return settings.lr * (step + 1) / rising
+    if settings.lr_decay == "constant":
+        return settings.lr
+    horizon = settings.lr_decay_steps or settings.steps
+    done = min(1.0, (step - rising + 1) / max(1, horizon - rising))
+    left = 1.0 - done if settings.lr_decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return settings.lr * (settings.lr_end + (1.0 - settings.lr_end) * left)
+
+
+class SpikeGuard:
+    """Detects gradient norms far above the recent ones.
+
+    factor: a norm above this multiple of their median is a spike; 0 disables the detection.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._norms: list[float] = []
+
+    def is_spike(self, norm: float) -> bool:
+        """Return whether to omit an update with this norm; other norms are remembered."""
+        known = self._factor > 0 and len(self._norms) >= _MIN_NORMS
+        if known and norm > self._factor * statistics.median(self._norms):
+            return True
+        self._norms = [*self._norms, norm][-_WINDOW:]
+        return False
+
+    def state(self) -> Tensor:
+        """Return the remembered norms, oldest first, padded with -1: [32] float64."""
+        return torch.tensor(self._norms + [-1.0] * (_WINDOW - len(self._norms)), dtype=torch.float64)
+
+    def restore(self, state: Tensor) -> None:
+        """Restore the norms of a ``state``."""
+        self._norms = [norm for norm in state.tolist() if norm >= 0]
+
 
 _STATE = ("exp_avg", "exp_avg_sq")
 
 
 class MasterAdamW:
-    """AdamW (arXiv 1711.05101) over ``parameters`` (name, parameter).
+    """AdamW (arXiv 1711.05101) for ``parameters`` (name, parameter).
 
-    Between construction and :meth:`close` every backward pass adds to the fp32 gradients, which are
-    allocated once. Matrices decay, vectors (norms, biases) do not. ``skipped`` counts the updates left
-    out because a gradient was not finite, ``spikes`` those that were a spike (``spike_factor``).
-    ``offload``: masters, summed gradients and moments are on the CPU, also those of fp32 parameters.
+    Between construction and :meth:`close` every backward pass adds to the fp32 gradients, which are allocated
+    once. Weight decay applies to matrices, not to vectors (norms, biases). ``skipped`` counts updates omitted
+    because a gradient was not finite, ``spikes`` those omitted as spikes (``spike_factor``). ``offload``:
+    master weights, summed gradients and moments are on the CPU, also for fp32 parameters.
     """
 
     def __init__(
@@ -53,6 +106,7 @@ class MasterAdamW:
         self._masters = {name: _master(name, p, offload) for name, p in self._parameters.items()}
         self._gradients = [torch.zeros_like(m) for m in self._masters.values()]
         for master, gradient in zip(self._masters.values(), self._gradients, strict=True):
+            # The optimizer reads this tensor, to which every backward pass adds.
             master.grad = gradient
         self._hooks = [
             p.register_post_accumulate_grad_hook(_Accumulate(gradient))
@@ -69,7 +123,7 @@ class MasterAdamW:
             eps=eps,
             fused=True,
         )
-        # torch makes these at the first update; here they are there for a checkpoint to be read into.
+        # torch creates the moments at the first update. Create them now, so that a checkpoint can be loaded.
         for master in masters:
             moments = {part: torch.zeros_like(master) for part in _STATE}
             self._adam.state[master] = {"step": torch.zeros((), device=master.device), **moments}
@@ -77,7 +131,7 @@ class MasterAdamW:
     def update(self, lr: float) -> float:
         """Apply the summed gradients, clear them, and return their global norm before clipping.
 
-        A norm that is not finite, or a spike, changes nothing, is counted, and is returned as it is.
+        A norm that is not finite, or a spike, changes nothing, is counted, and is returned unchanged.
         """
         norm = self._norm()
         if not bool(torch.isfinite(norm)):
@@ -85,6 +139,7 @@ class MasterAdamW:
         elif self._guard.is_spike(float(norm)):
             self.spikes += 1
         else:
+            # The small addend avoids a division by zero, as in torch's clip_grad_norm_.
             scale = self._grad_clip / (float(norm) + 1e-6)
             if scale < 1.0:
                 for gradient in self._gradients:
@@ -92,22 +147,23 @@ class MasterAdamW:
             for group in self._adam.param_groups:
                 group["lr"] = lr
             self._adam.step()
-            self._round()
+            self._write_model_weights()
         for gradient in self._gradients:
             gradient.zero_()
         return float(norm)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Masters, both moments and update counts by name. The live tensors: save or copy them at once.
+        """Return master weights, both moments and update counts by name. They are live tensors: save or copy
+        them at once.
 
-        Of a sharded model, tensors that are sharded alike.
+        For a sharded model the tensors are sharded in the same way.
         """
         result: dict[str, Tensor] = {}
         for name, master in self._masters.items():
             whole, state = self._parameters[name], self._adam.state[master]
-            result[f"master/{name}"] = like(master, whole, self._ranks)
+            result[f"master/{name}"] = as_shard_of(master, whole, self._ranks)
             for part in _STATE:
-                result[f"{part}/{name}"] = like(state[part], whole, self._ranks)
+                result[f"{part}/{name}"] = as_shard_of(state[part], whole, self._ranks)
             result[f"updates/{name}"] = state["step"]
         result["skipped"] = torch.tensor(self.skipped)
         result["spikes"] = torch.tensor(self.spikes)
@@ -115,9 +171,9 @@ class MasterAdamW:
         return result
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take masters, moments and counts, and round the masters into the model.
+        """Load master weights, moments and counts, and round the master weights into the model.
 
-        Raises UserError when names or shapes are not those of this model.
+        Raises UserError if names or shapes differ from this model's.
         """
         for name, parameter in self._parameters.items():
             saved = state.get(f"master/{name}")
@@ -129,50 +185,53 @@ class MasterAdamW:
                 )
         for name, master in self._masters.items():
             moments = self._adam.state[master]
-            master.copy_(local(state[f"master/{name}"]))
+            master.copy_(local_part(state[f"master/{name}"]))
             for part in _STATE:
-                moments[part].copy_(local(state[f"{part}/{name}"]))
+                moments[part].copy_(local_part(state[f"{part}/{name}"]))
             moments["step"].copy_(state[f"updates/{name}"])
         self.skipped = int(state["skipped"])
         self.spikes = int(state["spikes"])
         self._guard.restore(state["norms"])
-        self._round()
+        self._write_model_weights()
 
     def close(self) -> None:
-        """Stop collecting gradients, so that another optimizer may train the same model."""
+        """Stop collecting gradients, so that another optimizer can train the same model."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
 
     def _norm(self) -> Tensor:
-        """The norm of all gradients, those of other ranks included; the same on every rank."""
+        """Return the norm of the gradients on all ranks."""
         own = torch.nn.utils.get_total_norm(self._gradients)
         if self._ranks.size == 1:
             return own
+        # In float64, since the square may be outside the range of float32.
         return self._ranks.sum(own.double().square(), "the gradient norm").sqrt()
 
     @torch.no_grad()
-    def _round(self) -> None:
+    def _write_model_weights(self) -> None:
         for name, parameter in self._parameters.items():
+            # Otherwise the parameter is the master itself.
             if self._offload or parameter.dtype != torch.float32:
-                local(parameter).copy_(self._masters[name])
+                local_part(parameter).copy_(self._masters[name])
 
 
 class _Accumulate:
-    """Moves a parameter's fresh gradient into the fp32 sum, and frees it while the backward pass runs on."""
+    """Adds a parameter's new gradient to the fp32 sum, and frees it during the backward pass."""
 
     def __init__(self, total: Tensor) -> None:
         self._total = total
 
     def __call__(self, parameter: Tensor) -> None:
         if parameter.grad is not None:
-            self._total.add_(local(parameter.grad).to(self._total.device))
+            self._total.add_(local_part(parameter.grad).to(self._total.device))
+            # At no time are the gradients of all parameters in memory in addition to their sums.
             parameter.grad = None
 
 
 def _master(name: str, parameter: nn.Parameter, offload: bool) -> Tensor:
-    """This rank's part in fp32: the parameter itself if it is that, unless it is to lie on the CPU."""
+    """Return this rank's part in fp32: the parameter itself if it is fp32 and not offloaded."""
     if parameter.dtype in (torch.float32, torch.bfloat16):
-        part = local(parameter.detach())
+        part = local_part(parameter.detach())
         return part.to("cpu", torch.float32, copy=True) if offload else part.float()
     raise UserError(f"parameter `{name}` is {parameter.dtype}; train in bfloat16 or float32 (`model.dtype`)")

@@ -1,12 +1,11 @@
-"""Packing of prompts and replies into micro-batches.
+"""Packs prompts and replies into micro-batches.
 
-``shared_prefix``: one flat row of many groups, without padding. A prompt stands there once, then its replies
-one behind another. Position ids restart after the prompt for every reply, and a reply sees the prompt and
-its own past only (``runs.py``), so each reply gets the numbers it would get alone while the prompt is
-computed once.
-``padded``: rows of a prompt and one reply, for models whose attention is their own.
+``shared_prefix``: one flat row of many groups without padding. It contains each prompt once, followed by its
+replies. Position ids restart after the prompt for every reply, and a reply attends to the prompt and its own
+past only (``segments.py``). So each reply gets the numbers that it would get alone, while the prompt is
+computed once. ``padded``: rows of a prompt and one reply, for models with their own attention code.
 
-A reply's last token predicts nothing, so it is never part of the input. Padding stands at the right.
+A reply's last token predicts nothing, so it is not part of the input. Padding is on the right.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whetstone.trainer.runs import Run, run_table
+from whetstone.trainer.segments import Segment, run_table
 
 Layout = Literal["shared_prefix", "padded"]
 
 
 @dataclass(frozen=True)
-class Prompted:
+class PromptReplies:
     """Replies (token ids) to one prompt. Replies may be empty; the prompt may not."""
 
     prompt_ids: Sequence[int]
@@ -33,12 +32,12 @@ class Prompted:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one forward pass takes. B rows of length L, predicting t reply tokens.
+    """The input of one forward pass: B rows of length L that predict t reply tokens.
 
     attention_mask: a table of runs in the shared layout, where B is 1; bool, [B, L], in the padded one.
-    predictors: [t], where in the flattened [B * L] hidden states each token is predicted.
+    predictors: [t], the positions in the flattened [B * L] hidden states that predict each token.
     targets: [t], the predicted token ids.
-    tokens: [t], their places in the flat order of all reply tokens given to :func:`pack`.
+    tokens: [t], their positions in the flat order of all reply tokens given to :func:`pack`.
     """
 
     input_ids: Tensor
@@ -49,20 +48,20 @@ class MicroBatch:
     tokens: Tensor
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same micro-batch on ``device``, but for a table of runs, which is read on the CPU."""
+        """Return a copy on ``device``, except for a table of runs, which is read on the CPU."""
         moved = {name: value.to(device) for name, value in vars(self).items()}
         if self.attention_mask.dim() == 4:
             moved["attention_mask"] = self.attention_mask
         return MicroBatch(**moved)
 
-    def idle(self) -> MicroBatch:
-        """One that predicts nothing: for a rank that must take part in a pass of others."""
+    def without_targets(self) -> MicroBatch:
+        """Return a copy that predicts nothing, for a rank that must take part in a pass of other ranks."""
         return replace(self, predictors=self.predictors[:0], targets=self.targets[:0], tokens=self.tokens[:0])
 
-    def predicting(self, written: Tensor) -> MicroBatch:
-        """The same where only the ``written`` ones of all tokens (bool, in the flat order) are predicted.
+    def only_predicting(self, written: Tensor) -> MicroBatch:
+        """Return a copy that only predicts the ``written`` tokens (bool, in the flat order).
 
-        The flat order is then that of the written ones alone; the others are still read.
+        The flat order then only has the written tokens; the others are still inputs.
         """
         kept = written[self.tokens]
         places = written.cumsum(0) - 1
@@ -73,16 +72,16 @@ class MicroBatch:
             tokens=places[self.tokens[kept]],
         )
 
-    def placed(self, places: Tensor) -> MicroBatch:
-        """The same for a flat order in which token i stands at ``places[i]``."""
+    def with_positions(self, places: Tensor) -> MicroBatch:
+        """Return a copy for a flat order in which token i is at ``places[i]``."""
         return replace(self, tokens=places[self.tokens])
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """A reply with at least one token, and the flat place of its first token.
+    """A reply with at least one token, and the flat position of its first token.
 
-    Its first ``skip`` tokens are there to be seen only: another row predicts them.
+    Its first ``skip`` tokens are only inputs: another row predicts them.
     """
 
     ids: Sequence[int]
@@ -92,7 +91,7 @@ class _Reply:
 
 @dataclass(frozen=True)
 class _Row:
-    """A prompt and replies to it, as they stand side by side."""
+    """A prompt and some of its replies."""
 
     prompt_ids: Sequence[int]
     replies: list[_Reply]
@@ -101,35 +100,36 @@ class _Row:
     def length(self) -> int:
         return len(self.prompt_ids) + sum(len(r.ids) - 1 for r in self.replies)
 
-    def runs(self, start: int) -> list[Run]:
-        """The runs of the row when it stands at ``start``.
+    def runs(self, start: int) -> list[Segment]:
+        """Return the runs of the row when it begins at ``start``.
 
-        One reply is one run with its prompt. Several share it: their pieces of attention are the same work
-        as in rows of their own, and all else of the prompt is done once, so that is always cheaper.
+        A single reply forms one run with its prompt. Several replies share the prompt's run: their attention
+        costs the same as in separate rows, and everything else of the prompt is computed once.
         """
         prompt = len(self.prompt_ids)
+        # One run needs no attention across runs.
         if len(self.replies) == 1:
-            return [Run(start, self.length)]
-        runs = [Run(start, prompt)]
+            return [Segment(start, self.length)]
+        runs = [Segment(start, prompt)]
         for reply in self.replies:
             if len(reply.ids) > 1:
                 last = runs[-1]
-                runs.append(Run(last.start + last.length, len(reply.ids) - 1, start, prompt))
+                runs.append(Segment(last.start + last.length, len(reply.ids) - 1, start, prompt))
         return runs
 
 
 def pack(
-    groups: Sequence[Prompted], *, micro_batch_tokens: int, layout: Layout, switch: int | None = None
+    groups: Sequence[PromptReplies], *, micro_batch_tokens: int, layout: Layout, switch: int | None = None
 ) -> list[MicroBatch]:
     """Pack all replies into micro-batches of at most ``micro_batch_tokens`` input tokens, padding included.
 
-    One reply to a long prompt that is longer than the limit by itself gets a micro-batch of its own; a group
-    that is longer stands in several, each with the prompt. The flat order of tokens is that of ``groups``,
-    their replies, and their tokens.
+    A single reply that exceeds the limit with its prompt gets its own micro-batch; a group that exceeds it is
+    split, and each part has the prompt. The flat order of tokens is that of ``groups``, their replies, and
+    their tokens.
 
-    switch: tokens before a predicted one beyond which the model uses other rope frequencies (see
-    :class:`whetstone.engine.architecture.RopeLimits`). A reply that passes it stands in two rows, once up to
-    there and once whole, each predicting its part; no micro-batch holds rows of both kinds.
+    switch: the number of preceding tokens beyond which the model uses other rope frequencies (see
+    :class:`whetstone.engine.architecture.RopeLimits`). A reply that passes it is in two rows, once up to that
+    length and once whole, and each row predicts its part. No micro-batch has rows of both kinds.
     """
     short_rows: list[_Row] = []
     long_rows: list[_Row] = []
@@ -149,13 +149,13 @@ def pack(
                 rows += [_Row(group.prompt_ids, [reply]) for reply in replies]
             else:
                 rows += _rows(group.prompt_ids, replies, micro_batch_tokens)
-    lay_out, gather = (_padded, _similar) if layout == "padded" else (_flat, _fitting)
+    lay_out, gather = (_padded_batch, _by_length) if layout == "padded" else (_flat_batch, _first_fit)
     parts = gather(short_rows, micro_batch_tokens) + gather(long_rows, micro_batch_tokens)
     return [lay_out(part) for part in parts]
 
 
 def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int) -> list[_Row]:
-    """The fewest rows within ``limit`` tokens, in order; at least one reply each."""
+    """Return the fewest rows within ``limit`` tokens, in order; each has at least one reply."""
     rows: list[_Row] = []
     length = 0
     for reply in replies:
@@ -169,8 +169,8 @@ def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int) -> list[
     return rows
 
 
-def _fitting(rows: list[_Row], limit: int) -> list[list[_Row]]:
-    """Rows into few parts of ``limit`` tokens at most, if not one row: the longest first, where it fits."""
+def _first_fit(rows: list[_Row], limit: int) -> list[list[_Row]]:
+    """Distribute rows to few parts of at most ``limit`` tokens (or one row), longest first."""
     parts: list[tuple[int, list[_Row]]] = []
     for row in sorted(rows, key=lambda row: -row.length):
         for place, (length, part) in enumerate(parts):
@@ -183,11 +183,11 @@ def _fitting(rows: list[_Row], limit: int) -> list[list[_Row]]:
     return [part for _, part in parts]
 
 
-def _similar(rows: list[_Row], limit: int) -> list[list[_Row]]:
-    """Rows of similar length together, so that padding is short; ``limit`` tokens at most, if not one row."""
+def _by_length(rows: list[_Row], limit: int) -> list[list[_Row]]:
+    """Group rows of similar length, so that padding is short; at most ``limit`` tokens (or one row)."""
     parts: list[list[_Row]] = []
     for row in sorted(rows, key=lambda row: -row.length):
-        # The first row of a part is its longest, so it sets the padded length.
+        # The first row of a part is its longest, so it determines the padded length.
         if parts and (len(parts[-1]) + 1) * parts[-1][0].length <= limit:
             parts[-1].append(row)
         else:
@@ -195,8 +195,8 @@ def _similar(rows: list[_Row], limit: int) -> list[list[_Row]]:
     return parts
 
 
-def _flat(rows: list[_Row]) -> MicroBatch:
-    """Lay rows one behind another: [1, their tokens]."""
+def _flat_batch(rows: list[_Row]) -> MicroBatch:
+    """Lay out rows in sequence: [1, sum of their tokens]."""
     starts = [0]
     for row in rows:
         starts.append(starts[-1] + row.length)
@@ -204,15 +204,15 @@ def _flat(rows: list[_Row]) -> MicroBatch:
     return _tensors(rows, starts[:-1], (1, starts[-1]), run_table(runs))
 
 
-def _padded(rows: list[_Row]) -> MicroBatch:
-    """Lay rows one above another, padded at the right to the longest."""
+def _padded_batch(rows: list[_Row]) -> MicroBatch:
+    """Lay out rows as a batch, padded on the right to the longest."""
     length = max(row.length for row in rows)
     mask = torch.arange(length)[None] < torch.tensor([[row.length] for row in rows])
     return _tensors(rows, [index * length for index in range(len(rows))], (len(rows), length), mask)
 
 
 def _tensors(rows: list[_Row], starts: list[int], shape: tuple[int, int], mask: Tensor) -> MicroBatch:
-    """A micro-batch of ``shape``, in whose flat order each row begins at its start."""
+    """Return a micro-batch of ``shape``; each row begins at its start in the flat order."""
     input_ids = torch.zeros(shape[0] * shape[1], dtype=torch.long)
     position_ids = torch.zeros(shape[0] * shape[1], dtype=torch.long)
     predictors: list[Tensor] = []

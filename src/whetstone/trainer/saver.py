@@ -1,4 +1,4 @@
-"""Checkpoints as a run makes them: at once, or beside the steps that follow, and no more than are wanted."""
+"""Saves the checkpoints of a run, at once or in the background, and removes old ones."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whetstone.trainer.checkpoint import Contents, prune_checkpoints, write_checkpoint
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.sharding import like, local, whole_model
+from whetstone.trainer.sharding import as_shard_of, local_part, whole_model
 
 
 class CheckpointSaver:
-    """Writes a run's checkpoints and removes those that are no longer wanted. A context manager.
+    """Writes a run's checkpoints and removes those that are not needed. A context manager.
 
-    keep: how many of the newest stay. worth: of the steps that have one, those whose checkpoint stays
-    besides. placed: called in whichever thread writes, when a new one is in place and none is removed yet.
-    beside: write in a thread, from a copy in the host's memory, while the caller goes on. One is written at
-    a time, and by the same code: whatever is killed, a torn one is never taken for whole. All ``ranks`` make
-    one together, and call every method together.
+    keep: how many of the newest to keep. also_keep: selects further steps to keep. in_background: write in
+    a thread, from a copy in host memory, while training continues. Only one is written at a time, with the
+    same code, so a kill never leaves an incomplete checkpoint that counts as valid. All ``ranks`` save
+    together and call every method together, except ``prune``.
     """
 
     def __init__(
@@ -32,23 +31,21 @@ class CheckpointSaver:
         run_dir: Path,
         *,
         keep: int,
-        beside: bool = False,
+        in_background: bool = False,
         ranks: Ranks | None = None,
-        worth: Callable[[list[int]], Collection[int]] | None = None,
-        placed: Callable[[], None] = lambda: None,
+        also_keep: Callable[[list[int]], Collection[int]] | None = None,
     ) -> None:
         self._run_dir = run_dir
         self._keep = keep
-        self._beside = beside
-        # What is written beside the steps must not mix with what the ranks say to each other in them.
+        self._in_background = in_background
+        # Collectives of a background save must not mix with those of the training steps.
         self._ranks = ranks or Ranks()
-        self._writers = self._ranks.apart() if beside else self._ranks
-        self._worth = worth
-        self._placed = placed
+        self._save_ranks = self._ranks.new_group() if in_background else self._ranks
+        self._also_keep = also_keep
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self.newest: int | None = None
-        """The step whose checkpoint was made last, or is being made."""
+        """The step of the last checkpoint, which may still be in progress."""
 
     def __enter__(self) -> CheckpointSaver:
         return self
@@ -59,7 +56,7 @@ class CheckpointSaver:
         if error is None:
             self.finish()
         elif self._thread is not None and self._ranks.size == 1:
-            # What is half written may as well be whole. Of several ranks others may be gone: not waited for.
+            # Complete a checkpoint in progress. With several ranks others may have ended, so do not wait.
             self._thread.join()
 
     def save(
@@ -72,34 +69,36 @@ class CheckpointSaver:
         state: Mapping[str, Any],
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Save a step, the model's weights in ``dtype``, its own unless given. ``state`` is plain JSON data.
+        """Save a step with the model's weights in ``dtype`` (default: its own). ``state`` is plain JSON data.
 
-        Waits for the one that is under way, and raises what went wrong with it; see
+        Waits for the previous save, and raises its error; see
         :func:`whetstone.trainer.checkpoint.write_checkpoint`.
         """
         self.finish()
         self.newest = step
-        plain = whole_model(model, dtype or model.dtype, keep=self._ranks.first, copied=self._beside)
-        if self._beside:
+        plain = whole_model(model, dtype or model.dtype, keep=self._ranks.first, copied=self._in_background)
+        if self._in_background:
+            # The next step changes the live tensors while the thread still writes.
             trainer_state = {
-                name: like(local(tensor).to("cpu", copy=True), tensor, self._ranks)
+                name: as_shard_of(local_part(tensor).to("cpu", copy=True), tensor, self._ranks)
                 for name, tensor in trainer_state.items()
             }
         contents = Contents(step, plain, tokenizer, trainer_state, state)
-        if not self._beside:
+        if not self._in_background:
             return self._write(contents)
+        # A daemon, so that a stuck file system cannot keep the process from ending.
         self._thread = threading.Thread(
-            target=self._write_beside, args=(contents,), name="whetstone-checkpoint", daemon=True
+            target=self._write_in_thread, args=(contents,), name="whetstone-checkpoint", daemon=True
         )
         return self._thread.start()
 
-    def look(self) -> None:
-        """Raise what went wrong with a checkpoint that was written beside, if it has ended."""
+    def check(self) -> None:
+        """Raise the error of a background save that has ended."""
         if self._thread is not None and not self._thread.is_alive():
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the checkpoint under way, and raise what went wrong with it."""
+        """Wait for the current save, and raise its error."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -107,15 +106,19 @@ class CheckpointSaver:
             error, self._error = self._error, None
             raise error
 
-    def _write_beside(self, contents: Contents) -> None:
+    def prune(self, step: int) -> None:
+        """Remove the checkpoints up to ``step`` that are not needed."""
+        prune_checkpoints(self._run_dir, step, self._keep, self._also_keep)
+
+    def _write_in_thread(self, contents: Contents) -> None:
         try:
             self._write(contents)
         except BaseException as error:
             self._error = error
 
     def _write(self, contents: Contents) -> None:
-        write_checkpoint(self._run_dir, contents, self._writers)
+        write_checkpoint(self._run_dir, contents, self._save_ranks)
         if self._ranks.first:
-            self._placed()
-            prune_checkpoints(self._run_dir, contents.step, self._keep, self._worth)
-        self._writers.wait("a checkpoint to be in place")
+            # Only after the new checkpoint is in place, so that there is always a complete one.
+            self.prune(contents.step)
+        self._save_ranks.wait("a checkpoint to be in place")

@@ -1,4 +1,4 @@
-"""The optimisation loop, and the warm-up of a model from scratch. Torch-free."""
+"""Settings of the optimization loop, and of the warm-up of a model from scratch. Torch-free."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from whetstone.settings import Count, Natural, NonEmpty, NonNegative, Positive, Section, Share
+from whetstone.core.settings import Count, Natural, NonEmpty, NonNegative, Positive, Section, Share
 
 AttentionName = Literal["auto", "packed", "model"]
-"""How the layers attend in training; see :class:`whetstone.trainer.forward.Forward`."""
+"""The attention implementation in training; see :class:`whetstone.trainer.forward.Forward`."""
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -17,8 +17,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 def _learning_rate(lr: float) -> float:
     if lr > 1:
         raise ValueError(
-            f"{lr:g} would destroy the model: AdamW moves every weight by about so much in each step; give 1 "
-            "at most, and usually between 1e-7 and 1e-3"
+            f"{lr:g} would destroy the model: AdamW moves every weight by about this much in each "
+            "step; use at "
+            "most 1, and usually between 1e-7 and 1e-3"
         )
     return lr
 
@@ -27,8 +28,8 @@ LearningRate = Annotated[Positive, AfterValidator(_learning_rate)]
 
 
 class LoraSection(Section):
-    """Adapters are trained in place of the weights: ``targets`` are names of linear layers, as the model's
-    code calls them. An adapter's product is multiplied by ``alpha`` / ``rank``."""
+    """Adapters are trained instead of the weights. ``targets`` are names of linear layers in the model's
+    code. The product of an adapter is multiplied by ``alpha`` / ``rank``."""
 
     rank: Count = 32
     alpha: Count = 64
@@ -44,32 +45,32 @@ class LoraSection(Section):
 
 
 class TrainerSection(Section):
-    """The optimisation loop. A step takes ``prompts_per_step`` groups of ``samples_per_prompt``,
-    splits them into ``minibatches`` optimizer updates, and each of these into micro-batches of at
-    most ``micro_batch_tokens`` tokens, which changes nothing but memory.
+    """The optimization loop. A step takes ``prompts_per_step`` groups of ``samples_per_prompt``, splits them
+    into ``minibatches`` optimizer updates, and each of these into micro-batches of at most
+    ``micro_batch_tokens`` tokens, which only affects memory.
 
-    attention: ``packed`` computes a prompt once for all its replies, in memory that grows with tokens;
-        ``model`` is the model's own attention over padded rows of one reply; ``auto`` is the first where the
-        architecture can take it.
-    steps: the length of the run; or passes: how often each training problem is asked, which becomes whole
-        steps when the problems are there (prompts that refill dropped groups come on top).
+    attention: ``packed`` computes a prompt once for all its replies, in memory linear in tokens; ``model``
+        uses the model's own attention over padded rows of one reply; ``auto`` is ``packed`` if the
+        architecture supports it.
+    steps: the length of the run; or passes: how often each training problem is used, converted to whole steps
+        when the problems are known (prompts that refill dropped groups come in addition).
     lr_decay: after ``warmup_steps`` the rate is ``constant``, or falls (``linear``, ``cosine``) to ``lr_end``
         times ``lr`` at step ``lr_decay_steps`` (0: ``steps``).
-    spike_factor: an update whose gradient norm exceeds the median of the last 32 by this factor is left out,
-        and counted; 0 leaves out none. One that is not finite is always left out.
-    activation_checkpointing: each layer's activations are computed again in the backward pass: about a third
-        more time, memory for one layer in place of all.
-    offload: masters, summed gradients and moments lie in the host's memory, where the update is computed, and
-        of one process the reference, while it is not asked. For a model on an accelerator.
-    max_engine_gap: the run ends when the log-probs of tokens that the engine drew with the trainer's very
-        weights are off by more than this, in nats, in the mean of a step; 0: never. Rounding in bf16 makes
-        some thousandths.
-    checkpoint_every: in steps; besides those after the last step and before the first. async_checkpoints:
-        write them while the next steps are made, from a copy in the host's memory; the next waits for it.
-    keep_checkpoints: how many of the newest stay. keep_best: besides, the one with the highest value of an
-        evaluation, such as `heldout/pass@1`.
-    wait_s: of several ranks, how long one waits for the others at most, such as for the longest reply of
-        theirs, or for the evaluation, which rank 0 makes; of a run with a flow, for one batch.
+    spike_factor: an update whose gradient norm exceeds the median of the last 32 by this factor is omitted
+        and counted; 0 disables this. An update that is not finite is always omitted.
+    activation_checkpointing: compute each layer's activations again in the backward pass: about a third more
+        time, memory for one layer instead of all.
+    offload: keep master weights, summed gradients and moments in host memory, where the update is computed;
+        with one process also the reference while it is not used. For a model on an accelerator.
+    max_engine_gap: the run ends if the log-probs of tokens that the engine sampled with the trainer's current
+        weights differ by more than this on average in a step, in nats; 0: never. Rounding in bf16 causes some
+        thousandths.
+    checkpoint_every: in steps, in addition to the first and last step. async_checkpoints: write them while
+        the next steps run, from a copy in host memory; the next save waits for the previous one.
+    keep_checkpoints: how many of the newest to keep. keep_best: also keep the one with the highest value of
+        an evaluation result, such as `heldout/pass@1` or `heldout/reward`.
+    wait_s: with several ranks, the longest wait for another rank, such as for its longest reply, or for the
+        evaluation on rank 0; in a run with a flow, the longest wait for a batch.
     """
 
     steps: Count = 100
@@ -101,22 +102,35 @@ class TrainerSection(Section):
     keep_best: NonEmpty | None = None
 
     @model_validator(mode="after")
-    def _one_length(self) -> TrainerSection:
+    def _check_length(self) -> TrainerSection:
         if self.passes and "steps" in self.model_fields_set:
             raise ValueError("`steps` and `passes` both say how long the run is; give one of them")
         return self
 
 
 class WarmupSection(Section):
-    """Supervised warm-up on generated micro-tasks, for a model from scratch.
+    """Supervised warm-up of a model from scratch.
 
-    ``wrong_share`` of the examples carry a deliberately wrong answer, so that RL has something to mend.
-    writes: what the model learns to write, ``programs``, or test ``cases`` for them, as a verifier does.
+    writes: what the model learns to write: ``programs`` for generated micro-tasks, or test ``cases`` for
+        them, as a verifier does; or the replies in ``demonstrations`` of the training problems, which the
+        environment gives.
+    batch_size: replies per step.
+    wrong_share: the share of micro-tasks with a deliberately wrong answer, so that RL can improve the model;
+        null is 0.7. Demonstrations have their own wrong answers.
     """
 
-    writes: Literal["programs", "cases"] = "programs"
+    writes: Literal["programs", "cases", "demonstrations"] = "programs"
 
     steps: Count = 250
     batch_size: Count = 64
     lr: LearningRate = 2e-3
-    wrong_share: Share = 0.7
+    wrong_share: Share | None = None
+
+    @model_validator(mode="after")
+    def _check_wrong_share(self) -> WarmupSection:
+        if self.writes == "demonstrations" and self.wrong_share is not None:
+            raise ValueError(
+                "`wrong_share` is for micro-tasks; the environment makes the wrong answers of its "
+                "demonstrations: remove it"
+            )
+        return self

@@ -1,7 +1,7 @@
-"""A model spread over ranks by FSDP2, and put together again where it is wanted whole.
+"""Shards a model over ranks with FSDP2, and gathers it where it is needed whole.
 
-Each rank keeps its part of every fp32 master; a pass gathers the weights of one block at a time in the dtype
-that the model computes in, and sums the gradients over ranks in fp32 (arXiv 2304.11277).
+Each rank keeps its part of every fp32 master weight. A pass gathers the weights of one block at a time in the
+compute dtype, and sums the gradients over ranks in fp32 (arXiv 2304.11277).
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from whetstone.engine.weights import Deferred
-from whetstone.trainer.lora import is_adapted, merges
+from whetstone.engine.weights import DeferredWeight
+from whetstone.trainer.lora import has_adapters, merged_weights
 from whetstone.trainer.ranks import Ranks
 
 
-def shard(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> None:
-    """Leave each rank its part of ``model``, in place: a block at a time, then what is outside the blocks.
+def shard_model(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> None:
+    """Leave each rank its part of ``model``, in place: one block at a time, then the rest.
 
-    The weights are those of rank 0: what others loaded or warmed up may differ in its last bits.
-    A ``trained`` model's parts are fp32 masters, made block by block so that no rank ever holds all of them;
-    those of a frozen one stay as they are. Compute stays in the model's dtype.
+    The weights are those of rank 0; those that other ranks loaded or warmed up may differ in the last bits.
+    The parts of a ``trained`` model are fp32 master weights, created block by block so that no rank ever has
+    all of them. Those of a frozen model keep their dtype. Compute stays in the model's dtype.
     """
     dtype = model.dtype
     for tensor in (*model.parameters(), *model.buffers()):
         dist.broadcast(tensor.detach(), 0)
+    # In bf16, the sum of gradients over ranks would lose small values.
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in (*blocks(model), model):
         if trained:
             _make_masters(module)
         part = fully_shard(module, mesh=mesh, mp_policy=policy)
-        # A token's loss brings its share of the global denominator: gradients are summed, not averaged.
+        # Each token's loss is already divided by the global denominator, so gradients are summed, not
+        # averaged.
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)
-    # An expert that no token of a rank met, or a head that had no token to predict, has no gradient there.
+    # An expert without tokens on a rank, or a head without tokens to predict, has no gradient there.
     cast(FSDPModule, model).set_reduce_scatter_unused_params(True)
 
 
-def gathering(model: PreTrainedModel, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """``call``, a forward pass through parts of a sharded ``model``, with weights gathered around it.
+def with_gathered_weights(model: PreTrainedModel, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``call``, a forward pass through parts of a sharded ``model``, with weights gathered around it.
 
-    The weights outside the blocks stay gathered until the backward pass, or :func:`release`. Until then they
-    may get many gradients: the head gets one per chunk of logits, and tied embeddings get that of the input
-    as well. FSDP2 sees their sum only, so the sum is made in fp32.
+    The weights outside the blocks stay gathered until the backward pass, or :func:`free_gathered`. Until then
+    they may get several gradients: the head gets one per chunk of logits, and tied embeddings also get that
+    of the input. FSDP2 only sees their sum, so the sum is computed in fp32.
     """
 
     def summing(*args: Any) -> Any:
@@ -70,11 +72,11 @@ def gathering(model: PreTrainedModel, name: str, call: Callable[..., Any]) -> Ca
     return cast(Callable[..., Any], getattr(model, name))
 
 
-def give_gradients(model: PreTrainedModel) -> None:
-    """Give the gathered weights that have no gradient one of zero, in fp32, before the backward pass.
+def zero_missing_gradients(model: PreTrainedModel) -> None:
+    """Give gathered weights without a gradient a zero gradient in fp32, before the backward pass.
 
-    For a head that had no token to predict. FSDP2 would make its gradient in the dtype of the weights, and
-    refuses gradients of several dtypes.
+    This is for a head without tokens to predict. FSDP2 would create its gradient in the dtype of the weights,
+    and refuses gradients of several dtypes.
     """
     for parameter in _gathered_parameters(model):
         if parameter.grad is None:
@@ -82,24 +84,24 @@ def give_gradients(model: PreTrainedModel) -> None:
 
 
 def _gathered_parameters(model: PreTrainedModel) -> Iterator[nn.Parameter]:
-    """The trained parameters that are whole at the moment: none of a model that is not sharded."""
+    """Yield the trained parameters that are currently gathered; none for a model that is not sharded."""
     if isinstance(model, FSDPModule):
         yield from (p for p in model.parameters() if p.requires_grad and not isinstance(p, DTensor))
 
 
-def release(model: PreTrainedModel) -> None:
-    """After a pass without a backward one: free what is gathered."""
+def free_gathered(model: PreTrainedModel) -> None:
+    """Free gathered weights after a pass without a backward pass."""
     if isinstance(model, FSDPModule):
         model.reshard()
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, sharing its memory."""
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a tensor, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def like(part: Tensor, whole: Tensor, ranks: Ranks | None = None) -> Tensor:
-    """A rank's ``part`` as what it is a part of: sharded as ``whole`` is, on the device where the part is."""
+def as_shard_of(part: Tensor, whole: Tensor, ranks: Ranks | None = None) -> Tensor:
+    """Return a rank's ``part`` as a tensor that is sharded like ``whole``, on the device of the part."""
     if not isinstance(whole, DTensor):
         return part
     mesh = whole.device_mesh
@@ -111,18 +113,19 @@ def like(part: Tensor, whole: Tensor, ranks: Ranks | None = None) -> Tensor:
 
 
 def named_weights(model: PreTrainedModel, *, parts: bool = False) -> Iterator[tuple[str, object]]:
-    """Name and value of every parameter, tied ones once: live tensors, or what gathers one when it is read.
+    """Yield name and value of every parameter, tied ones once: live tensors, or deferred ones that are
+    gathered when read.
 
-    parts: what is spread over ranks comes as it is, each rank's own rows; only adapters are gathered.
+    parts: yield sharded weights as each rank's own rows; only adapters are gathered.
 
-    Names are those of a plain model: adapters are merged into the weights that they adapt.
-    Persistent buffers come last. Gathering is done by all ranks together: all must read all, in this order.
+    Names are those of a plain model: adapters are merged into their weights. Persistent buffers come last.
+    Gathering is collective: all ranks must read all weights, in this order.
     """
-    adapted = merges(model)
+    adapted = merged_weights(model)
     for name, parameter in model.named_parameters():
         if name in adapted:
             plain, merge = adapted[name]
-            yield plain, Deferred(parameter.shape, partial(_merged, merge))
+            yield plain, DeferredWeight(parameter.shape, partial(_merged, merge))
         elif ".lora_A." not in name and ".lora_B." not in name:
             value = parameter.detach()
             yield name.replace(".base_layer.", "."), value if parts else _whole(value)
@@ -133,17 +136,18 @@ def named_weights(model: PreTrainedModel, *, parts: bool = False) -> Iterator[tu
 def whole_model(
     model: PreTrainedModel, dtype: torch.dtype, *, keep: bool, copied: bool = False
 ) -> PreTrainedModel | None:
-    """The model as transformers can save it: itself, or a copy on the CPU in ``dtype`` if sharded or adapted.
+    """Return the model in a form that transformers can save: itself, or a copy on the CPU in ``dtype`` if
+    sharded or adapted.
 
-    ``copied``: a copy in any case, which later steps do not change.
+    ``copied``: always copy, so that later steps do not change it.
 
-    All ranks call this together; those that do not ``keep`` the copy get None.
+    All ranks call this together; ranks without ``keep`` get None.
     """
-    if not isinstance(model, FSDPModule) and not is_adapted(model) and not copied:
+    if not isinstance(model, FSDPModule) and not has_adapters(model) and not copied:
         return model if keep else None
     weights: dict[str, Tensor] = {}
     for name, weight in named_weights(model):
-        tensor = weight.make(dtype) if isinstance(weight, Deferred) else cast(Tensor, weight)
+        tensor = weight.make(dtype) if isinstance(weight, DeferredWeight) else cast(Tensor, weight)
         if keep:
             weights[name] = tensor.to("cpu", copy=True)
     if not keep:
@@ -157,7 +161,7 @@ def whole_model(
 
 
 def _whole(tensor: Tensor) -> object:
-    return Deferred(tensor.shape, partial(_gathered, tensor)) if isinstance(tensor, DTensor) else tensor
+    return DeferredWeight(tensor.shape, partial(_gathered, tensor)) if isinstance(tensor, DTensor) else tensor
 
 
 def _gathered(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -170,7 +174,7 @@ def _merged(merge: Callable[[Callable[[Tensor], Tensor]], Tensor], dtype: torch.
 
 
 def blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """The repeated layers: what is gathered and freed as one."""
+    """Return the repeated layers, the units of gathering."""
     lists = [module for module in model.base_model.children() if isinstance(module, nn.ModuleList)]
     return list(max(lists, key=len, default=()))
 

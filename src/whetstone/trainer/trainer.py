@@ -1,14 +1,14 @@
 """One training step: a batch of scored groups in, new weights and metrics out.
 
-With a single update per batch the policy that is trained is the one the ratio refers to, so p_old is
-the current log-prob without its gradient and the ratio is exactly 1: no extra pass. With several
-updates p_old is computed for the whole batch before the first of them. The engine's own log-probs are
-never the denominator; how far they are from the trainer's is reported as ``logprob_gap``.
+With a single update per batch the trained policy is the one that the ratio refers to. p_old is then the
+current log-prob without gradient and the ratio is exactly 1, without an extra pass. With several updates
+p_old is computed for the whole batch before the first. The engine's log-probs are never the denominator;
+their distance from the trainer's is reported as ``logprob_gap``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,32 +18,72 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whetstone.algorithm.algorithm import Algorithm, LossInputs
+from whetstone.algorithm.algorithm import Algorithm, LossInputs, objective
 from whetstone.algorithm.loss import divergence
-from whetstone.algorithm.objective import objective
-from whetstone.engine.out_of_memory import WEIGHTS_KEYS, named_when_out, weights_in_words
-from whetstone.engine.weights import second_model
-from whetstone.errors import UserError
-from whetstone.sample import Batch
+from whetstone.core.errors import UserError
+from whetstone.core.sample import Batch
+from whetstone.engine.out_of_memory import WEIGHTS_KEYS, describe_weights, explain_out_of_memory
+from whetstone.engine.weights import copy_model
 from whetstone.trainer.forward import Forward, Scores
-from whetstone.trainer.memory import check_offload, checkpoint_activations, visiting
-from whetstone.trainer.meter import Meter, check_engine
+from whetstone.trainer.memory import check_offload, checkpoint_activations, moved_to
+from whetstone.trainer.meter import StepMeter, check_engine_gap
 from whetstone.trainer.minibatch import MiniBatch, make_minibatches, step_advantages
-from whetstone.trainer.optimizer import MasterAdamW
-from whetstone.trainer.packing import MicroBatch, Prompted
+from whetstone.trainer.optimizer import MasterAdamW, learning_rate
+from whetstone.trainer.packing import MicroBatch, PromptReplies
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.schedule import learning_rate
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.sharding import named_weights
-from whetstone.trainer.share import share
+
+
+def rank_share(groups: Sequence[PromptReplies], rank: int, size: int) -> tuple[list[PromptReplies], Tensor]:
+    """Return the replies of ``rank``, and the position of each of their tokens in the flat order of all: [t].
+
+    Groups stay whole, so that a prompt is computed once, unless there are fewer groups than ranks. Heaviest
+    first, each goes to the rank with the fewest tokens so far, prompts included.
+    """
+    pieces = _pieces(groups, size)
+    loads = [0] * size
+    mine: list[int] = []
+    for number in sorted(range(len(pieces)), key=lambda i: (-pieces[i].weight, i)):
+        least = loads.index(min(loads))
+        loads[least] += pieces[number].weight
+        if least == rank:
+            mine.append(number)
+    chosen = [pieces[number] for number in sorted(mine)]
+    places = [torch.arange(piece.first, piece.first + piece.tokens) for piece in chosen]
+    return [piece.replies for piece in chosen], torch.cat(places) if places else torch.zeros(0).long()
+
+
+class _Piece:
+    """Some consecutive replies of a group; ``first`` is the flat position of their first token."""
+
+    def __init__(self, replies: PromptReplies, first: int) -> None:
+        self.replies = replies
+        self.first = first
+        self.tokens = sum(len(ids) for ids in replies.replies)
+        self.weight = len(replies.prompt_ids) + self.tokens
+
+
+def _pieces(groups: Sequence[PromptReplies], size: int) -> list[_Piece]:
+    parts = max(1, -(-size // max(1, len(groups))))
+    result: list[_Piece] = []
+    first = 0
+    for group in groups:
+        count = len(group.replies)
+        for part in range(parts):
+            replies = group.replies[count * part // parts : count * (part + 1) // parts]
+            if replies:
+                result.append(_Piece(PromptReplies(group.prompt_ids, replies), first))
+                first += result[-1].tokens
+    return result
 
 
 @dataclass
-class _Work:
-    """A mini-batch, its advantages, and the fixed log-probs its loss refers to ([T] each).
+class _PreparedMiniBatch:
+    """A mini-batch, its advantages, and the constant log-probs of its loss ([T] each).
 
-    All of that is whole on every rank, so what an algorithm makes of it needs no word of the others. Packed
-    are the replies that this rank computes.
+    These are complete on every rank, so an algorithm needs no communication to use them. ``micro_batches``
+    has only the replies that this rank computes.
     """
 
     data: MiniBatch
@@ -53,7 +93,7 @@ class _Work:
     reference: Tensor | None = None
 
     def inputs(self, scores: Scores) -> LossInputs:
-        """What the loss of some of the tokens is made of."""
+        """Return the loss inputs of some of the tokens."""
         data, places = self.data, scores.places
         return LossInputs(
             log_probs=scores.log_probs,
@@ -72,16 +112,16 @@ class _Work:
 class Trainer:
     """Trains ``model`` by the algorithm of ``spec``.
 
-    temperature: that of sampling; log-probs are those of softmax(logits / temperature), as the engine's
-    are. max_tokens: the longest reply that may be sampled. The model is put into evaluation mode, since
-    dropout would make the ratio of a policy to itself differ from 1. With a KL penalty the weights
-    that ``model`` has *now* become the frozen reference, so construct the trainer with the run's starting
-    weights, and resume by :meth:`load_state_dict`. ``deterministic`` makes torch refuse operations that
-    may give other bits for the same input, in the whole process. With several ``ranks`` the model is sharded,
-    in place; all of them construct a trainer of the same weights, and make each step together, on one batch.
+    temperature: that of sampling; log-probs are those of softmax(logits / temperature), as the engine's are.
+    max_tokens: the longest reply that may be sampled. The model is put into evaluation mode, since dropout
+    would make the ratio of a policy to itself differ from 1. With a KL penalty, the weights that ``model``
+    has *now* become the frozen reference. So construct the trainer with the run's starting weights, and
+    resume by :meth:`load_state_dict`. ``deterministic`` makes torch refuse operations that may give other
+    bits for the same input, in the whole process. With several ``ranks`` the model is sharded in place. All
+    of them construct a trainer of the same weights, and make each step together, on one batch.
 
-    ``version`` is the number of steps taken. Raises UserError for a model that cannot be trained, and
-    for an ``overlong_buffer`` that does not fit ``max_tokens``.
+    ``version`` is the number of steps taken. Raises UserError for a model that cannot be trained, and for an
+    ``overlong_buffer`` that does not fit ``max_tokens``.
     """
 
     def __init__(
@@ -99,6 +139,7 @@ class Trainer:
         if obstacle is not None:
             raise UserError(obstacle)
         if deterministic:
+            # A resumed run must compute the same bits, or fail.
             torch.use_deterministic_algorithms(True)
         self.model = model.eval()
         self.version = 0
@@ -109,20 +150,16 @@ class Trainer:
         self._ranks = ranks or Ranks()
         attention = settings.attention
         self.forward = Forward(model, temperature=temperature, attention=attention)
-        obstacle = self.forward.split_obstacle if spec.sees_whole_replies else None
+        obstacle = self.forward.split_reason if spec.sees_whole_replies else None
         if obstacle is not None:
             raise UserError(f"algorithm `{spec.preset}` needs whole replies, but {obstacle}")
         if settings.offload:
             check_offload(model.device)
-        reference = self.plain_copy() if spec.needs_reference else None
-        self._reference = reference and Forward(reference, temperature=temperature, attention=attention)
-        if self._reference is not None:
-            self._reference.spread(self._ranks, trained=False)
-            if settings.offload and self._ranks.size == 1:
-                self._reference.model.to("cpu")  # pyright: ignore[reportArgumentType]
+        # The copy is made before sharding, while this rank still has all weights.
+        self._reference = self._make_reference(temperature) if spec.needs_reference else None
         if settings.activation_checkpointing:
             checkpoint_activations(model)
-        self.forward.spread(self._ranks, trained=True)
+        self.forward.shard(self._ranks, trained=True)
         with self._memory_for("making masters, gradients and moments"):
             self.optimizer = MasterAdamW(
                 model.named_parameters(),
@@ -134,6 +171,15 @@ class Trainer:
                 offload=settings.offload,
                 ranks=self._ranks,
             )
+
+    def _make_reference(self, temperature: float) -> Forward:
+        """Return a copy of the model with its present weights, sharded and offloaded as the settings say."""
+        reference = Forward(self.plain_copy(), temperature=temperature, attention=self._settings.attention)
+        reference.shard(self._ranks, trained=False)
+        if self._settings.offload and self._ranks.size == 1:
+            # The reference is needed once per step, so it is moved to the device only then.
+            reference.model.to("cpu")  # pyright: ignore[reportArgumentType]
+        return reference
 
     def step(self, batch: Batch) -> dict[str, float]:
         """Train on a batch: ``epochs`` passes over ``minibatches`` updates. Returns the metrics.
@@ -156,13 +202,14 @@ class Trainer:
         """
         lr = learning_rate(self._settings, self.version)
         works = self._prepare(batch)
-        meter = Meter(self._ranks)
+        meter = StepMeter(self._ranks)
         skipped_before, spikes_before = self.optimizer.skipped, self.optimizer.spikes
         for epoch in range(self._settings.epochs):
             for work in works:
                 self._update(work, lr, meter, first=epoch == 0)
         metrics = meter.metrics()
-        check_engine(metrics.get("engine_gap"), self._settings.max_engine_gap)
+        # A large gap means that engine and trainer compute different models, so the step must not count.
+        check_engine_gap(metrics.get("engine_gap"), self._settings.max_engine_gap)
         self.version += 1
         skipped, spikes = self.optimizer.skipped - skipped_before, self.optimizer.spikes - spikes_before
         return {
@@ -176,28 +223,29 @@ class Trainer:
         }
 
     def weights(self, *, parts: bool = False) -> Iterator[tuple[str, object]]:
-        """The model's parameters by name, tied ones once. Live tensors: the next step changes them.
+        """Yield the model's parameters by name, tied ones once. They are live tensors: the next step changes
+        them.
 
-        Those of several ranks are ``Deferred``: reading one gathers it, so all ranks read them together.
-        Or, as ``parts``, each rank's own rows, for ``weights.pieces.shards``.
+        With several ranks they are ``DeferredWeight``: reading one gathers it, so all ranks must read them
+        together. With ``parts``, each rank's own rows, for ``weights.shards.rank_shards``.
         """
         yield from named_weights(self.model, parts=parts)
 
     def plain_copy(self) -> Any:
-        """A plain model with the weights as they are, adapters merged. All ranks call this together."""
-        return second_model(self.model, named_weights(self.model), self.dtype)
+        """Return a plain model with the current weights, adapters merged. All ranks call this together."""
+        return copy_model(self.model, named_weights(self.model), self.dtype)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Masters, moments and counters, all that a later :meth:`load_state_dict` needs. Live tensors."""
+        """Return master weights, moments and counters for :meth:`load_state_dict`. They are live tensors."""
         return {**self.optimizer.state_dict(), "version": torch.tensor(self.version)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue exactly where :meth:`state_dict` was taken. Raises UserError when it does not fit."""
+        """Continue exactly from a :meth:`state_dict`. Raises UserError if it does not fit."""
         self.optimizer.load_state_dict(state)
         self.version = int(state["version"])
 
-    def _prepare(self, batch: Batch) -> list[_Work]:
-        """Mini-batches, packed, with the log-probs and advantages that the first update needs."""
+    def _prepare(self, batch: Batch) -> list[_PreparedMiniBatch]:
+        """Return packed mini-batches with the log-probs and advantages that the first update needs."""
         made = make_minibatches(
             batch,
             self._spec,
@@ -206,50 +254,54 @@ class Trainer:
         )
         minibatches = [data.to(self.model.device) for data in made]
         packed = [self._pack(data) for data in made]
+        # Later updates need the log-probs of the policy before the first one.
         several = len(minibatches) * self._settings.epochs > 1
         penalised = self._spec.penalises_reward
         nothing: list[Tensor | None] = [None] * len(minibatches)
         old = self._log_probs(self.forward, minibatches, packed) if several or penalised else nothing
         start = nothing
         if self._reference is not None:
-            with visiting(self._reference.model, self.model.device):
+            with moved_to(self._reference.model, self.model.device):
                 start = self._log_probs(self._reference, minibatches, packed)
         penalties = [self._penalty(*pair) for pair in zip(old, start, strict=True)] if penalised else None
         advantages = step_advantages(minibatches, self._spec, penalties)
         # With one update p_old is the current policy itself, and the ratio exactly 1.
         columns = (minibatches, packed, advantages, old if several else nothing, start)
-        return [_Work(*row) for row in zip(*columns, strict=True)]
+        return [_PreparedMiniBatch(*row) for row in zip(*columns, strict=True)]
 
     def _penalty(self, old: Tensor | None, reference: Tensor | None) -> Tensor:
-        """[T]: what the reward of each token loses by being unlikely under the starting weights."""
+        """Return [T]: the reduction of each token's reward for being unlikely under the starting weights."""
         assert old is not None
         assert reference is not None
         return self._spec.kl_coef * divergence(old, reference, self._spec.kl_estimate)
 
     def _pack(self, data: MiniBatch) -> list[MicroBatch]:
-        """This rank's share of the replies, in as many micro-batches as any other rank has."""
+        """Return this rank's share of the replies, in the same number of micro-batches on every rank."""
         size, tokens, written = self._ranks.size, self._settings.micro_batch_tokens, data.written.cpu()
         if size == 1:
-            return [batch.predicting(written) for batch in self.forward.pack(data.groups, tokens)]
-        mine, places = share(data.groups, self._ranks.rank, size)
-        packed = [batch.placed(places).predicting(written) for batch in self.forward.pack(mine, tokens)]
-        missing = self._ranks.most(len(packed), "the number of micro-batches") - len(packed)
-        [smallest] = self.forward.pack([Prompted([0], [[0]])], tokens)
-        return packed + [smallest.idle()] * missing
+            return [batch.only_predicting(written) for batch in self.forward.pack(data.groups, tokens)]
+        mine, places = rank_share(data.groups, self._ranks.rank, size)
+        packed = [
+            batch.with_positions(places).only_predicting(written) for batch in self.forward.pack(mine, tokens)
+        ]
+        # Every pass gathers the sharded weights, so all ranks must make the same number of passes.
+        missing = self._ranks.largest(len(packed), "the number of micro-batches") - len(packed)
+        [smallest] = self.forward.pack([PromptReplies([0], [[0]])], tokens)
+        return packed + [smallest.without_targets()] * missing
 
     def _log_probs(
         self, forward: Forward, minibatches: list[MiniBatch], packed: list[list[MicroBatch]]
     ) -> list[Tensor | None]:
-        """[T] for each mini-batch, whichever ranks compute them."""
+        """Return [T] for each mini-batch, whichever ranks compute them."""
         return [
             self._ranks.sum(forward.log_probs(p, data.tokens), "the log-probs of a mini-batch")
             for data, p in zip(minibatches, packed, strict=True)
         ]
 
-    def _update(self, work: _Work, lr: float, meter: Meter, *, first: bool) -> None:
-        """One optimizer update: every micro-batch forward and backward, then AdamW."""
+    def _update(self, work: _PreparedMiniBatch, lr: float, meter: StepMeter, *, first: bool) -> None:
+        """Make one optimizer update: every micro-batch forward and backward, then AdamW."""
         whole = self._spec.sees_whole_replies
-        prepared = self._prepared(work)
+        prepared = self._loss_preparation(work)
         for micro_batch in work.micro_batches:
             with self.forward.memory_for("training on", micro_batch):
                 for scores in self.forward.scores(micro_batch, whole=whole):
@@ -259,20 +311,21 @@ class Trainer:
                     found = objective(self._spec, self._spec.loss(inputs), inputs, scores.entropies)
                     loss = (inputs.weights * found.tokens).sum()
                     loss.backward()
+                    # Tokens of older weights have a gap that is not rounding.
                     fresh = work.data.versions[scores.places] == self.version
-                    meter.tokens(inputs, found, loss, first=first, fresh=fresh)
+                    meter.add_tokens(inputs, found, loss, first=first, fresh=fresh)
         with self._memory_for("the update of the optimizer"):
-            meter.update(self.optimizer.update(lr))
+            meter.add_update(self.optimizer.update(lr))
 
     def _memory_for(self, phase: str) -> AbstractContextManager[None]:
-        amount = partial(weights_in_words, self.model)
-        return named_when_out(phase, self.model.device, amount, WEIGHTS_KEYS)
+        amount = partial(describe_weights, self.model)
+        return explain_out_of_memory(phase, self.model.device, amount, WEIGHTS_KEYS)
 
-    def _prepared(self, work: _Work) -> Tensor | None:
-        """What the algorithm makes of all tokens under the current weights."""
+    def _loss_preparation(self, work: _PreparedMiniBatch) -> Tensor | None:
+        """Return what the algorithm computes from all tokens under the current weights."""
         if not self._spec.sees_whole_minibatch:
             return None
-        own = torch.stack(self.forward.measured(work.micro_batches, work.data.tokens))
+        own = torch.stack(self.forward.log_probs_and_entropies(work.micro_batches, work.data.tokens))
         measured = self._ranks.sum(own, "the log-probs of a mini-batch")
         everywhere = torch.arange(work.data.tokens, device=self.model.device)
         return self._spec.prepare(work.inputs(Scores(everywhere, *measured, whole=True)))

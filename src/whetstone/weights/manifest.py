@@ -1,9 +1,10 @@
-"""What a version is: named tensors, their shapes and types, and a checksum of each and of all.
+"""The description of a version: named tensors with shapes and types, a checksum of each block, and one of the
+whole.
 
-The words of every tensor are cut into *blocks*, each with a checksum of its own, so that a version can be
-compared, fetched and verified piece by piece, in any order, by those who hold a shard of it or all. The
-checksum of a version is that of its contents alone: of the model, the tensors and the blocks. How it travels
-(a base, shards, parts) is no part of it.
+The elements of every tensor are split into *blocks*, each with its own checksum. A version can therefore be
+compared, fetched and verified piece by piece, in any order, by replicas that hold all tensors or only a
+shard. The checksum of a version covers its contents only: model, tensors and blocks. Transport details (base,
+shards, parts) are not part of it.
 """
 
 from __future__ import annotations
@@ -18,34 +19,35 @@ import zstandard
 from blake3 import blake3
 from msgspec import Struct
 
-from whetstone.weights.codec import PART_WORDS, Bytes, Damaged, Words
+from whetstone.weights.codec import PART_ELEMENTS, Bytes, CorruptData, Elements
 
+# The most bytes of a decompressed manifest: about 250,000 blocks, a model of a trillion parameters.
 MANIFEST_BYTES = 8 << 20
-"""The most that a manifest may have, read: some 250,000 blocks, which is a model of a trillion parameters."""
 
 _DIGEST = 16
 T = TypeVar("T")
 
 
-class Mark(Struct, frozen=True):
-    """A version by its number and the checksum of what it holds."""
+class VersionId(Struct, frozen=True):
+    """A version by number and content checksum."""
 
     number: int
     digest: bytes
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
-    """A tensor: its name, torch's name of its type (``bfloat16``), its shape, and its words."""
+    """A tensor: name, torch's name of its type (``bfloat16``), shape, bytes per element, and number of
+    elements."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     width: int
-    words: int
+    elements: int
 
 
-class Block(Struct, frozen=True, array_like=True):
-    """Words ``offset`` to ``offset + count`` of the tensor of that index, and their checksum."""
+class TensorBlock(Struct, frozen=True, array_like=True):
+    """Elements ``offset`` to ``offset + count`` of the tensor with that index, and their checksum."""
 
     tensor: int
     offset: int
@@ -54,125 +56,128 @@ class Block(Struct, frozen=True, array_like=True):
 
 
 class Shard(Struct, frozen=True):
-    """What one rank encoded: its blocks, and the end of each part among them; where it is served, if not
-    where the manifest is.
+    """What one rank encoded: its blocks, the end of each part among them, and its address if it differs from
+    the manifest's.
 
-    changed: words that differ from the base, and ``size``: bytes of all parts; both only of deltas.
+    changed: elements that differ from the base, and ``size``: bytes of all parts; only set for deltas.
     """
 
-    blocks: list[Block]
+    blocks: list[TensorBlock]
     parts: list[int]
     address: str = ""
     changed: int = 0
     size: int = 0
 
-    def part(self, index: int) -> list[Block]:
-        """The blocks of a part."""
+    def part(self, index: int) -> list[TensorBlock]:
+        """Return the blocks of a part."""
         return self.blocks[self.parts[index - 1] if index else 0 : self.parts[index]]
 
 
 class Manifest(Struct, frozen=True, dict=True):
-    """A version as it is published: what it holds, and in which parts it can be had.
+    """A published version: its contents, and the parts in which it can be fetched.
 
     base: the version that the parts are changes of; None if they are complete.
     """
 
     model: str
     number: int
-    base: Mark | None
+    base: VersionId | None
     tensors: list[TensorSpec]
     shards: list[Shard]
     digest: bytes
 
     @cached_property
-    def mark(self) -> Mark:
+    def version_id(self) -> VersionId:
         """Its number and checksum."""
-        return Mark(self.number, self.digest)
+        return VersionId(self.number, self.digest)
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all its words."""
-        return sum(spec.words * spec.width for spec in self.tensors)
+        """Bytes of all its elements."""
+        return sum(spec.elements * spec.width for spec in self.tensors)
 
     def part_keys(self) -> Iterator[tuple[int, int]]:
-        """Every part, as a shard and its number there."""
+        """Yield every part as (shard index, part index)."""
         for shard, found in enumerate(self.shards):
             yield from ((shard, part) for part in range(len(found.parts)))
 
     def part_shape(self, shard: int, part: int) -> tuple[int, int]:
-        """Bytes of a word of a part, and its words."""
+        """Return the bytes per element and the number of elements of a part."""
         blocks = self.shards[shard].part(part)
         return self.tensors[blocks[0].tensor].width, sum(block.count for block in blocks)
 
 
-def digest(words: Words) -> bytes:
-    """The checksum of a block."""
-    return blake3(words.data.cast("B")).digest(_DIGEST)
+def digest(elements: Elements) -> bytes:
+    """Return the checksum of a block."""
+    return blake3(elements.data.cast("B")).digest(_DIGEST)
 
 
 def make_manifest(
-    model: str, number: int, tensors: list[TensorSpec], shards: list[Shard], base: Mark | None = None
+    model: str, number: int, tensors: list[TensorSpec], shards: list[Shard], base: VersionId | None = None
 ) -> Manifest:
-    """A manifest of shards that together hold every tensor. Raises ValueError when they do not."""
+    """Build the manifest of shards that together hold every tensor. Raises ValueError if they do not."""
     _check_parts(tensors, shards)
     return Manifest(model, number, base, tensors, shards, _content_digest(model, tensors, shards))
 
 
-def dump(manifest: Manifest) -> bytes:
-    """A manifest as bytes."""
-    return packed(manifest)
+def dump_manifest(manifest: Manifest) -> bytes:
+    """Encode a manifest."""
+    return encode_struct(manifest)
 
 
-def load(data: Bytes, limit: int = MANIFEST_BYTES) -> Manifest:
-    """Read :func:`dump`'s bytes, which may be anybody's. Raises Damaged for no manifest, or a false one.
+def load_manifest(data: Bytes) -> Manifest:
+    """Decode the bytes of :func:`dump_manifest`, which may be untrusted. Raises CorruptData for an invalid
+    manifest.
 
-    Its parts then cover every tensor once, no part is larger than PART_WORDS, and the checksum is that of its
-    contents.
+    The result is validated: its parts cover every tensor once, no part has more than PART_ELEMENTS elements,
+    and the checksum matches the contents.
     """
-    manifest = unpacked(data, Manifest, limit)
+    manifest = decode_struct(data, Manifest, MANIFEST_BYTES)
     try:
         _check_parts(manifest.tensors, manifest.shards)
     except ValueError as error:
-        raise Damaged(str(error)) from None
+        raise CorruptData(str(error)) from None
     if _content_digest(manifest.model, manifest.tensors, manifest.shards) != manifest.digest:
-        raise Damaged("a manifest whose checksum is not that of its contents")
+        raise CorruptData("a manifest whose checksum does not match its contents")
     return manifest
 
 
-def packed(found: Struct) -> bytes:
-    """A struct as compressed msgpack, which :func:`unpacked` reads."""
+def encode_struct(found: Struct) -> bytes:
+    """Encode a struct as compressed msgpack."""
     return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(found))
 
 
-def unpacked(data: Bytes, kind: type[T], limit: int) -> T:
-    """A struct out of compressed msgpack of at most ``limit`` bytes. Raises Damaged."""
+def decode_struct(data: Bytes, struct_type: type[T], limit: int) -> T:
+    """Decode compressed msgpack of at most ``limit`` bytes. Raises CorruptData."""
     try:
         size = zstandard.get_frame_parameters(data).content_size
         if not 0 < size <= limit:
-            raise Damaged(f"a manifest of {size} bytes, of which {limit} are read")
+            raise CorruptData(f"a manifest of {size} bytes, of which {limit} are read")
         raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
-        return msgspec.msgpack.decode(raw, type=kind)
+        return msgspec.msgpack.decode(raw, type=struct_type)
     except (zstandard.ZstdError, msgspec.DecodeError, RecursionError) as error:
-        raise Damaged(f"no manifest: {error}") from None
+        raise CorruptData(f"no manifest: {error}") from None
 
 
-def cut(specs: Sequence[TensorSpec], pieces: Iterable[tuple[int, int, int]]) -> tuple[list[Block], list[int]]:
-    """Blocks, yet without checksums, and the ends of parts, of pieces (tensor, offset, count) of tensors.
+def split_into_blocks(
+    specs: Sequence[TensorSpec], pieces: Iterable[tuple[int, int, int]]
+) -> tuple[list[TensorBlock], list[int]]:
+    """Return blocks without checksums, and the ends of parts, for pieces (tensor, offset, count).
 
-    A part holds neighbours of one width, PART_WORDS words at most.
+    A part holds consecutive pieces of one element width, at most PART_ELEMENTS elements.
     """
-    blocks: list[Block] = []
+    blocks: list[TensorBlock] = []
     parts: list[int] = []
     width = room = 0
     for tensor, offset, count in pieces:
-        for start in range(0, count, PART_WORDS):
-            size = min(PART_WORDS, count - start)
+        for start in range(0, count, PART_ELEMENTS):
+            size = min(PART_ELEMENTS, count - start)
             if blocks and (size > room or specs[tensor].width != width):
                 parts.append(len(blocks))
                 room = 0
             if not room:
-                width, room = specs[tensor].width, PART_WORDS
-            blocks.append(Block(tensor, offset + start, size, b""))
+                width, room = specs[tensor].width, PART_ELEMENTS
+            blocks.append(TensorBlock(tensor, offset + start, size, b""))
             room -= size
     return blocks, [*parts, len(blocks)] if blocks else []
 
@@ -184,12 +189,12 @@ def _content_digest(model: str, tensors: Sequence[TensorSpec], shards: Iterable[
 
 
 def _check_parts(tensors: Sequence[TensorSpec], shards: Sequence[Shard]) -> None:
-    """Raise ValueError unless the parts are within bounds and hold every word of every tensor once."""
+    """Raise ValueError unless the parts are within bounds and hold every element of every tensor once."""
     for spec in tensors:
-        if spec.width not in (1, 2, 4, 8) or min((spec.words, *spec.shape)) < 0:
-            raise ValueError(f"`{spec.name}`: words of {spec.width} bytes, {spec.words} of them")
-        if spec.words < math.prod(spec.shape):
-            raise ValueError(f"`{spec.name}`: {spec.words} words for the shape {spec.shape}")
+        if spec.width not in (1, 2, 4, 8) or min((spec.elements, *spec.shape)) < 0:
+            raise ValueError(f"`{spec.name}`: elements of {spec.width} bytes, {spec.elements} of them")
+        if spec.elements < math.prod(spec.shape):
+            raise ValueError(f"`{spec.name}`: {spec.elements} elements for the shape {spec.shape}")
     if len({spec.name for spec in tensors}) < len(tensors):
         raise ValueError("two tensors of one name")
     for shard in shards:
@@ -197,11 +202,11 @@ def _check_parts(tensors: Sequence[TensorSpec], shards: Sequence[Shard]) -> None
     reached = [0] * len(tensors)
     for block in sorted((b for s in shards for b in s.blocks), key=lambda b: (b.tensor, b.offset)):
         if block.offset != reached[block.tensor]:
-            raise ValueError(f"`{tensors[block.tensor].name}`: words that are missing, or there twice")
+            raise ValueError(f"`{tensors[block.tensor].name}`: elements that are missing, or there twice")
         reached[block.tensor] += block.count
-    for spec, words in zip(tensors, reached, strict=True):
-        if words != spec.words:
-            raise ValueError(f"`{spec.name}`: {words} of {spec.words} words")
+    for spec, elements in zip(tensors, reached, strict=True):
+        if elements != spec.elements:
+            raise ValueError(f"`{spec.name}`: {elements} of {spec.elements} elements")
 
 
 def _check_shard(tensors: Sequence[TensorSpec], shard: Shard) -> None:
@@ -215,7 +220,7 @@ def _check_shard(tensors: Sequence[TensorSpec], shard: Shard) -> None:
         raise ValueError("an empty part")
     for part in range(len(shard.parts)):
         blocks = shard.part(part)
-        if sum(block.count for block in blocks) > PART_WORDS:
+        if sum(block.count for block in blocks) > PART_ELEMENTS:
             raise ValueError("a part that is too large")
         if len({tensors[block.tensor].width for block in blocks}) > 1:
             raise ValueError("a part of two widths")

@@ -1,23 +1,23 @@
-"""Where a version of weights can be had, in a few words that travel to those who want it."""
+"""The announcement of published weights, which trainers send to replicas."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+# The beginnings of `url`: HOST:PORT of a publisher follows, or the path of a folder.
 TCP, FOLDER = "tcp:", "folder:"
-"""How ``where`` begins: HOST:PORT of a publisher follows, or the path of a folder."""
 
 
 class Offer(Struct, frozen=True):
-    """Weights that a trainer has published: where they are, in words of who fetches them.
+    """Weights that a trainer has published, and the URL to fetch them from.
 
-    ``lineage`` tells versions apart that have the same number but were made by another start of a trainer.
+    ``run_id`` distinguishes versions with the same number that different starts of a trainer published.
     """
 
     version: int
-    where: str = ""
-    lineage: str = ""
+    url: str = ""
+    run_id: str = ""
 
 
-NONE_YET = Offer(-(1 << 31))
-"""What is served before there are any weights of the trainer's, and while none can be applied."""
+# Served before the trainer has published weights, and while none can be applied.
+NO_WEIGHTS = Offer(-(1 << 31))

@@ -1,4 +1,4 @@
-"""How weights travel from a trainer to those who sample. Torch-free."""
+"""Settings of the transfer of weights from a trainer to its replicas. Torch-free."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from whetstone.settings import Count, NonEmpty, Positive, Section
+from whetstone.core.settings import Count, NonEmpty, Positive, Section
 
+# Environment variable with the token of a run, which also protects its weights.
 TOKEN_VARIABLE = "WHETSTONE_FLOW_TOKEN"
-"""Of the environment: the token of a run, which guards its weights, too."""
 
 
 class WeightsSection(Section):
     """How new weights travel from the trainer to the replicas.
 
-    by: ``tcp``, from a port of the trainer's, or ``folder``, one that all of them see.
-    send: ``delta``, what changed since the version before, and a full copy to who has missed too many; or
-        ``full``, always the whole, of which a replica fetches what differs from its own.
-    host, port: where the trainer listens; port 0 is a free one, and the ranks of one trainer listen on this
-        one and those after it. Beyond loopback the environment has to name a token. address: HOST:PORT by
-        which replicas reach rank 0, if that is not what the trainer finds out by itself.
-    folder: empty for one in the folder of the run. full_every: a full copy there after as many deltas.
-    keep: so many deltas stay for late replicas, fewer where a full copy is smaller.
-    copies: full copies that the trainer's host holds at most, for slow readers of older ones.
-    threads: which encode beside the trainer. streams: connections by which a replica fetches one version.
-    silence_s: how long nobody may say anything of what was asked, before it is asked for again.
+    by: ``tcp``, from a port of the trainer, or ``folder``, a folder that all roles can access.
+    send: ``delta``: the changes since the previous version, and a full copy for replicas that missed too
+        many. ``full``: always the full version, of which a replica fetches the parts that differ from its
+        own.
+    host, port: where the trainer listens. Port 0 is a free one; several ranks listen on this port and the
+        following ones. Beyond loopback the environment must provide a token.
+    address: HOST:PORT by which replicas reach rank 0, if the trainer cannot determine it.
+    folder: empty: a folder in the run's folder.
+    full_every: write a full copy there after this many deltas.
+    keep: the number of deltas kept for late replicas; fewer if a full copy is smaller.
+    copies: the most full copies in the trainer's host memory, for slow readers of older ones.
+    threads: the number of encoding threads.
+    streams: connections by which a replica fetches one version.
+    silence_s: seconds without data after which a request is repeated.
     """
 
     by: Literal["tcp", "folder"] = "tcp"
@@ -42,7 +45,7 @@ class WeightsSection(Section):
     silence_s: Positive = 15.0
 
     @model_validator(mode="after")
-    def _one_way(self) -> WeightsSection:
+    def _check_transport(self) -> WeightsSection:
         if self.by == "tcp" and self.folder:
             raise ValueError("`folder` is for `by: folder`; leave it out, or set that")
         if self.by == "folder" and (self.address or self.port):

@@ -1,4 +1,4 @@
-"""A version's words in the memory of the host: what later versions are compared with, and copied from."""
+"""A version's elements in host memory: the base of later versions, and the source of copies."""
 
 from __future__ import annotations
 
@@ -8,68 +8,72 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from whetstone.engine.weights import Deferred
-from whetstone.weights.codec import Words
-from whetstone.weights.manifest import Block, TensorSpec
-from whetstone.weights.pieces import Piece, published_dtype, words_of
+from whetstone.engine.weights import DeferredWeight
+from whetstone.weights.codec import Elements
+from whetstone.weights.manifest import TensorBlock, TensorSpec
+from whetstone.weights.shards import TensorShard, elements_of, published_dtype
 
 
-class _Held(NamedTuple):
+class _SnapshotTensor(NamedTuple):
     spec: TensorSpec
     start: int
-    """The first word of the tensor that is here."""
+    """The index of the first element that this rank has."""
     tensor: Tensor
-    words: Words
+    elements: Elements
 
 
-class Snapshot:
-    """Room for the pieces of one rank, filled again and again; floats are cast to ``dtype``, if given."""
+class RankSnapshot:
+    """Buffers for the tensors of one rank, reused for later versions; floats are cast to ``dtype`` if
+    given."""
 
-    def __init__(self, pieces: Sequence[Piece], dtype: torch.dtype | None) -> None:
+    def __init__(self, pieces: Sequence[TensorShard], dtype: torch.dtype | None) -> None:
         self._dtype = dtype
-        self._held = [_room(piece, dtype) for piece in pieces]
+        self._held = [_allocate(piece, dtype) for piece in pieces]
         self.specs = [held.spec for held in self._held]
 
     @property
     def extents(self) -> list[tuple[int, int, int]]:
-        """(tensor, offset, count) of the words that are here."""
-        return [(n, h.start, len(h.words)) for n, h in enumerate(self._held) if len(h.words)]
+        """The (tensor, offset, count) of the elements that this rank has."""
+        return [(n, h.start, len(h.elements)) for n, h in enumerate(self._held) if len(h.elements)]
 
     @property
     def size(self) -> int:
-        """Bytes of the words that are here."""
-        return sum(held.words.nbytes for held in self._held)
+        """Bytes of the elements that this rank has."""
+        return sum(held.elements.nbytes for held in self._held)
 
-    def check(self, pieces: Iterable[Piece]) -> None:
-        """Raise ValueError unless the pieces are those that the room was made for."""
+    def check(self, pieces: Iterable[TensorShard]) -> None:
+        """Raise ValueError unless the shards match the buffers."""
         for held, piece in zip(self._held, pieces, strict=True):
             spec = piece.spec(self._dtype)
-            if spec != held.spec or piece.offset * _words_each(spec) != held.start:
-                raise ValueError(f"weights: `{spec.name}` is not what the version before had there")
+            if spec != held.spec or piece.offset * _integers_per_value(spec) != held.start:
+                raise ValueError(
+                    f"weights: `{spec.name}` differs from the previous version in shape, type or shard"
+                )
 
-    def fill(self, pieces: Iterable[Piece]) -> None:
-        """Copy the pieces in, which :meth:`check` would take."""
+    def fill(self, pieces: Iterable[TensorShard]) -> None:
+        """Copy the shards in; :meth:`check` must accept them."""
         for held, piece in zip(self._held, pieces, strict=True):
             tensor = piece.tensor
-            if isinstance(tensor, Deferred):
+            if isinstance(tensor, DeferredWeight):
+                # Making a deferred weight gathers it from all ranks, one tensor at a time.
                 tensor = tensor.make(held.tensor.dtype)
             held.tensor.copy_(tensor.detach().reshape(-1))
 
-    def block(self, block: Block) -> Words:
-        """The words of a block that is here."""
+    def block(self, block: TensorBlock) -> Elements:
+        """Return the elements of a block that this rank has."""
         held = self._held[block.tensor]
         start = block.offset - held.start
-        return held.words[start : start + block.count]
+        return held.elements[start : start + block.count]
 
 
-def _room(piece: Piece, dtype: torch.dtype | None) -> _Held:
+def _allocate(piece: TensorShard, dtype: torch.dtype | None) -> _SnapshotTensor:
     spec = piece.spec(dtype)
     tensor = piece.tensor
     size = tensor.shape.numel()
     room = torch.empty(size, dtype=published_dtype(tensor, dtype))
-    return _Held(spec, piece.offset * _words_each(spec), room, words_of(room))
+    return _SnapshotTensor(spec, piece.offset * _integers_per_value(spec), room, elements_of(room))
 
 
-def _words_each(spec: TensorSpec) -> int:
-    """Words of an element: 1, except of the largest complex type."""
+def _integers_per_value(spec: TensorSpec) -> int:
+    """Return the integers per value: 1, except for the largest complex type."""
     return getattr(torch, spec.dtype).itemsize // spec.width

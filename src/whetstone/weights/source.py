@@ -1,51 +1,53 @@
-"""Where versions are had from: what a source promises, and how it says that it cannot."""
+"""The interface of a source of versions, and its errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
 from whetstone.weights.codec import Bytes
-from whetstone.weights.manifest import Manifest, Mark
+from whetstone.weights.manifest import Manifest, VersionId
 
 PartKey = tuple[int, int]
-"""A shard of a manifest, and a part of that."""
+"""A shard index of a manifest, and a part index within the shard."""
 
-Take = Callable[[PartKey, Bytes], None]
-"""Gets each part as it arrives, from several threads at once. An exception ends the fetching."""
-
-
-class Gone(UserError):
-    """A version that is no longer kept: ask again what there is."""
+OnPart = Callable[[PartKey, Bytes], None]
+"""Called with each part as it arrives, possibly from several threads. An exception stops the transfer."""
 
 
-class Unreachable(UserError):
-    """A publisher that does not answer, is silent, or is not who it should be."""
+class VersionEvicted(UserError):
+    """A version that the publisher no longer has: request a new plan."""
 
 
-class Denied(Unreachable):
-    """Who answers is no publisher of weights, or one that wants another token."""
+class PublisherUnreachable(UserError):
+    """A publisher that does not answer, is silent, or cannot be authenticated."""
 
 
-class Source(Protocol):
-    """Versions that somebody else publishes. One thread at a time uses it."""
+class PublisherDenied(PublisherUnreachable):
+    """The other side is no publisher of weights, or requires another token."""
 
-    def plan(self, have: Mark | None, wait_s: float = 0.0) -> list[Manifest]:
-        """How to come from the version ``have`` to the newest one: deltas in order, or a full copy first.
 
-        Nothing when there is no newer one within ``wait_s``. Raises Unreachable, and Damaged for what
-        is no manifest.
+class WeightSource(Protocol):
+    """A source of published versions. Use it from one thread at a time."""
+
+    def plan(self, have: VersionId | None, wait_s: float = 0.0) -> list[Manifest]:
+        """Return the steps from the version ``have`` to the newest one: deltas in order, or a full copy
+        first.
+
+        Empty if there is no newer version within ``wait_s``. Raises PublisherUnreachable, and CorruptData for
+        an invalid manifest.
         """
         ...
 
-    def fetch(self, manifest: Manifest, parts: Iterable[PartKey], take: Take) -> None:
-        """Get parts of a version, in any order, and hand each over. Parts that arrived stay so after a cut.
+    def fetch(self, manifest: Manifest, parts: Iterable[PartKey], on_part: OnPart) -> None:
+        """Fetch parts of a version in any order, and pass each to ``on_part``.
 
-        Raises Gone, Unreachable, and what ``take`` raises.
+        Parts that arrived before an interruption are not fetched again. Raises VersionEvicted,
+        PublisherUnreachable, and errors of ``on_part``.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         ...

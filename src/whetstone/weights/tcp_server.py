@@ -1,4 +1,4 @@
-"""A shelf behind a TCP port: one thread for each connection, each reading one version at a time."""
+"""Serves a version store on a TCP port, with one thread for each connection."""
 
 from __future__ import annotations
 
@@ -8,54 +8,63 @@ import socket
 import threading
 from typing import Self
 
-from whetstone.addresses import host_port, is_loopback
-from whetstone.errors import UserError
-from whetstone.weights.codec import Damaged
-from whetstone.weights.manifest import dump
+from whetstone.core.addresses import host_port, is_loopback
+from whetstone.core.errors import UserError
+from whetstone.weights.codec import CorruptData
+from whetstone.weights.manifest import dump_manifest
 from whetstone.weights.settings import TOKEN_VARIABLE
-from whetstone.weights.shelf import Reading, Shelf
-from whetstone.weights.source import Gone
-from whetstone.weights.wire import Asked, AskPart, AskPlan, Failed, Link, Manifests, Part
+from whetstone.weights.source import VersionEvicted
+from whetstone.weights.version_store import VersionReading, VersionStore
+from whetstone.weights.wire import (
+    FetchFailure,
+    Manifests,
+    PartHeader,
+    PartRequest,
+    PlanRequest,
+    Request,
+    WeightLink,
+)
 
 _MOST_WAIT_S = 30.0
 _MOST_CHAIN = 64
 
 
 def check_listening(host: str, port: int, token: str) -> None:
-    """Raise UserError, as a TcpServer would, for an address that cannot be had, or not without a token."""
+    """Raise UserError, as a TcpServer would, for an address that is not available or needs a token."""
     _listen(host, port, token).close()
 
 
 def _listen(host: str, port: int, token: str) -> socket.socket:
     if not token and not is_loopback(host):
         raise UserError(
-            f"weights would be given to all who can reach {host}: give a token ({TOKEN_VARIABLE}), or "
+            f"every host that can reach {host} could fetch the weights: set a token ({TOKEN_VARIABLE}), or "
             "listen on 127.0.0.1"
         )
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise UserError(
-            f"{host}:{port}: cannot listen for replicas: {why}; name another port (`flow.weights.port`, or "
+            f"{host}:{port}: cannot listen for replicas: {reason}; name another port "
+            "(`flow.weights.port`, or "
             "--weights-port) or host"
         ) from None
 
 
 class TcpServer:
-    """Serves ``shelf`` until it is closed. ``port`` 0 takes a free one, which :attr:`port` then is.
+    """Serves ``store`` until it is closed. ``port`` 0 selects a free one; :attr:`port` is the actual port.
 
-    token: what replicas must know; required unless only this machine can reach ``host``. silence_s: after
-    which a connection that asks for nothing, or takes nothing, is ended. connections: at most of replicas
-    that have proved that they know the token; one too many is ended at once. greetings: at most of others,
-    each of which has ``greeting_s``; one too many ends the oldest, so that silent ones keep nobody out.
-    Raises UserError for an address that cannot be had.
+    token: the token of replicas; required unless only this machine can reach ``host``. silence_s: seconds
+    after which a connection without requests or progress is closed. connections: the most authenticated
+    connections; further ones are closed at once. greetings: the most connections that are not authenticated
+    yet, each for at most ``greeting_s``. A further one closes the oldest, so silent clients cannot block
+    others. Raises UserError for an address that is not available.
     """
 
     def __init__(
         self,
-        shelf: Shelf,
+        store: VersionStore,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -65,12 +74,12 @@ class TcpServer:
         greetings: int = 64,
         greeting_s: float = 2.0,
     ) -> None:
-        self._shelf, self._token, self._silence_s = shelf, token, silence_s
-        self._room = threading.BoundedSemaphore(connections)
+        self._store, self._token, self._silence_s = store, token, silence_s
+        self._connection_slots = threading.BoundedSemaphore(connections)
         self._greetings, self._greeting_s = greetings, greeting_s
-        self._greeting: dict[Link, None] = {}
-        """Those that have not proved anything yet, the oldest first."""
-        self._links: set[Link] = set()
+        self._unauthenticated: dict[WeightLink, None] = {}
+        """Connections that are not authenticated yet, oldest first."""
+        self._links: set[WeightLink] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._listening = _listen(host, port, token)
@@ -80,14 +89,15 @@ class TcpServer:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, as a replica on this machine would give it."""
+        """HOST:PORT for replicas on this machine."""
         return host_port(self.host, self.port)
 
     def close(self) -> None:
-        """End every connection, and listen no more."""
+        """Close the port and every connection."""
         with self._lock:
             self._closed = True
-            links = [*self._links, *self._greeting]
+            # Closed below without the lock, which the threads of the connections take when they end.
+            links = [*self._links, *self._unauthenticated]
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -106,81 +116,93 @@ class TcpServer:
             try:
                 connection, _ = self._listening.accept()
             except OSError:
-                # Out of descriptors, say: those who are there may end.
+                # For example out of file descriptors. Open connections may end soon.
                 if not self._closed:
                     threading.Event().wait(0.1)
                 continue
-            link = Link(connection, self._silence_s)
+            link = WeightLink(connection, self._silence_s)
             with self._lock:
-                self._greeting[link] = None
-                oldest = next(iter(self._greeting)) if len(self._greeting) > self._greetings else None
+                self._unauthenticated[link] = None
+                oldest = (
+                    next(iter(self._unauthenticated))
+                    if len(self._unauthenticated) > self._greetings
+                    else None
+                )
                 if oldest is not None:
-                    del self._greeting[oldest]
+                    del self._unauthenticated[oldest]
             if oldest is not None:
                 oldest.close()
+            # Sending blocks, so each reader has a thread, and a slow reader does not delay others.
             threading.Thread(target=self._serve, args=(link,), name="weights-link", daemon=True).start()
 
-    def _serve(self, link: Link) -> None:
-        """One connection, whatever it sends: the worst that it can cause is its own end."""
+    def _serve(self, link: WeightLink) -> None:
+        """Serve one connection. Invalid data can only end this connection."""
         try:
-            with contextlib.suppress(OSError, Damaged):
-                if link.admit(self._token, self._greeting_s) and self._room.acquire(blocking=False):
+            with contextlib.suppress(OSError, CorruptData):
+                if link.authenticate_replica(
+                    self._token, self._greeting_s
+                ) and self._connection_slots.acquire(blocking=False):
                     try:
-                        self._converse(link)
+                        self._serve_replica(link)
                     finally:
-                        self._room.release()
+                        self._connection_slots.release()
         finally:
             with self._lock:
-                self._greeting.pop(link, None)
+                self._unauthenticated.pop(link, None)
                 self._links.discard(link)
             link.close()
 
-    def _converse(self, link: Link) -> None:
-        """Serve a replica that knows the token. Raises OSError, Damaged."""
+    def _serve_replica(self, link: WeightLink) -> None:
+        """Serve an authenticated replica. Raises OSError, CorruptData."""
         with self._lock:
-            if link not in self._greeting:
-                return  # it was ended meanwhile
-            del self._greeting[link]
+            if link not in self._unauthenticated:
+                # The connection was closed as the oldest of too many.
+                return
+            del self._unauthenticated[link]
             self._links.add(link)
-        _Conversation(link, self._shelf, self._silence_s).hold()
+        _ReplicaConnection(link, self._store, self._silence_s).serve()
 
 
-class _Conversation:
-    def __init__(self, link: Link, shelf: Shelf, silence_s: float) -> None:
-        self._link, self._shelf, self._silence_s = link, shelf, silence_s
-        self._reading: Reading | None = None
-        self._read: tuple[int, int | None] | None = None
+class _ReplicaConnection:
+    def __init__(self, link: WeightLink, store: VersionStore, silence_s: float) -> None:
+        self._link, self._store, self._silence_s = link, store, silence_s
+        self._reading: VersionReading | None = None
+        self._open_version: tuple[int, int | None] | None = None
 
-    def hold(self) -> None:
-        """Answer until the other side ends it."""
+    def serve(self) -> None:
+        """Answer requests until the replica disconnects."""
         try:
             while True:
-                asked = self._link.hear(Asked, self._silence_s)  # pyright: ignore[reportArgumentType]
-                if isinstance(asked, AskPlan):
-                    self._plan(asked)
+                request = self._link.receive_message(Request, self._silence_s)  # pyright: ignore[reportArgumentType]
+                if isinstance(request, PlanRequest):
+                    self._plan(request)
                 else:
-                    self._part(asked)
+                    self._part(request)
         finally:
             if self._reading is not None:
                 self._reading.close()
 
-    def _plan(self, asked: AskPlan) -> None:
-        wait_s = min(max(asked.wait_s, 0.0), _MOST_WAIT_S)
-        manifests = [dump(manifest) for manifest in self._shelf.plan(asked.have, wait_s)[:_MOST_CHAIN]]
-        self._link.say(Manifests([len(manifest) for manifest in manifests]))
+    def _plan(self, request: PlanRequest) -> None:
+        # An answer after a bounded wait shows the replica that the server is alive.
+        wait_s = min(max(request.wait_s, 0.0), _MOST_WAIT_S)
+        manifests = [
+            dump_manifest(manifest) for manifest in self._store.plan(request.have, wait_s)[:_MOST_CHAIN]
+        ]
+        self._link.send_message(Manifests([len(manifest) for manifest in manifests]))
         for manifest in manifests:
             self._link.send(manifest)
 
-    def _part(self, asked: AskPart) -> None:
+    def _part(self, request: PartRequest) -> None:
         try:
-            if self._reading is None or self._read != (asked.number, asked.base):
-                opened = self._shelf.open(asked.number, asked.base)
+            if self._reading is None or self._open_version != (request.number, request.base):
+                # The new version is opened before the old one is closed, so that a failure changes nothing.
+                opened = self._store.open(request.number, request.base)
                 if self._reading is not None:
                     self._reading.close()
-                self._reading, self._read = opened, (asked.number, asked.base)
-            data = self._reading.part(asked.index)
-        except Gone as gone:
-            self._link.say(Failed(str(gone), gone=True))
+                self._reading, self._open_version = opened, (request.number, request.base)
+            data = self._reading.part(request.index)
+        except VersionEvicted as gone:
+            self._link.send_message(FetchFailure(str(gone), evicted=True))
             return
-        self._link.say(Part(len(data)))
+        self._link.send_message(PartHeader(len(data)))
         self._link.send(data)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.judge_service.service_process import ServiceProcess, commanded, service
 from tests.processes import descendants, wait_until
+from tests.service.service_process import ServiceProcess, commanded, service
+from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.judge import Problem, Program, Verdict
-from whetstone.judge_service.client import JudgeClient
-from whetstone.problem import Limits, StdinCase, StdinTests
+from whetstone.service.client import JudgeClient
 
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -75,13 +75,13 @@ def test_every_program_has_one_verdict_though_a_node_is_killed(cluster: Cluster,
             wait_until(lambda: ready(server) == 2)
             for judgement in judge.judge_many(pairs[:100]):
                 assert judgement.verdict in wanted
-            assert all(node["judged"] > 0 for node in states(server).values())
+            assert all(node["judged"] > 0 for node in states(server).values() if node["state"] == "ready")
             ran = server.ask("POST", "/run_code", {"language": "python", "code": "print(6 * 7)"})[1]
             assert ran["run_result"]["stdout"] == "42\n"
             stopped = judge.submit(PROBLEM, Program("python", "while True: pass"))
-            wait_until(lambda: sum(node["under_way"] for node in states(server).values()) == 1)
+            wait_until(lambda: sum(node["in_flight"] for node in states(server).values()) == 1)
             stopped.cancel()
-            wait_until(lambda: sum(node["under_way"] for node in states(server).values()) == 0)
+            wait_until(lambda: sum(node["in_flight"] for node in states(server).values()) == 0)
         assert server.end() == 0
         assert [line["event"] for line in server.lines()][-1] == "ended"
 

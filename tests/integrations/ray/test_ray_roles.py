@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.launch.roles_by_hand import CHEAPER, until, write_async_recipe
-from tests.launch.tiny_recipe import command, timeless, write_recipe
+from tests.run.roles_by_hand import CHEAPER, until, write_async_recipe
+from tests.run.tiny_recipe import command, timeless, write_recipe
 
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -56,7 +56,7 @@ def test_a_replica_whose_node_is_lost_goes_on_elsewhere(cluster: Cluster, tmp_pa
             train.wait()
         printed = (tmp_path / "said").read_text()
     assert status == 0, printed
-    assert "rollout-0 ended by SIGKILL; it is started again (1 of 5)" in printed
+    assert "rollout-0 ended by SIGKILL; restarting (1 of 5)" in printed
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
 

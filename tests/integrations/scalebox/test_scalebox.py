@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.judge_service.service_process import ServiceProcess, service
+from tests.service.service_process import ServiceProcess, service
 
 polars = pytest.importorskip("polars")
 pytestmark = pytest.mark.integration

@@ -24,7 +24,7 @@ def test_the_example_learns_what_the_judge_accepts(tmp_path: Path) -> None:
     example = ROOT / "examples" / "trl"
     run(example / "tiny.py", tmp_path)
     rows = tmp_path / "rows.parquet"
-    run("-m", "whetstone", "data", "convert", tmp_path / "problems.jsonl", rows, "--layout", "trl")
+    run("-m", "whetstone", "data", "convert", tmp_path / "problems.jsonl", rows, "--export-format", "trl")
     tiny = ("--extraction", "whole", "--tokens", "1", "--lr", "0.02", "--steps", "15")
     shown = run(example / "grpo.py", rows, "--model", tmp_path / "model", *tiny, "--out", tmp_path / "out")
     rewards = [float(number) for number in re.findall(r"'reward': '?([\d.]+)", shown)]
@@ -49,7 +49,7 @@ problem = '''{{"id": "t", "statement": "",
 rows = Dataset.from_list([{{"prompt": [{{"role": "user", "content": "Print"}}], "problem": problem}}])
 args = GRPOConfig("{tmp_path}/out", max_steps=1, max_completion_length=1, per_device_train_batch_size=16,
     num_generations=16, report_to="none", use_cpu=True, bf16=False, logging_steps=1, save_strategy="no")
-reward = CodeReward(workflow={{"extraction": "whole"}}, judge={{"workers": 1}})
+reward = CodeReward(environment={{"extraction": "whole"}}, judge={{"workers": 1}})
 trainer = GRPOTrainer(r"{tmp_path}/model", reward, args=args, train_dataset=rows)
 before = [p.clone() for p in trainer.model.parameters()]
 trainer.train()

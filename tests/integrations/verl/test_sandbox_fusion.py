@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.judge_service.service_process import ServiceProcess, service
+from tests.service.service_process import ServiceProcess, service
 
 pytestmark = pytest.mark.integration
 

@@ -33,17 +33,17 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A row as `whetstone data convert --layout verl-whole` writes it."""
+    """A row as `whetstone data convert --export-format verl-whole` writes it."""
     import pyarrow.parquet as pq
 
+    from whetstone.core.problem import Problem, StdinCase, StdinTests
+    from whetstone.data.export_formats.write import export_format_named, write_export
     from whetstone.data.files import write_problems
-    from whetstone.data.layouts.write import layout_named, write_layout
-    from whetstone.problem import Problem, StdinCase, StdinTests
 
     folder = tmp_path_factory.mktemp("rows")
     tests = StdinTests([StdinCase("1 2\n", "3\n"), StdinCase("0 0\n", "0\n")])
     write_problems(folder / "set.jsonl", [Problem("t/add", "Print the sum.", tests)])
-    write_layout(str(folder / "set.jsonl"), folder / "rows.parquet", layout_named("verl-whole"))
+    write_export(str(folder / "set.jsonl"), folder / "rows.parquet", export_format_named("verl-whole"))
     [row] = pq.read_table(folder / "rows.parquet").to_pylist()
     return row
 
@@ -95,7 +95,7 @@ def test_the_reward_loop_scores_a_batch_in_its_actors(
                 "reward.custom_reward_function.path=pkg://whetstone.integrations.verl",
                 "reward.custom_reward_function.name=compute_score",
                 "+reward.custom_reward_function.reward_kwargs.judge.workers=1",
-                "+reward.custom_reward_function.reward_kwargs.workflow.reward=fraction",
+                "+reward.custom_reward_function.reward_kwargs.environment.reward=fraction",
             ],
         )
     scored = RewardLoopManager(config).compute_rm_score(batch(tokenizer, row))

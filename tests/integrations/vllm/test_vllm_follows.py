@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.integrations.vllm.small_models import gap, model, serving, whole
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import GenerationRequest
-from whetstone.settings import Sampling
-from whetstone.weights.followed import FollowedWeights
 from whetstone.weights.offer import Offer
-from whetstone.weights.published import PublishedWeights
-from whetstone.weights.replica import tensors_of
+from whetstone.weights.publisher import VersionPublisher
+from whetstone.weights.replica import published_tensors
 from whetstone.weights.settings import WeightsSection
+from whetstone.weights.subscription import SubscribedWeights
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.integration
@@ -24,13 +24,13 @@ def test_vllm_follows_and_replies_in_flight_go_on_under_the_new_version() -> Non
     served, prompt = model(0), [1, 2, 3]
     engine = serving(served)
     settings, said = WeightsSection(), list[str]()
-    weights = FollowedWeights({"policy": (engine, served)}, settings, say=said.append)
+    weights = SubscribedWeights({"policy": (engine, served)}, settings, log=said.append)
 
-    async def story(published: PublishedWeights) -> None:
+    async def story(published: VersionPublisher) -> None:
         versions = {number: model(number) for number in (1, 2, 3)}
 
         def publish(number: int) -> Offer:
-            return published.publish(number, tensors_of(versions[number]).items()).result()
+            return published.publish(number, published_tensors(versions[number]).items()).result()
 
         await weights.apply("policy", publish(1))
         asked = GenerationRequest(prompt, Sampling(max_tokens=1500), n=2)
@@ -51,7 +51,7 @@ def test_vllm_follows_and_replies_in_flight_go_on_under_the_new_version() -> Non
                 assert found < wrong / 4
         await engine.close()
 
-    with PublishedWeights("policy", settings, dtype=torch.bfloat16) as published:
+    with VersionPublisher("policy", settings, dtype=torch.bfloat16) as published:
         asyncio.run(story(published))
     weights.close()
     print(*said, sep="\n")

@@ -11,8 +11,8 @@ import asyncio
 import pytest
 
 from tests.integrations.vllm.small_models import gap, model, serving, whole
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import GenerationRequest, Sleeper
-from whetstone.settings import Sampling
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.integration

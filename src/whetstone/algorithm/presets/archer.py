@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from whetstone.algorithm.algorithm import Aggregation, Coefficient, Losses, LossInputs
 from whetstone.algorithm.loss import probability_ratio
 from whetstone.algorithm.presets.grpo import GRPO, clipped_surrogate
-from whetstone.settings import NonNegative, Share
+from whetstone.core.settings import NonNegative, Share
 
 if TYPE_CHECKING:
     from torch import Tensor

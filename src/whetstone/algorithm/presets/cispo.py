@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whetstone.algorithm.algorithm import Aggregation, Algorithm, Losses, LossInputs, token_by_token
 from whetstone.algorithm.loss import probability_ratio
-from whetstone.settings import Positive
+from whetstone.core.settings import Positive
 
 
 class CISPO(Algorithm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whetstone.algorithm.algorithm import Aggregation, Coefficient, NaturalOrOff
 from whetstone.algorithm.presets.grpo import GRPO
-from whetstone.settings import NonNegative
+from whetstone.core.settings import NonNegative
 
 
 class DAPO(GRPO):

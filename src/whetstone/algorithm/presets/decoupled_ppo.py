@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from whetstone.algorithm.algorithm import Aggregation, Coefficient
-from whetstone.algorithm.corrections import TIS, Correction
+from whetstone.algorithm.algorithm import TIS, Aggregation, Coefficient, Correction
 from whetstone.algorithm.presets.grpo import GRPO
 
 

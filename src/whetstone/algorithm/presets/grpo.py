@@ -9,7 +9,7 @@ from pydantic import Field
 
 from whetstone.algorithm.algorithm import Algorithm, Coefficient, Losses, LossInputs, token_by_token
 from whetstone.algorithm.loss import probability_ratio
-from whetstone.settings import NonNegative, Share
+from whetstone.core.settings import NonNegative, Share
 
 if TYPE_CHECKING:
     from torch import Tensor

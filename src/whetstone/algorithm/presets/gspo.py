@@ -5,7 +5,7 @@ from __future__ import annotations
 from whetstone.algorithm.algorithm import Coefficient, Losses, LossInputs
 from whetstone.algorithm.loss import bounded_exp
 from whetstone.algorithm.presets.grpo import GRPO
-from whetstone.settings import NonNegative, Share
+from whetstone.core.settings import NonNegative, Share
 
 
 class GSPO(GRPO):

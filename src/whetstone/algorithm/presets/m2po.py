@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from whetstone.algorithm.algorithm import Aggregation, Algorithm, Losses, LossInputs, token_by_token
 from whetstone.algorithm.loss import MAX_LOG_RATIO, bounded_exp, probability_ratio
-from whetstone.settings import Positive
+from whetstone.core.settings import Positive
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,1 +1,1 @@
-"""Checkers that a model wrote: which problems need one, how it is asked, and what a checker has to show."""
+"""Checkers that a model writes: the problems that need one, the prompt, and the trial of a checker."""

@@ -1,17 +1,17 @@
-"""Which problems need a checker, the question that is put to a model, and the checker in its reply."""
+"""Find the problems that need a checker, ask a model for it, and extract it from the reply."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any, cast
 
+from whetstone.core.problem import Problem, StdinTests
+from whetstone.core.syntax import parsed
 from whetstone.data.validate.statements import leaves_open
 from whetstone.judge.extract import extract_program
-from whetstone.problem import Problem, StdinTests
-from whetstone.syntax import parsed
 
+# Most characters of a checker. A longer one contains answers.
 LONGEST = 65_536
-"""Characters of a checker; a longer one holds answers."""
 _SAMPLES, _LONGEST_SAMPLE, _LONGEST_STATEMENT = 3, 1_000, 20_000
 _PARAMETERS = 3
 _OPEN = ("several_answers", "any_case", "float_tolerance")
@@ -41,22 +41,24 @@ Give the checker, and nothing else, in a fenced Python block.
 
 
 def needs_checker(problem: Problem) -> bool:
-    """Does the problem allow answers that its comparison refuses, and no checker decides?
+    """Whether the problem allows answers that its comparison rejects and has no checker.
 
-    A mark of ``data validate`` says so, or the statement.
+    A mark of ``data validate`` or the statement shows it.
     """
     if not isinstance(problem.tests, StdinTests) or problem.checker is not None:
         return False
     validation: Any = problem.meta.get("validation")
     found: Any = cast("dict[str, Any]", validation).get("flags") if isinstance(validation, dict) else None
+    # A mark may come from references that answer differently, which the statement does not show.
     if isinstance(found, dict) and any(reason in found for reason in _OPEN):
         return True
     return leaves_open(problem)
 
 
 def question(problem: Problem) -> str:
-    """What a model is asked. Long statements and samples are cut, and say so."""
+    """Return the prompt. Long statements and samples are cut, with a note."""
     assert isinstance(problem.tests, StdinTests)
+    # Short samples show the format, and leave room for the reply.
     shortest = sorted(problem.tests.cases, key=lambda case: len(case.input) + len(case.output))
     samples = "\n\n".join(
         f"Input:\n{_cut(case.input, _LONGEST_SAMPLE)}\n"
@@ -67,7 +69,8 @@ def question(problem: Problem) -> str:
 
 
 def checker_in(reply: str) -> tuple[str, str]:
-    """The checker's source in a reply and why there is none; one of the two is empty. Nothing is run."""
+    """Return the source of the checker in a reply, and the reason if there is none. One of the
+    two is empty."""
     source = extract_program(reply, names=("check",))
     if source is None:
         return "", "there is no program in the reply"

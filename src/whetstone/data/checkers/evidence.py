@@ -1,4 +1,4 @@
-"""What a checker showed on trial, and where it stands in a problem."""
+"""The evidence of a checker's trial, and its place in a problem."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.problem import Problem, PythonChecker
+from whetstone.core.problem import Problem, PythonChecker
 
+# Key of `Problem.meta`: the model that wrote the checker, and its evidence.
 KEY = "checker_evidence"
-"""In ``Problem.meta``: who wrote the checker, and what it showed."""
 
 
-class Evidence(Struct, frozen=True):
-    """What a checker showed: counts of what it accepted and refused; ``freer`` is an answer that it accepts
-    and the comparison does not."""
+class CheckerEvidence(Struct, frozen=True):
+    """The evidence of a checker: counts of accepted and rejected answers; ``freer`` is an answer that it
+    accepts and the comparison does not."""
 
     references: int = 0
     cases: int = 0
@@ -26,8 +26,8 @@ class Evidence(Struct, frozen=True):
     spoiled: tuple[int, int] = (0, 0)
     freer: str = ""
 
-    def said(self) -> str:
-        """In one line."""
+    def summary(self) -> str:
+        """Return the evidence as one line."""
         return (
             f"accepts {self.references} references on {self.cases} cases and {self.layouts} layouts; refuses "
             f"{self.trivial} trivial programs, {self.wrong} known wrong ones, {self.mutants[0]} of "
@@ -36,25 +36,27 @@ class Evidence(Struct, frozen=True):
         )
 
 
-class WrittenBy(Evidence, frozen=True):
-    """The evidence of a checker that ``model`` wrote, in so many attempts before this one."""
+class _WrittenBy(CheckerEvidence, frozen=True):
+    """The evidence of a checker that ``model`` wrote; ``attempt`` is the number of attempts before it."""
 
     model: str = ""
     attempt: int = 0
 
 
-def written_checker(problem: Problem) -> WrittenBy | None:
-    """The evidence of the problem's checker; None where no model wrote it."""
+def written_checker(problem: Problem) -> _WrittenBy | None:
+    """Return the evidence of the problem's checker; None if no model wrote it."""
     if not isinstance(problem.checker, PythonChecker) or KEY not in problem.meta:
         return None
     try:
-        return msgspec.convert(problem.meta[KEY], WrittenBy)
+        return msgspec.convert(problem.meta[KEY], _WrittenBy)
     except msgspec.ValidationError:
         return None
 
 
-def with_checker(problem: Problem, source: str, evidence: Evidence, model: str, attempt: int) -> Problem:
-    """The problem with a checker that a model wrote, and its evidence."""
+def with_checker(
+    problem: Problem, source: str, evidence: CheckerEvidence, model: str, attempt: int
+) -> Problem:
+    """Return the problem with a checker that a model wrote, and its evidence."""
     facts: dict[str, Any] = {"model": model, "attempt": attempt, **msgspec.to_builtins(evidence)}
     meta = {**problem.meta, KEY: facts}
     return msgspec.structs.replace(problem, checker=PythonChecker(source), meta=meta)

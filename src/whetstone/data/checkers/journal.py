@@ -1,31 +1,30 @@
-"""What was asked and tried so far, on disk: nothing is asked of an endpoint twice, whatever happens.
+"""A journal of replies and trials on disk, so that no request is repeated after an interruption.
 
-A line for each reply and each trial. A run that is killed leaves whole lines, and at most one torn one, which
-the next run cuts off. A reply that could not be had is no line: it is asked for again.
+It has a line for each reply and each trial. A killed run leaves complete lines and at most one torn one,
+which the next run removes. A failed request has no line: it is repeated.
 """
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from whetstone.data.checkers.evidence import Evidence
-from whetstone.errors import UserError
-from whetstone.outputs import GOES_ON, LineLog
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import LockedLog
+from whetstone.data.checkers.evidence import CheckerEvidence
 
 
-class Asked(Struct, frozen=True, tag="asked"):
-    """The first line: which model was asked, and how."""
+class _JournalHeader(Struct, frozen=True, tag="asked"):
+    """The first line: the model and the settings of the requests."""
 
     how: dict[str, Any]
 
 
-class Answered(Struct, frozen=True, tag="answered"):
-    """A reply. ``digest`` is that of the problem it was asked for; ``attempt`` counts from 0."""
+class ReplyEntry(Struct, frozen=True, tag="answered"):
+    """A reply. ``digest`` is that of its problem; ``attempt`` counts from 0."""
 
     problem_id: str
     digest: str
@@ -33,79 +32,43 @@ class Answered(Struct, frozen=True, tag="answered"):
     text: str
 
 
-class Tried(Struct, frozen=True, tag="tried"):
-    """A trial: ``evidence`` and the ``source`` of a checker that is kept, or why there is none."""
+class TrialEntry(Struct, frozen=True, tag="tried"):
+    """A trial with its ``evidence`` and the ``source`` of a kept checker, or the reason why there is none."""
 
     problem_id: str
     digest: str
     attempt: int
     source: str = ""
-    evidence: Evidence | None = None
+    evidence: CheckerEvidence | None = None
     reason: str = ""
     detail: str = ""
 
 
-_Line = Asked | Answered | Tried
-
-
-class Journal:
-    """A context manager. UserError where another run holds the file, or asked another model."""
+class CheckerJournal(LockedLog):
+    """A context manager. Raises UserError if another run has locked the file or used another model."""
 
     def __init__(self, path: Path, how: dict[str, Any]) -> None:
-        self.path = path
+        first = msgspec.json.encode(_JournalHeader(how)) + b"\n"
+        super().__init__(path, first, work="run", differs="model or other settings")
         self.replies: dict[tuple[str, str, int], str] = {}
-        self.trials: dict[tuple[str, str, int], Tried] = {}
-        self._log = LineLog(path, way_out=GOES_ON)
-        self._held = path.open("rb")
-        try:
-            self._lock()
-            self._read(how)
-        except BaseException:
-            self._log.close()
-            self._held.close()
-            raise
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._log.close()
-        self._held.close()
-
-    def add(self, line: Answered | Tried) -> None:
-        """Write a line, at once."""
-        self._log.append(msgspec.json.encode(line) + b"\n")
-        self._know(line)
-
-    def remove(self) -> None:
-        """Delete the file: its run is done."""
-        self.path.unlink(missing_ok=True)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{self.path}: another run is writing it; wait for its end") from None
-
-    def _read(self, how: dict[str, Any]) -> None:
-        decoder = msgspec.json.Decoder(_Line)
-        first = msgspec.json.encode(Asked(how))
-        lines = self.path.read_bytes().splitlines()
-        if not lines:
-            self._log.append(first + b"\n")
-        elif lines[0] != first:
-            raise UserError(
-                f"{self.path}: an interrupted run that asked another model, or otherwise; go on as it was "
-                "begun, or delete the file to ask anew"
-            )
-        for number, line in enumerate(lines[1:], 2):
+        self.trials: dict[tuple[str, str, int], TrialEntry] = {}
+        decoder = msgspec.json.Decoder(ReplyEntry | TrialEntry)
+        for number, line in enumerate(self.lines, 2):
             try:
-                self._know(decoder.decode(line))
+                self._remember(decoder.decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise UserError(f"{self.path}, line {number}: {error}; delete the file to ask anew") from None
+                self.close()
+                raise UserError(
+                    f"{self.path}, line {number}: {error}; delete the file to start again"
+                ) from None
 
-    def _know(self, line: _Line) -> None:
-        if isinstance(line, Answered):
+    def add(self, line: ReplyEntry | TrialEntry) -> None:
+        """Write a line at once."""
+        self.append(msgspec.json.encode(line) + b"\n")
+        self._remember(line)
+
+    def _remember(self, line: ReplyEntry | TrialEntry) -> None:
+        if isinstance(line, ReplyEntry):
             self.replies[line.problem_id, line.digest, line.attempt] = line.text
-        elif isinstance(line, Tried):
+        else:
             self.trials[line.problem_id, line.digest, line.attempt] = line

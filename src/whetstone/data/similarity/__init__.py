@@ -1,1 +1,1 @@
-"""What two problems have in common: words of their statements, cases of their tests, their programs."""
+"""Similarity of two problems: words of their statements, cases of their tests, their programs."""

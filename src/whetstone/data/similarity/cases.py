@@ -1,8 +1,8 @@
-"""The tests of a problem as pairs of what goes in and what has to come out, whatever their kind.
+"""The tests of a problem as pairs of input and expected output, for every kind of test.
 
-Formatting does not count: white space in texts, ``1.0`` against ``1``, tuples against lists, the name
-of the function, ``assert f(x)`` against ``assert f(x) == True``. So the same tests are the same in a set that
-calls a function and in one that asserts what it returns.
+Formatting does not matter: white space in texts, ``1.0`` and ``1``, tuples and lists, the name of the
+function, ``assert f(x)`` and ``assert f(x) == True``. So a set that calls a function and one that asserts its
+results have the same tests.
 """
 
 from __future__ import annotations
@@ -15,22 +15,30 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.problem import (
+    AssertTests,
+    CallTests,
+    InteractiveTests,
+    NoTests,
+    Problem,
+    StdinTests,
+    case_count,
+)
+from whetstone.core.syntax import parsed
 from whetstone.data.similarity.words import hash64
-from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
-from whetstone.syntax import parsed
 
 _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 _ENOUGH_CASES, _ENOUGH_TEXT = 5, 64
 
 
 class CaseSet(Struct, frozen=True):
-    """What identifies the tests of a problem.
+    """The identity of the tests of a problem.
 
-    ``fingerprint`` is equal exactly for equal tests, in any order (None where they are so few and short
-    that two different problems may share them: less than five cases and less than 64 characters).
-    ``inputs`` and ``wholes`` are hashes, side by side, of the cases' inputs, and of their inputs with their
-    outputs; test code that computes has none. ``count`` is how many tests there are. ``name`` is the
-    function or class that is called, empty for programs.
+    ``fingerprint`` is equal exactly for equal tests, in any order. It is None for so few and short tests that
+    different problems may share them: less than five cases and less than 64 characters. ``inputs`` and
+    ``wholes`` are parallel arrays of hashes: of the cases' inputs, and of inputs with outputs. Test code that
+    computes has none. ``count`` is the number of tests. ``name`` is the called function or class, empty for
+    programs.
     """
 
     fingerprint: int | None
@@ -40,57 +48,61 @@ class CaseSet(Struct, frozen=True):
     name: str
 
     def first(self, cases: int) -> CaseSet:
-        """The same with at most so many cases."""
+        """Return the same with at most ``cases`` cases."""
         return CaseSet(self.fingerprint, self.inputs[:cases], self.wholes[:cases], self.count, self.name)
 
 
 def read_tests(problem: Problem) -> CaseSet:
-    """Reduce the tests of a problem."""
+    """Reduce the tests of a problem to a CaseSet."""
     tests = problem.tests
     extra = "" if problem.checker is None else _json(problem.checker)
     if isinstance(tests, AssertTests):
-        return _asserted(tests)
+        return _assert_cases(tests)
     if isinstance(tests, CallTests):
         name = tests.function or tests.class_ or ""
         pairs = [(_arguments(c.operations, c.args, c.kwargs), _value(c.expected)) for c in tests.cases]
-        return _print(pairs, case_count(problem), name, extra)
+        return _case_set(pairs, case_count(problem), name, extra)
     if isinstance(tests, InteractiveTests):
         pairs = [(_text(case.input), _text(case.answer)) for case in tests.cases]
-        return _print(pairs, case_count(problem), "", _json(tests.interactor))
-    return _print(_texts(tests), case_count(problem), "", extra)
+        return _case_set(pairs, case_count(problem), "", _json(tests.interactor))
+    return _case_set(_texts(tests), case_count(problem), "", extra)
 
 
-def _texts(tests: StdinTests) -> list[tuple[str, str]]:
+def _texts(tests: StdinTests | NoTests) -> list[tuple[str, str]]:
     return [(_text(case.input), _text(case.output)) for case in tests.cases]
 
 
-def _print(pairs: list[tuple[str, str]], count: int, name: str, extra: str = "") -> CaseSet:
+def _case_set(pairs: list[tuple[str, str]], count: int, name: str, extra: str = "") -> CaseSet:
     inputs = array("Q", (hash64(given) for given, _ in pairs))
     wholes = array("Q", (hash64(f"{given}\0{expected}") for given, expected in pairs))
+    # Different easy problems may have the same few small cases.
     fingerprint = None
     if len(pairs) >= _ENOUGH_CASES or sum(len(i) + len(o) for i, o in pairs) >= _ENOUGH_TEXT:
         fingerprint = hash64(f"{sorted(set(wholes))} {extra}")
     return CaseSet(fingerprint, inputs, wholes, count, name)
 
 
-def _asserted(tests: AssertTests) -> CaseSet:
-    """Cases where every assert compares a call with a literal; else the whole test code in normal form."""
+def _assert_cases(tests: AssertTests) -> CaseSet:
+    """Return cases if every assert compares a call with a literal; else the whole test code in
+    normal form."""
     code = tests.check or tests.unittest or "\n".join(tests.asserts or [])
     tree = parsed(code)
     asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)] if tree else []
     pairs = [pair for pair in map(_asserted_case, asserts) if pair is not None]
-    name = tests.entry_point or next((n for node in asserts if (n := _called(node)) is not None), "")
+    name = tests.entry_point or next((n for node in asserts if (n := _called_name(node)) is not None), "")
     count = max(len(asserts), len(tests.asserts or []), 1)
-    found = _print(pairs, count, name)
+    found = _case_set(pairs, count, name)
+    # If some asserts are no cases, the others alone would not identify the tests.
     if pairs and len(pairs) == len(asserts) and not tests.unittest:
         return found
+    # Unparsing removes comments and layout.
     normal = " ".join((ast.unparse(tree) if tree else code).split())
     whole = hash64(normal) if len(normal) >= _ENOUGH_TEXT else None
     return CaseSet(whole, found.inputs, found.wholes, count, name)
 
 
 def _asserted_case(node: ast.Assert) -> tuple[str, str] | None:
-    """Arguments and expected value of ``assert f(…) == literal``, ``assert f(…)`` or ``assert not f(…)``."""
+    """Return arguments and value of ``assert f(…) == literal``, ``assert f(…)`` or ``assert not f(…)``."""
     test, expected = node.test, True
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, expected = test.operand, False
@@ -110,13 +122,13 @@ def _asserted_case(node: ast.Assert) -> tuple[str, str] | None:
     return _arguments(None, values, named), _value(expected)
 
 
-def _called(node: ast.Assert) -> str | None:
+def _called_name(node: ast.Assert) -> str | None:
     calls = (n.func for n in ast.walk(node.test) if isinstance(n, ast.Call))
     return next((f.id for f in calls if isinstance(f, ast.Name)), None)
 
 
 def _arguments(operations: list[str] | None, args: list[Any], kwargs: dict[str, Any]) -> str:
-    # Named arguments count by their values: sets that name them keep the order of the parameters.
+    # Keyword arguments count by their values: sets that use them keep the order of the parameters.
     values = _value([*args, *kwargs.values()])
     return values if operations is None else f"{operations} {values}"
 
@@ -131,11 +143,12 @@ def _token(token: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A value in one spelling: JSON, with tuples as lists, sets sorted, and 3.0 as 3."""
+    """Return the normal form of a value: JSON, with tuples as lists, sets sorted, and 3.0 as 3."""
     try:
         return _json(_plain(value))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return repr(value)  # what JSON cannot hold stays as Python writes it
+        # A value without JSON form stays a Python literal.
+        return repr(value)
 
 
 def _plain(value: Any) -> Any:
@@ -145,6 +158,7 @@ def _plain(value: Any) -> Any:
         return ["set", *sorted(map(_value, cast("set[Any]", value)))]
     if isinstance(value, dict):
         pairs = {str(_plain(k)): _plain(v) for k, v in cast("dict[Any, Any]", value).items()}
+        # The order of keys does not matter in a comparison of dicts.
         return dict(sorted(pairs.items()))
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -156,7 +170,7 @@ def _json(value: Any) -> str:
 
 
 def shared_cases(a: CaseSet, b: CaseSet) -> tuple[int, int]:
-    """How many cases both have, and how many have one input but different outputs."""
+    """Return the numbers of cases that both have, and of cases with one input but different outputs."""
     mine, theirs = dict(zip(a.inputs, a.wholes, strict=True)), dict(zip(b.inputs, b.wholes, strict=True))
     common = mine.keys() & theirs.keys()
     same = sum(mine[given] == theirs[given] for given in common)

@@ -1,9 +1,9 @@
-"""Test cases without their clothes: what goes in and comes out as plain atoms, however it is written.
+"""Test cases as plain atoms of input and output, independent of their notation.
 
 ``assert f([3, 1], "ab") == 4`` and a program that reads ``2``, ``3 1`` and ``ab`` and prints ``4`` have the
-same case. An input has several forms, one of which is enough: its atoms in order, with lists after their
-lengths, with the arguments in another order. A case says how many bits it takes to come upon it by chance:
-``f(2) == 4`` is in many problems, and says little.
+same case. An input has several forms, one of which must match: its atoms in order, with lists after their
+lengths, or with the arguments in another order. The information of a case, in bits, shows how unlikely it is
+by chance: ``f(2) == 4`` is in many problems, and is weak evidence.
 """
 
 from __future__ import annotations
@@ -17,41 +17,44 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, Problem
+from whetstone.core.syntax import parsed
 from whetstone.data.similarity.words import hash64
-from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem
-from whetstone.syntax import parsed
 
+# Cases of a problem that are compared.
 MAX_CASES = 200
-"""Cases of a problem that are looked at."""
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-_WRITTEN = ("[", "(", "{", '"', "'")
-_YES = {"yes": "true", "no": "false", "null": "none"}
+_LITERAL_STARTS = ("[", "(", "{", '"', "'")
+_SYNONYMS = {"yes": "true", "no": "false", "null": "none"}
+# One large number or long word must not be enough evidence alone.
 _BITS_CAP = 24.0
 _MAX_TEXT = 4096
 _EQUAL = ("assertEqual", "assertEquals", "assertAlmostEqual", "assertListEqual", "assertIs")
-_AROUND = ("set", "sorted", "list", "tuple", "frozenset", "Counter", "round", "str", "float", "int")
+_CONVERSIONS = ("set", "sorted", "list", "tuple", "frozenset", "Counter", "round", "str", "float", "int")
 
 
 class FlatCase(Struct, frozen=True):
-    """``wholes`` are hashes of the forms of the input, each with the output; ``bits`` what the case says."""
+    """``wholes`` are hashes of the forms of the input, each with the output; ``bits`` the information of the
+    case."""
 
     wholes: tuple[int, ...]
     bits: float
 
 
 def read_cases(problem: Problem) -> list[FlatCase]:
-    """The first cases of a problem's tests whose arguments and results are plain values."""
+    """Return the first cases of a problem whose arguments and results are plain values."""
     try:
         return _cases(problem)
-    except RecursionError:  # lists in lists in lists
+    except RecursionError:
+        # Deeply nested lists.
         return []
 
 
 def _cases(problem: Problem) -> list[FlatCase]:
     tests = problem.tests
     if isinstance(tests, AssertTests):
-        return [_case(_forms(args), _atoms(expected)) for args, expected in _asserted(tests)]
+        return [_case(_forms(args), _atoms(expected)) for args, expected in _assert_pairs(tests)]
     if isinstance(tests, CallTests):
         cases = tests.cases[:MAX_CASES]
         return [_case(_forms([*c.args, *c.kwargs.values()]), _atoms(c.expected)) for c in cases]
@@ -61,13 +64,13 @@ def _cases(problem: Problem) -> list[FlatCase]:
 
 
 def _case(forms: list[list[str]], output: list[str]) -> FlatCase:
-    printed = " ".join(_YES.get(atom, atom) for atom in output)
+    printed = " ".join(_SYNONYMS.get(atom, atom) for atom in output)
     wholes = {hash64(f"{' '.join(form)}\0{printed}") for form in forms}
     return FlatCase(tuple(sorted(wholes)), _bits(forms[0]) + _bits(output))
 
 
 def _forms(args: list[Any]) -> list[list[str]]:
-    """The ways in which the arguments may stand in an input."""
+    """Return the orders in which an input may list the arguments."""
     plain = [_atoms(value) for value in args]
     counted = [atom for value in args for atom in _counted(value)]
     lines = [atom for value in args for atom in _counted(value, once=True)]
@@ -77,7 +80,7 @@ def _forms(args: list[Any]) -> list[list[str]]:
 
 
 def _atoms(value: Any) -> list[str]:
-    """The atoms of a value in order; those of sets and dicts sorted."""
+    """Return the atoms of a value in order; those of sets and dicts are sorted."""
     if isinstance(value, list | tuple):
         return [atom for item in cast("list[Any]", value) for atom in _atoms(item)]
     if isinstance(value, set | frozenset):
@@ -93,7 +96,7 @@ def _atoms(value: Any) -> list[str]:
 
 
 def _counted(value: Any, *, once: bool = False) -> list[str]:
-    """The atoms, every list after its length; or only those that are in no other, for ``once``."""
+    """Return the atoms, with every list after its length; for ``once``, only the outermost lists."""
     if not isinstance(value, list | tuple):
         return _atoms(value)
     items = cast("list[Any]", value)
@@ -101,7 +104,7 @@ def _counted(value: Any, *, once: bool = False) -> list[str]:
 
 
 def _sized(value: Any) -> list[str]:
-    """The atoms, a list after its length, a table after its rows and columns."""
+    """Return the atoms, with a list after its length, and a table after its rows and columns."""
     if not isinstance(value, list | tuple):
         return _atoms(value)
     items = cast("list[Any]", value)
@@ -111,15 +114,16 @@ def _sized(value: Any) -> list[str]:
 
 
 def _text_atoms(text: str) -> list[str]:
-    """The atoms of what a program reads or prints: of lines that are written values, those of the values."""
+    """Return the atoms of a program's input or output: of lines that are literals, those of the values."""
     atoms: list[str] = []
     for line in text[:_MAX_TEXT].splitlines():
         stripped = line.strip()
-        value = _literal(stripped) if stripped.startswith(_WRITTEN) else None
+        value = _literal(stripped) if stripped.startswith(_LITERAL_STARTS) else None
         if value is not None:
             atoms += _atoms(value[0])
         else:
             words = stripped.split()
+            # Some inputs separate numbers by commas. In other text a comma belongs to the word.
             if "," in stripped:
                 parts = [part for word in words for part in word.split(",") if part]
                 words = parts if all(_NUMBER.fullmatch(part) for part in parts) else words
@@ -138,47 +142,51 @@ def _literal(text: str) -> tuple[Any] | None:
 
 
 def _atom(word: str) -> str:
+    # A longer number overflows a float.
     if _NUMBER.fullmatch(word) and len(word) < 300:
         return _number(float(word)) if any(sign in word for sign in ".eE") else str(int(word))
     return word.casefold()
 
 
 def _number(value: int | float) -> str:
-    """Whole numbers as such, others with six digits."""
+    """Return the text of a number: whole numbers exactly, others with six digits."""
     if isinstance(value, int):
+        # Python refuses the decimal digits of very large numbers, and computes them in quadratic time.
         return str(value) if value.bit_length() < 1000 else hex(value)
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def _bits(atoms: list[str]) -> float:
-    """About how many bits it takes to come upon these atoms by chance: few for small or counted numbers."""
+    """Return the approximate information of the atoms in bits. Small or consecutive numbers have little."""
     total, last = 0.0, None
+    # A few dozen atoms are already more evidence than any rule requires.
     for atom in atoms[:64]:
         if _NUMBER.fullmatch(atom):
             number = float(atom)
-            near = last is not None and number - last in (0.0, 1.0)
-            total += 1.0 if near else min(1.0 + log2(1.0 + abs(number)), _BITS_CAP)
+            consecutive = last is not None and number - last in (0.0, 1.0)
+            total += 1.0 if consecutive else min(1.0 + log2(1.0 + abs(number)), _BITS_CAP)
             last = number
         else:
             total += 1.0 if atom in ("true", "false", "none") else min(3.0 * len(set(atom)), _BITS_CAP)
     return total
 
 
-def _asserted(tests: AssertTests) -> Iterator[tuple[list[Any], Any]]:
-    """Arguments and results of asserts about a call with plain values, whatever stands around the call."""
+def _assert_pairs(tests: AssertTests) -> Iterator[tuple[list[Any], Any]]:
+    """Yield arguments and results of asserts about a call with plain values."""
     tree = parsed(tests.check or tests.unittest or "\n".join(tests.asserts or []))
     found = (_asserted_case(test) for test in _conditions(tree)) if tree else ()
     yield from islice((case for case in found if case is not None), MAX_CASES)
 
 
 def _conditions(tree: ast.Module) -> Iterator[ast.expr]:
-    """What is asserted: the test of an ``assert``, or what a method of ``unittest`` stands for."""
+    """Yield the asserted expressions: of an ``assert``, or the equivalent of a ``unittest`` method."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             yield node.test
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             method, args = node.func.attr, node.args
             if method in _EQUAL and len(args) >= 2:
+                # Either argument may be the expected value.
                 yield ast.Compare(args[0], [ast.Eq()], [args[1]])
                 yield ast.Compare(args[1], [ast.Eq()], [args[0]])
             elif method == "assertTrue":
@@ -191,7 +199,7 @@ def _asserted_case(test: ast.expr) -> tuple[list[Any], Any] | None:
     try:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return _call(test.operand), False
-        if isinstance(test, ast.Call) and not _around(test, ("isclose", "allclose")):
+        if isinstance(test, ast.Call) and not _is_call_of(test, ("isclose", "allclose")):
             return _call(test), True
         if isinstance(test, ast.Call):
             return _call(test.args[0]), ast.literal_eval(test.args[1])
@@ -200,7 +208,7 @@ def _asserted_case(test: ast.expr) -> tuple[list[Any], Any] | None:
             if (
                 isinstance(test.ops[0], ast.Lt | ast.LtE)
                 and isinstance(left, ast.Call)
-                and _around(left, ("abs",))
+                and _is_call_of(left, ("abs",))
             ):
                 difference = left.args[0]
                 if isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub):
@@ -213,23 +221,23 @@ def _asserted_case(test: ast.expr) -> tuple[list[Any], Any] | None:
 
 
 def _result(node: ast.expr) -> Any:
-    """A plain value, also where it stands as ``set((4, 5))``."""
-    if isinstance(node, ast.Call) and _around(node, _AROUND) and len(node.args) == 1:
+    """Return a plain value, also if it is written as ``set((4, 5))``."""
+    if isinstance(node, ast.Call) and _is_call_of(node, _CONVERSIONS) and len(node.args) == 1:
         value = _result(node.args[0])
-        return set(value) if _around(node, ("set", "frozenset")) else value
+        return set(value) if _is_call_of(node, ("set", "frozenset")) else value
     return ast.literal_eval(node)
 
 
 def _call(node: ast.expr) -> list[Any]:
-    """The arguments of the innermost call; ValueError where they are no plain values."""
-    while isinstance(node, ast.Call) and _around(node, _AROUND) and len(node.args) >= 1:
+    """Return the arguments of the innermost call. Raises ValueError if they are not plain values."""
+    while isinstance(node, ast.Call) and _is_call_of(node, _CONVERSIONS) and len(node.args) >= 1:
         node = node.args[0]
     if not isinstance(node, ast.Call):
         raise ValueError("no call")
     return [ast.literal_eval(a) for a in (*node.args, *(k.value for k in node.keywords))]
 
 
-def _around(call: ast.Call, names: tuple[str, ...]) -> bool:
+def _is_call_of(call: ast.Call, names: tuple[str, ...]) -> bool:
     function = call.func
     name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
     return name in names

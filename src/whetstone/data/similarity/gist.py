@@ -1,8 +1,8 @@
-"""What a statement is about, whatever its wording: stems of its telling words, synonyms as one, and letters.
+"""The topic of a statement, independent of its wording: stems of informative words, synonyms, and letters.
 
-Two copies of a task that were reworded share rare words, or words of one meaning, in any order. How rare a
-word is decides how much it says (inverse document frequency; Spärck Jones 1972), so that "write a function
-that returns" says nothing. Runs of characters survive edits within words (Damashek 1995).
+Two copies of a task that were reworded share rare words, or words of one meaning, in any order. A word is
+weighted by its rarity (inverse document frequency; Spärck Jones 1972), so that "write a function that
+returns" has no weight. Runs of characters survive edits within words (Damashek 1995).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from math import log, sqrt
 
 from whetstone.data.similarity.words import plain_text, prose
 
+# Characters in a run.
 CHARACTERS = 4
-"""Characters in a run."""
 
-_CODE_AHEAD = re.compile(r"^[^\n]*:[ \t]*\n+(?=[ \t]*(?:assert\b|>>>|```))", re.MULTILINE)
+_CODE_INTRODUCTION = re.compile(r"^[^\n]*:[ \t]*\n+(?=[ \t]*(?:assert\b|>>>|```))", re.MULTILINE)
 _EXAMPLE = re.compile(
     r"^[ \t]*(?:for )?examples?\b.{0,20}$|^[ \t]*for \w+ ?=.{0,100}$"
     r"|^(?=.{1,100}$).*(?:==|=>|➞|\w\(.*\) *(?:=|->|returns?\b|should\b)).*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W\d_]+|\d+")
+# This many texts without the word are added to the counted ones. With few texts, no word is then common.
 _PRIOR = 100
-"""Texts without the word that are added in thought to those that were seen: of few, no word is common."""
 
-# Words of statements of programming problems that stand for each other; a comma ends a meaning.
+# Synonyms in statements of programming problems; a comma ends a meaning.
 _SYNONYMS = (
     "array list sequence collection series vector, string text phrase sentence, "
     "number integer int value numeral, "
@@ -64,8 +64,8 @@ _STOP = (
 
 
 def _stem(word: str) -> str:
-    """The word without the usual endings of English."""
-    for ending, put in (
+    """Return the word without the usual English endings."""
+    for ending, replacement in (
         ("ies", "y"),
         ("sses", "ss"),
         ("ings", ""),
@@ -76,70 +76,72 @@ def _stem(word: str) -> str:
         ("s", ""),
     ):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith(("ss", "us", "is")):
-            word = word[: -len(ending)] + put
+            word = word[: -len(ending)] + replacement
             break
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiousl":
         word = word[:-1]
     return word[:-1] if len(word) > 4 and word.endswith("e") else word
 
 
-_CLASS = {_stem(word): _stem(group.split()[0]) for group in _SYNONYMS.split(",") for word in group.split()}
-_SILENT = frozenset(_CLASS.get(_stem(word), _stem(word)) for word in _STOP.split())
+_MEANINGS = {_stem(word): _stem(group.split()[0]) for group in _SYNONYMS.split(",") for word in group.split()}
+_UNINFORMATIVE = frozenset(_MEANINGS.get(_stem(word), _stem(word)) for word in _STOP.split())
 
 
 def gist_words(text: str) -> list[str]:
-    """The words and numbers of the prose of a statement in order, without examples."""
-    return _WORD.findall(plain_text(_EXAMPLE.sub("", prose(_CODE_AHEAD.sub("", text)))))
+    """Return the words and numbers of a statement's prose in order, without examples."""
+    return _WORD.findall(plain_text(_EXAMPLE.sub("", prose(_CODE_INTRODUCTION.sub("", text)))))
 
 
 def stems(words: Iterable[str]) -> Counter[str]:
-    """The telling words, each as the stem of its meaning, and how often."""
+    """Return the informative words, each as the stem of its meaning, with their counts."""
     return Counter(stem for word in words if (stem := meaning(word)))
 
 
 @lru_cache(1 << 16)
 def meaning(word: str) -> str:
-    """The stem of what the word means; empty for one that tells nothing."""
+    """Return the stem of the word's meaning; empty for an uninformative word."""
     stem = _stem(word)
-    stem = _CLASS.get(stem, stem)
-    return "" if stem in _SILENT or (len(stem) == 1 and not stem.isdigit()) else stem
+    stem = _MEANINGS.get(stem, stem)
+    return "" if stem in _UNINFORMATIVE or (len(stem) == 1 and not stem.isdigit()) else stem
 
 
 def letters(words: Sequence[str]) -> Counter[str]:
-    """The runs of characters, with one blank between words."""
+    """Return the runs of characters with their counts, with one blank between words."""
     text = " ".join(words)
     return Counter(text[at : at + CHARACTERS] for at in range(max(len(text) - CHARACTERS + 1, 0)))
 
 
 class Rarity:
-    """In how many texts a word or run is, of the benchmarks and of the set: common in one is common."""
+    """The number of texts with a word or run, in the benchmarks and in the set. One of both is enough to be
+    common."""
 
     def __init__(self) -> None:
-        self._spread: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._text_counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._texts = [0, 0]
 
     def add(self, keys: Iterable[str], *, of_set: bool) -> None:
         """Count the different keys of one more text."""
-        self._spread[of_set].update(set(keys))
+        self._text_counts[of_set].update(set(keys))
         self._texts[of_set] += 1
 
     def content(self, counts: Iterable[str]) -> float:
-        """What the different keys say together, in nats."""
-        return sum(self._of(key) for key in counts)
+        """Return the information of the different keys together, in nats."""
+        return sum(self._rarity(key) for key in counts)
 
     def weights(self, counts: Mapping[str, int]) -> dict[str, float]:
-        """The text as a vector of length 1, of (1 + log count) * log(texts / texts with the key)."""
-        raw = {key: (1.0 + log(count)) * self._of(key) for key, count in counts.items()}
+        """Return the text as a vector of length 1, of (1 + log count) * log(texts / texts with the key)."""
+        raw = {key: (1.0 + log(count)) * self._rarity(key) for key, count in counts.items()}
         norm = sqrt(sum(weight * weight for weight in raw.values()))
         return {key: weight / norm for key, weight in raw.items()} if norm else {}
 
-    def _of(self, key: str) -> float:
-        sides = zip(self._spread, self._texts, strict=True)
+    def _rarity(self, key: str) -> float:
+        sides = zip(self._text_counts, self._texts, strict=True)
         return -log(max((spread[key] + 1) / (texts + 1 + _PRIOR) for spread, texts in sides))
 
 
 def cosine(a: Mapping[str, float], b: Mapping[str, float]) -> float:
-    """The likeness of two vectors of length 1, in [0, 1]."""
+    """Return the cosine similarity of two vectors of length 1, in [0, 1]."""
+    # Only keys of both count, so the shorter vector is enough.
     if len(a) > len(b):
         a, b = b, a
     return sum(weight * b[key] for key, weight in a.items() if key in b)

@@ -7,44 +7,47 @@ from copy import deepcopy
 
 from msgspec import Struct
 
+from whetstone.core.syntax import parse
 from whetstone.data.similarity.words import hash64
-from whetstone.syntax import parse
 
+# A bound of the time for generated programs with many functions.
 _MAX_FUNCTIONS = 20
 
 
-class ProgramPrint(Struct, frozen=True):
-    """A hash of the normal form, and its size in syntax nodes: a small program proves nothing by itself."""
+class _ProgramPrint(Struct, frozen=True):
+    """A hash of the normal form, and its number of syntax nodes. A small program is no evidence alone."""
 
     hash: int
     nodes: int
 
 
-def read_program(source: str) -> ProgramPrint | None:
-    """Reduce a Python program; None where it does not parse.
+def read_program(source: str) -> _ProgramPrint | None:
+    """Return the normal form of a Python program; None if it does not parse.
 
-    Left out: comments, layout, imports, annotations, docstrings. Names that the program itself binds
-    (functions, parameters, variables, classes) become numbers in the order in which they appear.
+    Comments, layout, imports, annotations and docstrings are removed. Names that the program binds
+    (functions, parameters, variables, classes) become numbers in order of appearance.
     """
     try:
-        return _print(parse(source))
+        return _program_print(parse(source))
     except (ValueError, MemoryError, RecursionError):
         return None
 
 
-def read_functions(source: str) -> list[ProgramPrint]:
-    """Each function of a Python program as if it stood alone, methods too; none where it does not parse."""
+def read_functions(source: str) -> list[_ProgramPrint]:
+    """Return the normal form of each function of a Python program, methods included; empty if it does not
+    parse."""
     try:
         functions = [node for node in ast.walk(parse(source)) if isinstance(node, ast.FunctionDef)]
-        return [_print(ast.Module([deepcopy(node)], [])) for node in functions[:_MAX_FUNCTIONS]]
+        # The reduction changes nodes in place, and functions may be nested.
+        return [_program_print(ast.Module([deepcopy(node)], [])) for node in functions[:_MAX_FUNCTIONS]]
     except (ValueError, MemoryError, RecursionError):
         return []
 
 
-def _print(tree: ast.Module) -> ProgramPrint:
+def _program_print(tree: ast.Module) -> _ProgramPrint:
     reduced = _Reduce().visit(tree)
     numbered = _Number(_bound(reduced)).visit(reduced)
-    return ProgramPrint(hash64(ast.dump(numbered)), sum(1 for _ in ast.walk(numbered)))
+    return _ProgramPrint(hash64(ast.dump(numbered)), sum(1 for _ in ast.walk(numbered)))
 
 
 def _bound(tree: ast.AST) -> set[str]:
@@ -54,13 +57,14 @@ def _bound(tree: ast.AST) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.arg):
             names.add(node.arg)
+        # Names that are only read are builtins or imports. They keep their names.
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             names.add(node.id)
     return names
 
 
 class _Reduce(ast.NodeTransformer):
-    """Takes away what does not run, and what only names the modules that are used."""
+    """Removes code without effect, and imports."""
 
     def visit_Import(self, node: ast.Import) -> None:
         return None
@@ -78,6 +82,7 @@ class _Reduce(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         if node.value is None:
             return None
+        # So that a program with annotations and one without have the same form.
         return self.generic_visit(ast.Assign(targets=[node.target], value=node.value))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -89,23 +94,17 @@ class _Number(ast.NodeTransformer):
     """Numbers the program's own names in order of appearance."""
 
     def __init__(self, names: set[str]) -> None:
-        self._own = names
+        self._names = names
         self._numbers: dict[str, str] = {}
 
     def _name(self, name: str) -> str:
-        return self._numbers.setdefault(name, f"_{len(self._numbers)}") if name in self._own else name
+        return self._numbers.setdefault(name, f"_{len(self._numbers)}") if name in self._names else name
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> ast.AST:
         node.name = self._name(node.name)
         return self.generic_visit(node)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        node.name = self._name(node.name)
-        return self.generic_visit(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.name = self._name(node.name)
-        return self.generic_visit(node)
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         node.arg = self._name(node.arg)

@@ -1,7 +1,7 @@
-"""A statement as words, so that formatting does not tell two copies of a text apart.
+"""A statement as words, so that two copies of a text are equal despite formatting.
 
 Markup of the public sets (LaTeX, HTML, Markdown, the headings of APPS), letter case, typographic
-signs and white space are taken away. Numbers and operators stay: they tell problems apart.
+signs and white space are removed. Numbers and operators stay: they distinguish problems.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+# Words in a shingle. Three preserve the order of words, and short statements still overlap.
 SHINGLE = 3
-"""Words in a shingle. Three keep the order of words and still overlap in statements of one sentence."""
 
 _SIGNS = str.maketrans({
     "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "≠": "!=", "×": "*", "⋅": "*", "·": "*", "−": "-", "–": "-",
@@ -45,7 +45,7 @@ _TOKEN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[-+*/%<>=!&|^~]+")
 
 
 class Words(Struct, frozen=True):
-    """A statement reduced to what it says.
+    """A normalized statement.
 
     ``exact`` is a hash of its characters without markup, case and white space; ``tokens`` its words,
     numbers and operators in order; ``bag`` a hash of the set of them, numbers counted each time.
@@ -57,7 +57,7 @@ class Words(Struct, frozen=True):
 
 
 def read_words(statement: str) -> Words:
-    """Reduce a statement; see the module's text for what is taken away."""
+    """Normalize a statement; the module docstring lists what is removed."""
     plain = plain_text(statement)
     tokens = tuple(_TOKEN.findall(plain))
     counted = sorted({t for t in tokens if not t[0].isdigit()}) + sorted(t for t in tokens if t[0].isdigit())
@@ -65,7 +65,7 @@ def read_words(statement: str) -> Words:
 
 
 def task_text(statement: str, starter: str | None) -> str:
-    """What a problem says: its statement, and the starter where that has the description in a docstring.
+    """Return the text of a problem: its statement, and a starter with the description in a docstring.
 
     Some sets say "complete the function below" in every statement, and all else in the starter. A starter
     that is only a signature is left out: copies of a problem have it or not.
@@ -75,13 +75,15 @@ def task_text(statement: str, starter: str | None) -> str:
 
 
 def prose(statement: str) -> str:
-    """The statement without lines of code: definitions, imports, asserts, doctests and what they print."""
+    """Return the statement without lines of code: definitions, imports, asserts, doctests and their
+    output."""
     kept: list[str] = []
     printed = False
     for line in statement.replace('"""', "\n").replace("'''", "\n").splitlines():
         text = line.strip()
         if text.startswith((">>>", "...")):
             printed = True
+        # The output of a doctest continues up to an empty line.
         elif _CODE_LINE.match(text) or (printed and text):
             continue
         else:
@@ -91,9 +93,11 @@ def prose(statement: str) -> str:
 
 
 def plain_text(statement: str) -> str:
-    """The text without markup, in folded case."""
+    """Return the text without markup, in folded case."""
+    # NFKC turns full-width letters, ligatures and superscripts into plain characters.
     text = html.unescape(unicodedata.normalize("NFKC", statement)).translate(_SIGNS)
     text = _LATEX_SPACE.sub(" ", _TAG.sub(" ", text))
+    # An unknown command may have a meaning, so it stays.
     text = _LATEX_COMMAND.sub(lambda found: _LATEX.get(found[1], found[0]), text)
     text = _BRACED.sub(r"\1\2", text)
     text = _HEADING.sub("", _BOLD.sub(r"\1", _RULE.sub(" ", text)))
@@ -101,19 +105,20 @@ def plain_text(statement: str) -> str:
 
 
 def shingles(tokens: tuple[str, ...], size: int = SHINGLE) -> set[int]:
-    """Hashes of all runs of ``size`` words; of the whole text where it has fewer."""
+    """Return the hashes of all runs of ``size`` words; of the whole text if it has fewer."""
     if not tokens:
         return set()
+    # A text with fewer words is one shingle by itself.
     last = max(len(tokens) - size, 0)
     return {hash64(" ".join(tokens[at : at + size])) for at in range(last + 1)}
 
 
 def jaccard(a: AbstractSet[int], b: AbstractSet[int]) -> float:
-    """Shared elements of all elements, in [0, 1]; 0 for two empty sets."""
+    """Return the share of common elements, in [0, 1]; 0 for two empty sets."""
     shared = len(a & b)
     return shared / (len(a) + len(b) - shared) if shared else 0.0
 
 
 def hash64(text: str) -> int:
-    """64 bits of the text, the same in every process (``hash`` is not)."""
+    """Return 64 bits of a hash of the text. Unlike ``hash``, it is the same in every process."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")

@@ -1,20 +1,19 @@
-"""AetherCode: problems of the ICPC and of olympiads, to be solved in C++, with testlib checkers."""
+"""AetherCode: problems of the ICPC and of olympiads for C++, with testlib checkers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from whetstone.data.sources.includes import with_testlib
-from whetstone.data.sources.published import known
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source, list_of, text_of
-from whetstone.problem import Limits, Problem, ProgramChecker, StdinCase, StdinTests
+from whetstone.core.problem import Limits, Problem, ProgramChecker, StdinTests
+from whetstone.data.sources.programs import with_testlib
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, case_of, list_of, text_of
 
 _MEMORY_MB = 1024.0
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
-    cases = [_case(test) for test in list_of(row, "test_cases")]
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    cases = [case_of(test, "test_cases") for test in list_of(row, "test_cases")]
     if not cases:
         raise Skip("no_tests", "`test_cases` is empty")
     checker = text_of(row, "checker", default="").strip()
@@ -36,14 +35,6 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _case(test: Any) -> StdinCase:
-    match test:
-        case {"input": str(given), "output": str(expected)}:
-            return StdinCase(given, expected)
-        case _:
-            raise ColumnError("test_cases", "a list of other things")
-
-
 def _number(row: Row, column: str, default: float) -> float:
     value = row.get(column)
     if value is None:
@@ -54,12 +45,13 @@ def _number(row: Row, column: str, default: float) -> float:
 
 
 def _memory_mb(row: Row) -> float:
-    """The limit is in bytes or in megabytes; in no contest are a million megabytes allowed."""
+    """Return the memory limit in MB."""
     value = _number(row, "memory_limit", _MEMORY_MB)
+    # The column is in bytes or in megabytes. No contest allows a million megabytes.
     return value / 2**20 if value > 2**20 else value
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="aethercode",
     title="AetherCode: 456 problems of the ICPC and of olympiads, in C++, with testlib checkers",
     hub_id="m-a-p/AetherCode",
@@ -69,7 +61,7 @@ SOURCE = Source(
         "id": "the problem's number",
         "description": "the statement, as text",
         "test_cases": "a list of objects with `input` and `output`, both text",
-        "checker": "the source of a testlib checker in C++, empty where the output is unique",
+        "checker": "the source of a testlib checker in C++, empty if the output is unique",
         "time_limit": "milliseconds",
     },
     licence="CC-BY-4.0",

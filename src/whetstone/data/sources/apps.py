@@ -1,6 +1,6 @@
-"""APPS, and TACO, which took over its columns: problems of several sites, tests as JSON in text.
+"""APPS, and TACO with the same columns: problems of several sites, with tests as JSON in text.
 
-Of TACO, the part that likaixin verified is a source of its own. Its problems have many solutions each.
+The part of TACO that likaixin verified is a separate source. Its problems have many solutions each.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from whetstone.data.sources.published import limits_of, names_in
-from whetstone.data.sources.row_problem import row_problem
-from whetstone.data.sources.source import ColumnError, Row, Source, json_of, text_of
-from whetstone.problem import Problem
+from whetstone.core.problem import Problem
+from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, json_of, text_of
 
 
-def _apps(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _apps(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     yield row_problem(
         source,
         own_id,
@@ -27,7 +26,7 @@ def _apps(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _taco(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _taco(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     yield row_problem(
         source,
         own_id,
@@ -41,7 +40,7 @@ def _taco(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 
 
 def _solutions(row: Row) -> list[Any]:
-    """A list of programs, or one in text."""
+    """Return the programs, which are a list, or JSON of one in text."""
     value = row.get("solutions")
     if isinstance(value, str):
         value = json_of(row, "solutions", empty=[])
@@ -64,7 +63,7 @@ def _facts(row: Row) -> dict[str, Any]:
 
 
 def _day(value: Any) -> str | None:
-    """A date of ten characters; other dates are no contest's."""
+    """Return a date of ten characters; None for other values."""
     try:
         return date.fromisoformat(str(value)[:10]).isoformat()
     except ValueError:
@@ -75,7 +74,7 @@ _QUESTION = {"question": "the statement, as text"}
 _TESTS = {"input_output": "an object with `inputs`, `outputs` and perhaps `fn_name`, as JSON in text"}
 _TACO_COLUMNS = {**_QUESTION, "solutions": "a list of programs, or one as JSON in text", **_TESTS}
 SOURCES = (
-    Source(
+    DatasetSource(
         name="apps",
         title="APPS: 10,000 problems of Codeforces, AtCoder, Kattis, CodeChef and LeetCode",
         hub_id="codeparrot/apps",
@@ -89,10 +88,11 @@ SOURCES = (
         },
         licence="MIT",
         convert=_apps,
-        id_columns=("problem_id", "id"),  # the files say `id`; the dataset's own loader renames it
+        # The files name the column `id`, and the dataset's own loader renames it.
+        id_columns=("problem_id", "id"),
         example="whetstone data prepare apps --split train --out sets/apps",
     ),
-    Source(
+    DatasetSource(
         name="taco",
         title="TACO: 26,443 problems of nine sites, their solutions not verified",
         hub_id="BAAI/TACO",
@@ -101,9 +101,10 @@ SOURCES = (
         columns=_TACO_COLUMNS,
         licence="Apache-2.0, parts CC-BY-SA, CC-BY, MIT",
         convert=_taco,
-        id_columns=("id",),  # TACO itself has none
+        # TACO itself has no ids.
+        id_columns=("id",),
     ),
-    Source(
+    DatasetSource(
         name="taco-verified",
         title="TACO-verified: 12,898 problems of TACO whose solutions pass their tests",
         hub_id="likaixin/TACO-verified",

@@ -1,7 +1,7 @@
-"""AReaL-boba-2-RL-Code: DeepCoder's problems after AReaL's filters, and four benchmarks in its layout.
+"""AReaL-boba-2-RL-Code: DeepCoder's problems after AReaL's filters, and four benchmarks in its format.
 
-Arguments of functions are JSON values, one a line; ``fn_name`` is empty for a program that reads its input.
-The training prompts carry the marks of a chat template, the benchmarks a plain ``question``.
+Arguments of functions are JSON values, one a line. ``fn_name`` is empty for a program that reads its input.
+The training prompts have the marks of a chat template, the benchmarks a plain ``question``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from whetstone.core.problem import CallTests, Problem
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.programs import shown_code
 from whetstone.data.sources.row_problem import row_problem
-from whetstone.data.sources.source import Row, Skip, Source, dict_of, list_of, text_of
-from whetstone.problem import CallTests, Problem
+from whetstone.data.sources.source import DatasetSource, Row, Skip, dict_of, list_of, text_of
 
 _MARKS = (
     *(
@@ -28,7 +28,7 @@ _MARKS = (
 )
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     task = text_of(row, "task", default="code")
     if task != "code":
         raise Skip("not_code", f"a task of the kind {task}")
@@ -42,12 +42,12 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
         function=dict_of(row, "metadata", default={}).get("fn_name") or None,
         tests=unpack(text_of(row, "input_output"), "input_output"),
     )
-    # Code that a statement shows is a starter only where a function is called.
+    # Code in a statement is a starter only if a function is called.
     yield problem if isinstance(problem.tests, CallTests) else msgspec.structs.replace(problem, starter=None)
 
 
 def without_marks(prompt: str) -> str:
-    """A prompt without the marks of a chat template at its ends."""
+    """Return a prompt without the marks of a chat template at its ends."""
     text = prompt.strip()
     while True:
         before = text
@@ -59,7 +59,7 @@ def without_marks(prompt: str) -> str:
 
 _BENCHMARKS = ("lcb_v5", "lcb_v5_2410_2502", "codeforces", "code_contest_all")
 SOURCES = (
-    Source(
+    DatasetSource(
         name="areal",
         title="AReaL-boba-2-RL-Code: about 7,600 filtered problems of DeepCoder, and benchmarks",
         hub_id="inclusionAI/AReaL-boba-2-RL-Code",

@@ -1,6 +1,6 @@
 """BigCodeBench: functions that use many libraries, judged by ``unittest``; the whole set and its hard part.
 
-Zhuo et al. 2024, arXiv 2406.15877. Tests and programs need the libraries that ``meta["libs"]`` names.
+Zhuo et al. 2024, arXiv 2406.15877. Tests and programs need the libraries in ``meta["libs"]``.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from whetstone.data.sources.source import Row, Source, text_of
-from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
-from whetstone.syntax import parse_expression
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
+from whetstone.core.syntax import parse_expression
+from whetstone.data.sources.source import DatasetSource, Row, text_of
 
+# Limits for all unit tests of a problem, including the import of its libraries.
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
-"""For all unit tests of a problem, with the import of its libraries."""
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     prompt = text_of(row, "complete_prompt")
     entry_point = text_of(row, "entry_point")
     yield Problem(
@@ -32,7 +32,7 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 
 
 def _libs(row: Row) -> list[str]:
-    """A list, which the files hold as the text of a Python list."""
+    """Return the libraries, which the files store as the text of a Python list."""
     written = row.get("libs")
     try:
         value = ast.literal_eval(parse_expression(written)) if isinstance(written, str) else written
@@ -41,8 +41,8 @@ def _libs(row: Row) -> list[str]:
     return sorted(str(lib) for lib in value) if isinstance(value, list) else []
 
 
-def _source(name: str, title: str, hub_id: str, revision: str | None) -> Source:
-    return Source(
+def _source(name: str, title: str, hub_id: str, revision: str | None) -> DatasetSource:
+    return DatasetSource(
         name=name,
         title=title,
         hub_id=hub_id,

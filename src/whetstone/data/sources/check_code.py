@@ -1,9 +1,9 @@
-"""Test code that runs after the program, as ``call`` tests where it only compares returned values.
+"""Convert test code that runs after the program to ``call`` tests, if it only compares returned values.
 
-Datasets write it as one script: ``def check(candidate)`` full of asserts and a last line that calls it
-(LeetCodeDataset and what was made of it), or lists of inputs and outputs and a loop over them (Code-R1).
-As ``call`` tests every assert is a case of its own, and nothing of the test runs beside the program. What
-does more than compare values stays test code.
+Datasets write one script: ``def check(candidate)`` with asserts and a last line that calls it
+(LeetCodeDataset and sets derived from it), or lists of inputs and outputs and a loop over them (Code-R1). As
+``call`` tests every assert is a separate case, and no test code runs in the program's process. Other code
+stays test code.
 """
 
 from __future__ import annotations
@@ -12,57 +12,58 @@ import ast
 from collections.abc import Sequence
 from typing import Any, cast
 
+from whetstone.core.problem import AssertTests, CallCase, CallTests
+from whetstone.core.syntax import NotPython, parse
 from whetstone.data.sources.source import Skip
-from whetstone.problem import AssertTests, CallCase, CallTests
-from whetstone.syntax import NotPython, parse
 
 _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_PLAIN = object()
 
 
 def script_tests(code: str) -> CallTests | AssertTests:
-    """Tests that do what ``code`` does after a program has run. Raises Skip where it does not compile, or
-    asserts nothing."""
-    tree = _parsed(code)
+    """Return tests equivalent to ``code``. Raises Skip if it does not compile or asserts nothing."""
+    tree = _parse(code)
     *before, last = tree.body or [ast.Pass()]
-    target = _checked(last)
+    target = _check_target(last)
     if target is not None:
         check = next((n for n in before if isinstance(n, ast.FunctionDef) and n.name == "check"), None)
         cases = calls_in_check(check) if check is not None else None
         if cases:
             return CallTests(cases, function=target[1], class_=target[0])
     elif isinstance(last, ast.For):
-        looped = _looped(before, last)
-        if looped is not None:
-            return looped
+        tests = _loop_tests(before, last)
+        if tests is not None:
+            return tests
     return _as_asserts(tree)
 
 
 def calls_in_check(check: ast.FunctionDef) -> list[CallCase] | None:
-    """The cases of ``def check(candidate)``, if it holds nothing but ``assert candidate(…) == value``."""
+    """Return the cases of ``def check(candidate)`` if it contains only ``assert candidate(…) == value``."""
+    # With more arguments, it is not known what they are called with.
     if len(check.args.args) != 1:
         return None
     candidate = check.args.args[0].arg
     cases: list[CallCase] = []
     for statement in check.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # a docstring
-        case = _compared(statement, candidate)
+            # A docstring.
+            continue
+        case = _assert_case(statement, candidate)
         if case is None:
             return None
         cases.append(case)
     return cases or None
 
 
-def _parsed(code: str) -> ast.Module:
+def _parse(code: str) -> ast.Module:
     try:
         return parse(code)
     except NotPython as error:
         raise Skip("broken_tests", f"the test code does not compile: {error}") from None
 
 
-def _checked(last: ast.stmt) -> tuple[str | None, str] | None:
-    """(class, function) that a line ``check(function)`` or ``check(Solution().method)`` tests."""
+def _check_target(last: ast.stmt) -> tuple[str | None, str] | None:
+    """Return (class, function) that a line ``check(function)`` or ``check(Solution().method)`` tests."""
     match last:
         case ast.Expr(value=ast.Call(func=ast.Name(id="check"), args=[target], keywords=[])):
             return callee(target)
@@ -71,7 +72,7 @@ def _checked(last: ast.stmt) -> tuple[str | None, str] | None:
 
 
 def callee(target: ast.expr) -> tuple[str | None, str] | None:
-    """(class, function) of ``function`` or ``Class().method``; None for anything else."""
+    """Return (class, function) of ``function`` or ``Class().method``; None for anything else."""
     match target:
         case ast.Name(id=name):
             return None, name
@@ -81,8 +82,8 @@ def callee(target: ast.expr) -> tuple[str | None, str] | None:
             return None
 
 
-def _compared(statement: ast.stmt, candidate: str) -> CallCase | None:
-    """The case of ``assert candidate(arguments) == value``; None for another statement, or other values."""
+def _assert_case(statement: ast.stmt, candidate: str) -> CallCase | None:
+    """Return the case of ``assert candidate(arguments) == value``; None for other statements or values."""
     match statement:
         case ast.Assert(
             test=ast.Compare(
@@ -103,9 +104,9 @@ def _compared(statement: ast.stmt, candidate: str) -> CallCase | None:
 
 
 def _plain(node: ast.expr, returned: bool = False) -> Any:
-    """The value of a literal that JSON can hold, else _NOT_PLAIN.
+    """Return the value of a literal that JSON can represent, else _NOT_PLAIN.
 
-    What is compared may be a tuple, which equals the list; what is passed may not.
+    A compared value may be a tuple, which equals the list; an argument may not.
     """
     try:
         value = ast.literal_eval(node)
@@ -118,6 +119,7 @@ def _jsonable(value: Any, tuples: bool) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
+        # JSON has no infinity.
         return value if abs(value) != float("inf") else _NOT_PLAIN
     if isinstance(value, list) or (tuples and isinstance(value, tuple)):
         items = [_jsonable(item, tuples) for item in cast("Sequence[Any]", value)]
@@ -128,10 +130,11 @@ def _jsonable(value: Any, tuples: bool) -> Any:
     return _NOT_PLAIN
 
 
-def _looped(before: list[ast.stmt], loop: ast.For) -> CallTests | None:
-    """``for i, o in zip(_inputs, _outputs): assert _deep_eq(function(*i), o)``, or ``o[0]``, as cases.
+def _loop_tests(before: list[ast.stmt], loop: ast.For) -> CallTests | None:
+    """Convert ``for i, o in zip(_inputs, _outputs): assert _deep_eq(function(*i), o)``, or ``o[0]``, to
+    cases.
 
-    None where an output holds a float, which that comparison accepts within a tolerance.
+    Return None if an output has a float, which that comparison accepts within a tolerance.
     """
     match loop:
         case ast.For(
@@ -149,7 +152,7 @@ def _looped(before: list[ast.stmt], loop: ast.For) -> CallTests | None:
             pass
         case _:
             return None
-    given, expected = _assigned(before, inputs), _assigned(before, outputs, returned=True)
+    given, expected = _assigned_value(before, inputs), _assigned_value(before, outputs, returned=True)
     target = callee(function)
     if target is None or not isinstance(given, list) or not isinstance(expected, list):
         return None
@@ -164,13 +167,14 @@ def _looped(before: list[ast.stmt], loop: ast.For) -> CallTests | None:
             return None
     if len(answers) != len(given) or not all(isinstance(arguments, list) for arguments in given):
         return None
-    if not given or _holds_float(answers):
+    # Call tests compare floats in another way than `_deep_eq`.
+    if not given or _has_float(answers):
         return None
     cases = [CallCase(expected=e, args=a) for a, e in zip(cast(list[Any], given), answers, strict=True)]
     return CallTests(cases, function=target[1], class_=target[0])
 
 
-def _assigned(before: list[ast.stmt], name: str, returned: bool = False) -> Any:
+def _assigned_value(before: list[ast.stmt], name: str, returned: bool = False) -> Any:
     for statement in before:
         match statement:
             case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == name:
@@ -180,16 +184,17 @@ def _assigned(before: list[ast.stmt], name: str, returned: bool = False) -> Any:
     return None
 
 
-def _holds_float(value: Any) -> bool:
+def _has_float(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(_holds_float(item) for item in cast(dict[str, Any], value).values())
+        return any(_has_float(item) for item in cast(dict[str, Any], value).values())
     if isinstance(value, list):
-        return any(_holds_float(item) for item in cast(list[Any], value))
+        return any(_has_float(item) for item in cast(list[Any], value))
     return isinstance(value, float)
 
 
 def _as_asserts(tree: ast.Module) -> AssertTests:
-    """Definitions as the setup, each statement after them a unit: it passes when it runs to its end."""
+    """Return definitions as the setup, and each later statement as a unit, which passes if it runs to its
+    end."""
     start = next((n for n, node in enumerate(tree.body) if not isinstance(node, _DEFINITIONS)), None)
     if start is None or not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
         raise Skip("no_tests", "the test code asserts nothing")

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, cast
 
-from whetstone.data.sources.published import known, limits_of
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source, dict_of, text_of
-from whetstone.problem import Limits, Problem, Program, StdinCase, StdinTests
+from whetstone.core.problem import Limits, Problem, Program, StdinCase, StdinTests
+from whetstone.data.sources.row_problem import known, limits_of
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, dict_of, text_of
 
+# Most correct and most incorrect programs of a problem. The shortest are kept; rows have hundreds.
 MOST_PROGRAMS = 20
-"""Correct and incorrect programs that a problem takes over, of some hundreds, the shortest first."""
 _SITES = ("", "codechef", "codeforces", "hackerearth", "codejam", "atcoder", "aizu")
 _DIFFICULTIES = ("", "easy", "medium", "hard", "harder", "hardest", "external")
 _LANGUAGES = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
@@ -22,7 +22,7 @@ _RUNNABLE = frozenset({"cpp", "python", "java"})
 _TESTS = ("public_tests", "private_tests", "generated_tests")
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     if text_of(row, "input_file", default="") or text_of(row, "output_file", default=""):
         raise Skip("reads_files", "the program has to read or write files by name")
     counts = {column: len(_pairs(row, column)) for column in _TESTS}
@@ -54,7 +54,8 @@ def _pairs(row: Row, column: str) -> list[tuple[str, str]]:
 
 
 def _programs(row: Row, column: str) -> tuple[list[Program], dict[str, int]]:
-    """Programs in languages that the judge runs, Python first; and how many there are in others."""
+    """Return programs in languages that the judge runs, Python first, and the number of
+    programs in others."""
     match dict_of(row, column, default={}):
         case {"language": list(numbers), "solution": list(sources)} if len(numbers) == len(sources):
             written = list(zip(cast("list[Any]", numbers), cast("list[Any]", sources), strict=True))
@@ -65,6 +66,7 @@ def _programs(row: Row, column: str) -> tuple[list[Program], dict[str, int]]:
     named = [(_LANGUAGES.get(number, "unknown"), str(source)) for number, source in written]
     others = Counter(language for language, _ in named if language not in _RUNNABLE)
     found = [Program(language, source) for language, source in dict.fromkeys(named) if language in _RUNNABLE]
+    # The first programs are kept: Python, whose mutants validation tries, and short ones.
     found.sort(key=lambda program: (program.language != "python", len(program.source)))
     return found[:MOST_PROGRAMS], dict(sorted(others.items()))
 
@@ -75,7 +77,7 @@ def _limits(row: Row) -> Limits:
     return limits_of(seconds, float(row.get("memory_limit_bytes") or 0) / 2**20)
 
 
-def _meta(source: Source, row: Row, counts: dict[str, int], others: dict[str, int]) -> dict[str, Any]:
+def _meta(source: DatasetSource, row: Row, counts: dict[str, int], others: dict[str, int]) -> dict[str, Any]:
     site, difficulty = row.get("source"), row.get("difficulty")
     contest, index = row.get("cf_contest_id"), row.get("cf_index")
     address = f"https://codeforces.com/contest/{contest}/problem/{index}" if contest and index else ""
@@ -92,14 +94,14 @@ def _meta(source: Source, row: Row, counts: dict[str, int], others: dict[str, in
 
 
 def _difficulty(number: Any) -> str:
-    """A word, or the letter of the problem in its contest."""
+    """Return a word, or the letter of the problem in its contest."""
     if not isinstance(number, int) or number < 0:
         return ""
     letter = number - len(_DIFFICULTIES)
     return _DIFFICULTIES[number] if letter < 0 else chr(ord("A") + letter) if letter < 22 else ""
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="code_contests",
     title="CodeContests: 13,610 problems of Codeforces, AtCoder, CodeChef, Aizu and HackerEarth",
     hub_id="deepmind/code_contests",

@@ -1,8 +1,8 @@
 """DeepCoder-Preview: the four subsets that DeepCoder was trained and measured on.
 
-Their tests come in three forms: columns (taco), rows with a ``type`` (primeintellect) and rows with a
-``testtype``, the function's name beside them in ``metadata`` (lcbv5, codeforces). On the hub they are JSON
-in text; the files of DeepCoder's own repository hold them as they are.
+Their tests have three forms: columns (taco), rows with a ``type`` (primeintellect), and rows with a
+``testtype`` and the function's name in ``metadata`` (lcbv5, codeforces). On the hub they are JSON in text.
+The files of DeepCoder's repository have them unpacked.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from whetstone.core.problem import Problem
 from whetstone.data.sources.primeintellect import statement_and_starter
-from whetstone.data.sources.published import limits_of, names_in
-from whetstone.data.sources.row_problem import row_problem
-from whetstone.data.sources.source import Row, Source, dict_of, list_of, text_of, value_of
-from whetstone.problem import Problem
+from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
+from whetstone.data.sources.source import DatasetSource, Row, dict_of, list_of, text_of, value_of
 
 _COLUMNS = {
     "problem": "the statement, as text",
@@ -22,12 +21,12 @@ _COLUMNS = {
 }
 _SOLUTIONS = {"solutions": "a list of programs"}
 _STARTER = {"starter_code": "the code to begin with, as text, empty for a program that reads its input"}
-# What CodeElo's statements end with.
+# The last sentence of CodeElo's statements.
 _TAGS = re.compile(r"\n\nTags:\n(\[[^\n]*\])\n")
 _LIMITS = re.compile(r"\nTime Limit: (\S+ ms)\nMemory Limit: (\S+ MB)\s*\Z")
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     statement, offered = statement_and_starter(text_of(row, "problem"))
     tags, limits = _TAGS.search(statement), _LIMITS.search(statement)
     yield row_problem(
@@ -43,8 +42,8 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _source(subset: str, title: str, files: dict[str, str], columns: dict[str, str]) -> Source:
-    return Source(
+def _source(subset: str, title: str, files: dict[str, str], columns: dict[str, str]) -> DatasetSource:
+    return DatasetSource(
         name=f"deepcoder-{subset}",
         title=f"DeepCoder-Preview: {title}",
         hub_id="agentica-org/DeepCoder-Preview-Dataset",

@@ -1,8 +1,8 @@
 """HumanEval+ and MBPP+: the problems of HumanEval and MBPP with many more inputs.
 
 Liu et al. 2023, arXiv 2305.01210. Two forms are read. The releases (``HumanEvalPlus.jsonl.gz``,
-``MbppPlus.jsonl.gz``) hold inputs and a reference; ``plus_tests`` makes test code of them. The copies on the
-hub hold test code with the results in it, which needs numpy on the side of the tests.
+``MbppPlus.jsonl.gz``) have inputs and a reference, which ``plus_tests`` converts to test code. The copies on
+the hub have test code with the results, which needs numpy in the test process.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 from whetstone.data.sources.mbpp import called_function
 from whetstone.data.sources.plus_tests import plus_tests, with_python_types
-from whetstone.data.sources.source import ColumnError, Row, Source, list_of, text_of, value_of
-from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, list_of, text_of, value_of
 
+# Limits for up to a thousand inputs together. The slowest reference needs 16 s (MBPP/599), the largest 1.2 GB
+# (MBPP/255).
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
-"""For up to a thousand inputs together: the slowest references need 16 s (MBPP/599) and 1.2 GB (MBPP/255)."""
+# The two cases of a problem in the form of the releases: the original inputs, and the added ones.
 CASES = ["base", "plus"]
-"""The two cases of a problem in the releases' form: the original inputs, and those that were added."""
 
 
-def _humaneval_plus(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     task, prompt, entry_point = (text_of(row, name) for name in ("task_id", "prompt", "entry_point"))
     reference = prompt + text_of(row, "canonical_solution")
     if "plus_input" in row:
         base, plus = _inputs(row, "base_input"), _inputs(row, "plus_input")
         tests = plus_tests(entry_point, reference, base, plus, _atol(row))
     else:
-        tests = AssertTests(check=_mended(text_of(row, "test")), entry_point=entry_point)
+        tests = AssertTests(check=_corrected_test(text_of(row, "test")), entry_point=entry_point)
     yield Problem(
         id=f"{source.name}/{task.rpartition('/')[2]}",
         statement=prompt,
@@ -41,14 +42,14 @@ def _humaneval_plus(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _mbpp_plus(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _mbpp_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     if "plus_input" in row:
         number = int(text_of(row, "task_id").rpartition("/")[2])
         statement, reference = text_of(row, "prompt"), text_of(row, "canonical_solution")
         base = with_python_types(number, _inputs(row, "base_input"))
         plus = with_python_types(number, _inputs(row, "plus_input"))
         tests = plus_tests(text_of(row, "entry_point"), reference, base, plus, _atol(row))
-        statement = _unquoted(statement)
+        statement = _without_quotes(statement)
     else:
         number, reference = value_of(row, "task_id", int), text_of(row, "code")
         asserts = "\n".join(str(line) for line in list_of(row, "test_list"))
@@ -67,14 +68,16 @@ def _mbpp_plus(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 
 
 def _inputs(row: Row, column: str) -> list[list[Any]]:
-    inputs = list_of(row, column) if row.get(column) else []  # one row of a release has {} for none
+    # A row of a release has {} for no inputs.
+    inputs = list_of(row, column) if row.get(column) else []
     if not all(isinstance(arguments, list) for arguments in inputs):
         raise ColumnError(column, "a list of other things", "a list of lists of arguments")
     return inputs
 
 
-def _mended(test: str) -> str:
-    """The hub's test of HumanEval/32 passes result and input the wrong way round, and fails every program."""
+def _corrected_test(test: str) -> str:
+    """Return the test with the error of HumanEval/32 corrected."""
+    # The test on the hub passes result and input in the wrong order, and fails every program.
     return test.replace("_poly(*candidate(*inp), inp)", "abs(_poly(*inp, candidate(*inp)))")
 
 
@@ -89,8 +92,8 @@ def _cases(row: Row) -> dict[str, Any]:
     return {"cases": CASES} if "plus_input" in row else {}
 
 
-def _unquoted(prompt: str) -> str:
-    """The releases write MBPP's prompts as Python docstrings."""
+def _without_quotes(prompt: str) -> str:
+    """Return a prompt without quotes. The releases write MBPP's prompts as Python docstrings."""
     text = prompt.strip()
     for quotes in ('"""', "'''"):
         if len(text) >= 6 and text.startswith(quotes) and text.endswith(quotes):
@@ -98,7 +101,7 @@ def _unquoted(prompt: str) -> str:
     return text
 
 
-HUMANEVAL_PLUS = Source(
+HUMANEVAL_PLUS = DatasetSource(
     name="humanevalplus",
     title="HumanEval+: the 164 problems of HumanEval with 80 times as many inputs",
     hub_id="evalplus/humanevalplus",
@@ -116,7 +119,7 @@ HUMANEVAL_PLUS = Source(
     id_columns=("task_id",),
     example="whetstone data prepare humanevalplus=HumanEvalPlus.jsonl.gz --out sets/humanevalplus",
 )
-MBPP_PLUS = Source(
+MBPP_PLUS = DatasetSource(
     name="mbppplus",
     title="MBPP+: 378 problems of MBPP, mended, with 35 times as many inputs",
     hub_id="evalplus/mbppplus",

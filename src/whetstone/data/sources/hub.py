@@ -1,9 +1,8 @@
-"""Files of a dataset on the Hugging Face hub, at one commit, downloaded while earlier ones are read.
+"""Files of a dataset on the Hugging Face hub, at one commit.
 
-``huggingface_hub`` does the transfer: it keeps every file that is whole, goes on where a connection broke,
-and reads the token and ``HF_ENDPOINT``. Which files a revision has is kept too, so that ``HF_HUB_OFFLINE=1``
-finds what was downloaded before, and says what is missing. Every failure is a UserError with the way out, and
-nothing is awaited for ever or without a word (``hub_wait``).
+``huggingface_hub`` does the transfer: it caches complete files, resumes after a broken connection, and reads
+the token and ``HF_ENDPOINT``. The list of files of a revision is cached here, so that ``HF_HUB_OFFLINE=1``
+finds earlier downloads and names what is missing. Every failure is a UserError that states the remedy.
 """
 
 from __future__ import annotations
@@ -12,10 +11,8 @@ import fnmatch
 import hashlib
 import importlib
 import os
-import queue
 import re
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,16 +20,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.data.sources.hub_wait import Awaited, Waits, awaited_call
-from whetstone.errors import UserError
-from whetstone.outputs import write_file
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import write_file
 
 _SHORT_HASH = re.compile("[0-9a-f]{7,39}")
-_LOCAL = "or give the files from here: NAME=PATH"
+_LOCAL = "or give local files: NAME=PATH"
+_LISTING_TIMEOUT_S = 60.0
 
 
-class HubFile(Struct, frozen=True):
-    """A file's path in the dataset, its bytes and their SHA-256 where the hub says them (of large files)."""
+class _HubFile(Struct, frozen=True):
+    """A file's path in the dataset, its bytes, and its SHA-256 if the hub states one (large files)."""
 
     name: str
     size: int = 0
@@ -44,7 +41,7 @@ class HubFiles(Struct, frozen=True):
 
     repo_id: str
     commit: str
-    files: tuple[HubFile, ...]
+    files: tuple[_HubFile, ...]
 
     @property
     def size(self) -> int:
@@ -55,12 +52,10 @@ class HubFiles(Struct, frozen=True):
 class Hub:
     """The hub, or a mirror: ``endpoint`` and ``cache`` are those of ``huggingface_hub`` unless given.
 
-    Raises UserError where that package is not installed.
+    Raises UserError if that package is not installed.
     """
 
-    def __init__(
-        self, *, endpoint: str | None = None, cache: Path | None = None, waits: Waits | None = None
-    ) -> None:
+    def __init__(self, *, endpoint: str | None = None, cache: Path | None = None) -> None:
         try:
             self._library: Any = importlib.import_module("huggingface_hub")
             self._errors: Any = importlib.import_module("huggingface_hub.errors")
@@ -72,16 +67,11 @@ class Hub:
         self.endpoint: str = endpoint or str(constants.ENDPOINT)
         self._offline = bool(constants.HF_HUB_OFFLINE)
         self._cache = cache
-        self._waits = waits or Waits()
 
     def find(self, repo_id: str, revision: str | None, globs: Sequence[str]) -> HubFiles:
-        """The files that match one of ``globs`` at a revision (None: the newest), sorted by name."""
+        """Return the files that match one of ``globs`` at a revision (None: the newest), sorted by name."""
         asked = revision or "main"
-        if self._offline:
-            listing = self._kept_listing(repo_id, asked)
-        else:
-            what = f"the list of files of {repo_id}"
-            listing = awaited_call(lambda: self._listing(repo_id, asked), what, self.endpoint, self._waits)
+        listing = self._cached_listing(repo_id, asked) if self._offline else self._listing(repo_id, asked)
         files = [f for f in listing.files if any(fnmatch.fnmatchcase(f.name, glob) for glob in globs)]
         if not files:
             found = ", ".join(f.name for f in listing.files[:8]) or "none"
@@ -91,97 +81,38 @@ class Hub:
             )
         return HubFiles(repo_id, listing.commit, tuple(sorted(files, key=lambda f: f.name)))
 
-    def download(self, files: HubFiles, on_bytes: Callable[[int], None] | None = None) -> Iterator[Path]:
-        """Yield the local path of each file as it is there, while the next one is downloaded.
+    def download(self, files: HubFiles) -> Iterator[Path]:
+        """Download one file after the other and yield its local path. Raises UserError."""
+        for file in files.files:
+            yield self._fetch(files, file)
 
-        ``on_bytes`` hears, from another thread, how many bytes of all files are there.
-        """
-        ready: queue.Queue[Path | BaseException | None] = queue.Queue(maxsize=1)
-        stop = threading.Event()
-        awaited = Awaited(f"files of {files.repo_id}", self.endpoint, self._waits)
-        worker = threading.Thread(
-            target=self._fetch_all,
-            args=(files, ready, stop, awaited, on_bytes),
-            name="hub-download",
-            daemon=True,
-        )
-        worker.start()
-        try:
-            while (result := awaited.next(ready)) is not None:
-                if isinstance(result, BaseException):
-                    raise result
-                yield result
-        finally:
-            stop.set()
-            worker.join(timeout=5.0)
-
-    def _fetch_all(
-        self,
-        files: HubFiles,
-        ready: queue.Queue[Path | BaseException | None],
-        stop: threading.Event,
-        awaited: Awaited,
-        on_bytes: Callable[[int], None] | None,
-    ) -> None:
-        done = 0
-        try:
-            for file in files.files:
-                before = done
-
-                def report(count: int, before: int = before, file: HubFile = file) -> None:
-                    if stop.is_set():
-                        raise _Stopped
-                    awaited.heard(f"{files.repo_id}, {file.name}, {count >> 20} of {file.size >> 20} MB")
-                    if on_bytes is not None:
-                        on_bytes(before + count)
-
-                report(0)
-                _hand_over(ready, self._fetch(files, file, report), stop)
-                done += file.size
-                report(file.size)
-            _hand_over(ready, None, stop)
-        except _Stopped:
-            pass
-        except BaseException as error:
-            _hand_over(ready, error, stop)
-
-    def _fetch(self, files: HubFiles, file: HubFile, report: Callable[[int], None]) -> Path:
-        """The file, checked by its hash where bytes of it were brought now."""
-        brought = False
-
-        def heard(count: int) -> None:
-            nonlocal brought
-            brought = True
-            report(count)
-
+    def _fetch(self, files: HubFiles, file: _HubFile) -> Path:
+        """Return the file. A new download is checked against its SHA-256 and deleted if it differs."""
+        where = {"repo_type": "dataset", "revision": files.commit, "cache_dir": self._cache}
+        cached = self._library.try_to_load_from_cache(files.repo_id, file.name, **where)
         with self._explained(files.repo_id, files.commit):
             path = Path(
-                self._library.hf_hub_download(
-                    files.repo_id,
-                    file.name,
-                    repo_type="dataset",
-                    revision=files.commit,
-                    cache_dir=self._cache,
-                    endpoint=self.endpoint,
-                    tqdm_class=_reporting_bar(heard),
-                )
+                self._library.hf_hub_download(files.repo_id, file.name, endpoint=self.endpoint, **where)
             )
-        if brought and file.sha256 and _sha256(path) != file.sha256:
-            for place in (path.resolve(), path):  # in the hub's cache, a link to the bytes
-                place.unlink(missing_ok=True)
-            raise UserError(
-                f"{files.repo_id}, {file.name}: what {self.endpoint} sent has another SHA-256 than it says, "
-                f"and was dropped: run the same command again, HF_ENDPOINT names a mirror, {_LOCAL}"
-            )
-        return path
+        # A cached file was checked when it was downloaded, and hashing it again takes long.
+        if isinstance(cached, str) or not file.sha256 or _sha256(path) == file.sha256:
+            return path
+        # In the cache of the hub, the path is a link to the bytes.
+        for copy in (path.resolve(), path):
+            copy.unlink(missing_ok=True)
+        raise UserError(
+            f"{files.repo_id}, {file.name}: the download from {self.endpoint} does not have the SHA-256 that "
+            f"the hub states, and was deleted: run the command again; HF_ENDPOINT names a mirror, {_LOCAL}"
+        )
 
     def _listing(self, repo_id: str, revision: str) -> HubFiles:
         api = self._library.HfApi(endpoint=self.endpoint)
         with self._explained(repo_id, revision):
+            # All files are read at one commit, also if the dataset changes during the download.
             commit = self._full_commit(api, repo_id, revision)
-            info = api.dataset_info(repo_id, revision=commit, files_metadata=True)
+            info = api.dataset_info(repo_id, revision=commit, files_metadata=True, timeout=_LISTING_TIMEOUT_S)
         files = tuple(
-            HubFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
+            _HubFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
             for entry in info.siblings
         )
         listing = HubFiles(repo_id, info.sha, files)
@@ -189,21 +120,21 @@ class Hub:
         return listing
 
     def _full_commit(self, api: Any, repo_id: str, revision: str) -> str:
-        """The commit that a short hash begins: the hub itself knows branches, tags and whole hashes only."""
+        """Return the commit of a short hash. The hub accepts only branches, tags and whole hashes."""
         if not _SHORT_HASH.fullmatch(revision):
             return revision
         commits = api.list_repo_commits(repo_id, repo_type="dataset")
         found = [str(commit.commit_id) for commit in commits if commit.commit_id.startswith(revision)]
         return found[0] if len(found) == 1 else revision
 
-    def _kept_listing(self, repo_id: str, revision: str) -> HubFiles:
-        kept = self._listing_file(repo_id, revision)
-        if not kept.is_file():
+    def _cached_listing(self, repo_id: str, revision: str) -> HubFiles:
+        cached = self._listing_file(repo_id, revision)
+        if not cached.is_file():
             raise UserError(
                 f"{repo_id} at {revision} was not downloaded before, and HF_HUB_OFFLINE is set: "
                 f"unset it, {_LOCAL}"
             )
-        return msgspec.json.decode(kept.read_bytes(), type=HubFiles)
+        return msgspec.json.decode(cached.read_bytes(), type=HubFiles)
 
     def _listing_file(self, repo_id: str, revision: str) -> Path:
         base = self._cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whetstone"
@@ -211,7 +142,7 @@ class Hub:
 
     @contextmanager
     def _explained(self, repo_id: str, revision: str) -> Generator[None]:
-        """Say what an error of the hub means, and what to do."""
+        """Turn an error of the hub into a UserError that states the cause and the remedy."""
         page = f"{self.endpoint}/datasets/{repo_id}"
         errors = self._errors
         # The base of the hub's own errors is that of the HTTP library below, which differs by version.
@@ -236,52 +167,18 @@ class Hub:
         except errors.LocalEntryNotFoundError as error:
             state = "HF_HUB_OFFLINE is set: unset it" if self._offline else "the hub cannot be reached"
             raise UserError(
-                f"{repo_id}: a file is not here yet, and {state} ({_line(error)}); try again, {_LOCAL}"
+                f"{repo_id}: a file is not in the cache, and {state} ({_line(error)}); try again, {_LOCAL}"
             ) from None
         except network as error:
             raise UserError(
-                f"{repo_id}: download from {self.endpoint} failed: {_line(error)}. Whole files are "
-                f"kept: run the same command again; HF_ENDPOINT names a mirror, {_LOCAL}"
+                f"{repo_id}: download from {self.endpoint} failed: {_line(error)}. Complete files "
+                f"are kept: run the same command again; HF_ENDPOINT names a mirror, {_LOCAL}"
             ) from None
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class _Stopped(Exception):
-    """Nobody reads the files any more."""
-
-
-def _hand_over(
-    ready: queue.Queue[Path | BaseException | None], item: Path | BaseException | None, stop: threading.Event
-) -> None:
-    while not stop.is_set():
-        try:
-            return ready.put(item, timeout=0.1)
-        except queue.Full:
-            continue
-    return None
-
-
-def _reporting_bar(report: Callable[[int], None]) -> type:
-    """A progress bar that shows nothing and reports the bytes of its file instead."""
-    tqdm: Any = importlib.import_module("tqdm")
-
-    def start(self: Any, *args: Any, **options: Any) -> None:
-        tqdm.tqdm.__init__(self, *args, **{**options, "disable": True})
-        self.n = options.get("initial", 0)
-
-    def update(self: Any, count: int = 1) -> None:
-        self.n += count
-        report(int(self.n))
-
-    def update_transfer(self: Any, count: int = 1) -> None:
-        """Bytes on the wire, which the hub's own transfer counts besides those of the file."""
-
-    methods = {"__init__": start, "update": update, "update_transfer": update_transfer}
-    return type("ReportingBar", (tqdm.tqdm,), methods)
 
 
 def _line(error: BaseException) -> str:

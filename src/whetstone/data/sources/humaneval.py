@@ -1,4 +1,4 @@
-"""HumanEval: a function's signature and docstring, to be completed; judged by ``check(candidate)``.
+"""HumanEval: a function's signature and docstring, to be completed, with ``check(candidate)`` as the test.
 
 Chen et al. 2021, arXiv 2107.03374.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 from whetstone.data.sources.package_file import PackageFile
-from whetstone.data.sources.source import ColumnError, Row, Source, text_of
-from whetstone.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, text_of
 
+# Limits for a whole list of asserts. Every reference needs far less.
 LIMITS = Limits(cpu_s=6.0, memory_mb=1024.0)
-"""For a whole list of asserts; every reference needs far less."""
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
-    """A row of HumanEval, which is also the form that others use for problems of its kind."""
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of HumanEval, or of a set with its columns."""
     entry_point, prompt, test = (text_of(row, name) for name in ("entry_point", "prompt", "test"))
     if f"def {entry_point}" not in prompt:
         raise ColumnError("prompt", "text without it", f"a definition of `{entry_point}`")
@@ -35,7 +35,7 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="humaneval",
     title="HumanEval: 164 Python functions, to be completed from their docstrings",
     hub_id="openai/openai_humaneval",

@@ -9,14 +9,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from whetstone.data.sources.includes import with_headers
-from whetstone.data.sources.kattis_files import SETTINGS, Package, read_packages
-from whetstone.data.sources.programs import is_python_2
-from whetstone.data.sources.published import known
-from whetstone.data.sources.source import Row, Skip, Source, value_of
-from whetstone.errors import UserError
-from whetstone.judge.languages.table import language_named
-from whetstone.problem import (
+from whetstone.core.errors import UserError
+from whetstone.core.problem import (
     CaseGroup,
     Compare,
     InteractiveCase,
@@ -31,6 +25,11 @@ from whetstone.problem import (
     StdinTests,
     Tests,
 )
+from whetstone.data.sources.kattis_files import SETTINGS, Package, read_packages
+from whetstone.data.sources.programs import is_python_2, with_headers
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import DatasetSource, Row, Skip, value_of
+from whetstone.judge.languages.table import language_named
 
 _LANGUAGES = {"cc": "cpp", "cpp": "cpp", "cxx": "cpp", "c++": "cpp", "py": "python", "py3": "python"}
 _REFUSED = ("wrong_answer", "run_time_error", "runtime_exception")
@@ -42,7 +41,7 @@ _TOLERANCES = {
 }
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     package = value_of(row, "files", Package)
     settings = package.yaml(SETTINGS)
     kinds = _kinds(settings)
@@ -78,36 +77,37 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 
 
 def _kinds(settings: dict[str, Any]) -> set[str]:
-    """The words that say what is special: interactive, custom, scoring, multi-pass."""
+    """Return the words for special kinds of validation: interactive, custom, scoring, multi-pass."""
     said = settings.get("type", "pass-fail")
     words = cast("list[Any]", said) if isinstance(said, list) else str(said).split()
     return {str(word) for word in (*words, *str(settings.get("validation", "default")).split())}
 
 
 def _cases(package: Package) -> tuple[list[StdinCase], list[str]]:
-    """The tests, samples first, and the folder of each. An interactive sample is no test."""
+    """Return the tests, samples first, and the folder of each. An interactive sample is no test."""
     cases: list[StdinCase] = []
     folders: list[str] = []
     for group in ("data/sample/", "data/secret/"):
         for name in package.below(group, ".in"):
             answer = name.removesuffix(".in") + ".ans"
             if answer not in package:
-                raise Skip("malformed_tests", f"{name} has no answer beside it")
+                raise Skip("malformed_tests", f"{name} has no answer file")
             cases.append(StdinCase(package.text(name), package.text(answer)))
             folders.append(str(PurePosixPath(name).parent))
     if not cases:
-        raise Skip("no_tests", "data/ holds no test")
+        raise Skip("no_tests", "data/ contains no test")
     return cases, folders
 
 
 def _flags(package: Package, settings: dict[str, Any]) -> list[str]:
-    """The validator's arguments, which have to be the same for all tests."""
+    """Return the validator's arguments. Raises Skip if they are not the same for all tests."""
     said = [settings.get("validator_flags")]
     for name in ("data/testdata.yaml", "data/secret/testdata.yaml", "data/test_group.yaml"):
         group = package.yaml(name) if name in package else {}
         said += [group.get("output_validator_flags"), group.get("output_validator_args")]
     given = [flags.split() if isinstance(flags, str) else flags for flags in said if flags]
     different = [flags for flags in given if flags != given[0]]
+    # One checker serves all tests of a problem, so flags of single groups cannot be represented.
     inner = [n for n in package.below("data/secret/", "testdata.yaml") if n.count("/") > 2]
     if different or any(package.yaml(name).get("output_validator_flags") for name in inner):
         raise Skip("flags_by_group", "the validator's flags are not the same for all tests")
@@ -115,7 +115,7 @@ def _flags(package: Package, settings: dict[str, Any]) -> list[str]:
 
 
 def _compare(flags: list[str]) -> Compare:
-    """The default validator's rule with its flags."""
+    """Return the comparison of the default validator with its flags."""
     words, found = list(flags), dict[str, Any]()
     while words:
         word = words.pop(0)
@@ -137,7 +137,7 @@ def _interactive(package: Package, cases: list[StdinCase], flags: list[str]) -> 
 
 
 def _validator(package: Package) -> tuple[str, str]:
-    """Language and source of the only output validator, its headers within."""
+    """Return language and source of the only output validator, with its headers inserted."""
     names = [*package.below("output_validators/"), *package.below("output_validator/")]
     texts = {name: package.text(name) for name in names if not name.endswith((".md", ".txt"))}
     headers = {PurePosixPath(n).name: text for n, text in texts.items() if n.endswith((".h", ".hpp"))}
@@ -151,7 +151,7 @@ def _validator(package: Package) -> tuple[str, str]:
 
 
 def _programs(package: Package, verdicts: tuple[str, ...]) -> tuple[list[Program], dict[str, int]]:
-    """Submissions of one file in languages that the judge runs; and how many others there are, by why."""
+    """Return submissions of one file in languages that the judge runs, and the number of others by reason."""
     found: list[Program] = []
     left_out: dict[str, int] = {}
     for verdict in verdicts:
@@ -181,7 +181,7 @@ def _language(name: str) -> str | None:
 
 
 def _scoring(package: Package, folders: list[str]) -> Scoring:
-    """Groups with a score, each with the samples; without any, every test counts the same."""
+    """Return groups with a score, each with the samples. Without groups, every test counts the same."""
     groups: list[CaseGroup] = []
     samples = [i for i, folder in enumerate(folders) if folder.startswith("data/sample")]
     for folder in sorted(set(folders)):
@@ -195,7 +195,7 @@ def _scoring(package: Package, folders: list[str]) -> Scoring:
 
 
 def _statement(package: Package) -> str:
-    """The English statement, else the first; as it is, in Markdown or LaTeX."""
+    """Return the English statement, or else the first one, in Markdown or LaTeX."""
     names = [
         name
         for folder in ("problem_statement/", "statement/")
@@ -209,7 +209,7 @@ def _statement(package: Package) -> str:
 
 
 def _limits(package: Package, settings: dict[str, Any]) -> Limits:
-    """The package's limits; where it names no time limit, as the legacy format does not, ours."""
+    """Return the limits of the package. The legacy format has no time limit; the default applies."""
     said = settings.get("limits")
     given = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
     seconds = given.get("time_limit") or (package.text(".timelimit") if ".timelimit" in package else None)
@@ -237,7 +237,7 @@ def _meta(settings: dict[str, Any], left_out: dict[str, int]) -> dict[str, Any]:
     )
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="kattis",
     title="Kattis problem packages: folders or zip files with problem.yaml",
     hub_id=None,

@@ -1,4 +1,4 @@
-"""The files of Kattis problem packages: of folders and of zip files, alike."""
+"""The files of Kattis problem packages, in folders or zip files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, cast
 
 import yaml
 
+from whetstone.core.errors import UserError
 from whetstone.data.sources.source import Row, Skip
-from whetstone.errors import UserError
 
 SETTINGS = "problem.yaml"
+# The decompressed sizes of one file of a package, and of all files that are read.
 MOST_FILE_BYTES, MOST_BYTES = 1 << 28, 1 << 30
-"""Of one file of a package, and of all that are read of it, when decompressed."""
 
 
 class Package:
-    """Files by their names relative to the package with their bytes (a zip file says them before it is
-    opened), read when asked for. ``read`` reads no more than these."""
+    """Files by their names relative to the package, with their sizes in bytes (as stated by a zip file). They
+    are read on demand, never beyond the stated size."""
 
     def __init__(self, sizes: Mapping[str, int], read: Callable[[str], bytes]) -> None:
         self._names = sorted(sizes)
@@ -32,12 +32,13 @@ class Package:
         return name in self._sizes
 
     def below(self, folder: str, ending: str = "") -> list[str]:
-        """Names in a folder and its folders, in order; editors' and systems' own files left out."""
+        """Return the names in a folder and its subfolders, in order, without hidden files."""
         names = [name for name in self._names if name.startswith(folder) and name.endswith(ending)]
         return [name for name in names if not PurePosixPath(name).name.startswith(".")]
 
     def text(self, name: str) -> str:
-        """A file's text, line ends as they are. Raises Skip for what is none, or too large, or broken."""
+        """Return the text of a file with its line ends. Raises Skip for a file that is not text, too large or
+        broken."""
         size = self._sizes.get(name, 0)
         self._total += size
         if size > MOST_FILE_BYTES or self._total > MOST_BYTES:
@@ -61,26 +62,26 @@ class Package:
             raise Skip("not_text", f"{name} is not UTF-8: {error}") from None
 
     def yaml(self, name: str) -> dict[str, Any]:
-        """The mapping in a YAML file; an empty file holds an empty one. Raises Skip."""
+        """Return the mapping in a YAML file; an empty file is an empty mapping. Raises Skip."""
         try:
             value = yaml.safe_load(self.text(name))
         except yaml.YAMLError as error:
             raise Skip("broken_yaml", f"{name}: {' '.join(str(error).split())}") from None
         if value is not None and not isinstance(value, dict):
-            raise Skip("broken_yaml", f"{name} holds no mapping")
+            raise Skip("broken_yaml", f"{name} is not a mapping")
         return cast("dict[str, Any]", value or {})
 
 
 def read_packages(path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield (place, row) of the packages at ``path``: itself, or those in the folder. A row holds ``id`` and
-    ``files``, a Package. Raises UserError where there is none, or a zip file cannot be read."""
+    """Yield (place, row) of the packages at ``path``: itself, or those in the folder. A row has ``id`` and
+    ``files``, a Package. Raises UserError if there is none or a zip file cannot be read."""
     found = 0
     for place, package in _packages(path):
         found += 1
         yield str(place), {"id": place.name.removesuffix(".zip"), "files": package}
     if not found:
         raise UserError(
-            f"{path}: neither a package (a folder or zip file with {SETTINGS}) nor a folder of some"
+            f"{path}: neither a package (a folder or zip file with {SETTINGS}) nor a folder of packages"
         )
 
 
@@ -105,7 +106,7 @@ def _of_folder(folder: Path) -> Package:
 
 
 def _of_zip(file: Path) -> Package | None:
-    """The package in a zip file, at its top or in its only folder; None where there is none."""
+    """Return the package in a zip file, at its top or in its only folder; None if there is none."""
     try:
         with zipfile.ZipFile(file) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
@@ -117,7 +118,7 @@ def _of_zip(file: Path) -> Package | None:
     root = settings.removesuffix(SETTINGS)
 
     def read(name: str) -> bytes:
-        # With a number, since `read()` decompresses all that is there, whatever the archive says of its size.
+        # `read()` without a number decompresses everything, whatever size the archive states.
         with zipfile.ZipFile(file) as archive, archive.open(root + name) as packed:
             return packed.read(sizes[root + name] + 1)
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
-from whetstone.data.sources.published import known
+from whetstone.core.problem import Problem, Program
 from whetstone.data.sources.pytest_tests import pytest_tests
-from whetstone.data.sources.source import Row, Source, text_of
-from whetstone.problem import Problem, Program
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import DatasetSource, Row, text_of
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     tests = pytest_tests(text_of(row, "test" if "test" in row else "test_code"))
     info = _info(row)
     entry_point = info.get("function_name")
@@ -38,7 +38,7 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 
 
 def _info(row: Row) -> dict[str, Any]:
-    """What is known of the function under test, where there is one."""
+    """Return the facts about the function under test; empty if there is not exactly one."""
     value = row.get("test_info")
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
     first = items[0] if len(items) == 1 else None
@@ -49,7 +49,7 @@ def _defines(code: str, name: str) -> bool:
     return name.isidentifier() and re.search(rf"^(?:def|class)\s+{name}\b", code, re.MULTILINE) is not None
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="kodcode",
     title="KodCode: 447,000 questions with solutions and pytest tests that a model wrote",
     hub_id="KodCode/KodCode-V1",

@@ -1,6 +1,6 @@
-"""LeetCodeDataset: LeetCode's problems with generated tests, from which call tests are read.
+"""LeetCodeDataset: LeetCode's problems with generated tests, which become call tests.
 
-Problems on linked lists and trees are called with objects that the tests build: those stay asserts.
+Problems on linked lists and trees are called with objects that the tests build. These stay asserts.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from whetstone.data.sources.published import known
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source, dict_of, list_of, text_of
-from whetstone.problem import COMPLETES_STARTER, AssertTests, CallCase, CallTests, Problem, Program
-from whetstone.syntax import NotPython, parse, parse_expression
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, CallCase, CallTests, Problem, Program
+from whetstone.core.syntax import NotPython, parse, parse_expression
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, dict_of, list_of, text_of
 
 _ENTRY = re.compile(r"Solution\(\)\.(\w+)")
 _NODES = ("ListNode", "TreeNode", "Node")
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
-    older = dict_of(row, "meta", default={})  # before v0.3.0, what is known of a problem stood there
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    # Before v0.3.0, the facts about a problem were in this column.
+    older = dict_of(row, "meta", default={})
     entry = _ENTRY.fullmatch(text_of(row, "entry_point"))
     if entry is None:
         raise ColumnError("entry_point", "something else", "Solution().NAME")
@@ -54,22 +55,22 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 
 
 def _asserts(test: str) -> list[ast.Assert]:
-    """The assertions of ``def check(candidate)``, which holds nothing else."""
+    """Return the assertions of ``def check(candidate)``, which contains nothing else."""
     try:
         body = parse(test).body
     except NotPython as error:
-        raise Skip("malformed_tests", f"`test` is no Python code: {error}") from None
+        raise Skip("malformed_tests", f"`test` is not Python code: {error}") from None
     check = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check is None:
         raise ColumnError("test", "text without it", "Python code that defines check(candidate)")
     asserts = [node for node in check.body if isinstance(node, ast.Assert)]
     if len(asserts) < len(check.body):
-        raise Skip("malformed_tests", "check() does more than to assert")
+        raise Skip("malformed_tests", "check() has more than asserts")
     return asserts
 
 
 def _case(statement: ast.Assert) -> CallCase | None:
-    """``assert candidate(a=…) == …`` with plain values as a case; None for another assertion."""
+    """Convert ``assert candidate(a=…) == …`` with plain values to a case; None for another assertion."""
     match statement.test:
         case ast.Compare(
             left=ast.Call(func=ast.Name("candidate"), args=args, keywords=keywords),
@@ -87,7 +88,7 @@ def _case(statement: ast.Assert) -> CallCase | None:
 
 
 def _plain(node: ast.expr) -> Any:
-    """The value of a literal that JSON can hold. Raises ValueError for another."""
+    """Return the value of a literal that JSON can represent. Raises ValueError for another one."""
     if any(isinstance(part, ast.Set | ast.Tuple) for part in ast.walk(node)):
         raise ValueError("JSON has neither sets nor tuples")
     value = ast.literal_eval(node)
@@ -103,7 +104,7 @@ def _assert_tests(prelude: str, function: str, asserts: list[ast.Assert]) -> Ass
 
 
 class _Called(ast.NodeTransformer):
-    """Calls the method where the test says ``candidate``."""
+    """Replaces ``candidate`` in a test by a call of the method."""
 
     def __init__(self, method: ast.expr) -> None:
         self._method = method
@@ -113,7 +114,7 @@ class _Called(ast.NodeTransformer):
 
 
 def _node_classes(prelude: str) -> str:
-    """What LeetCode defines for a program that works on nodes."""
+    """Return the classes of nodes that LeetCode defines for a program."""
     found = [
         ast.get_source_segment(prelude, node) or ""
         for node in parse(prelude).body
@@ -122,7 +123,7 @@ def _node_classes(prelude: str) -> str:
     return "\n\n\n".join(["from typing import *", *found])
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="leetcode",
     title="LeetCodeDataset: 2,869 problems of LeetCode with about a hundred tests each",
     hub_id="newfacade/LeetCodeDataset",

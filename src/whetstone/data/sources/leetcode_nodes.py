@@ -1,15 +1,16 @@
-"""LeetCode's linked lists and trees: what a program finds defined, and what test code builds and compares.
+"""LeetCode's linked lists and trees: the classes for programs, and the helper functions for test code.
 
 Test code derived from LeetCodeDataset calls ``list_node``, ``tree_node``, ``is_same_list`` and
-``is_same_tree``, and sets that were made of it left their definitions out.
+``is_same_tree``. Sets derived from it omit their definitions.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from whetstone.problem import AssertTests
+from whetstone.core.problem import AssertTests
 
+# Definitions that LeetCode inserts before a program.
 NODE_CLASSES = """\
 import collections, heapq, itertools, math, random
 from bisect import *
@@ -33,7 +34,6 @@ class TreeNode:
         self.left = left
         self.right = right
 """
-"""What LeetCode puts before a program, which so need not define it."""
 _HELPERS = """
 
 def list_node(values):
@@ -76,12 +76,12 @@ _USES = ("ListNode", "TreeNode", "list_node(", "tree_node(")
 
 
 def needs_nodes(tests: AssertTests) -> bool:
-    """Whether test code builds linked lists or trees that it does not define."""
+    """Return whether test code builds linked lists or trees that it does not define."""
     code = "\n".join([tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ())])
     defines = "class ListNode" in code or "class TreeNode" in code
     return not defines and any(word in code for word in _USES)
 
 
 def with_nodes(tests: AssertTests) -> AssertTests:
-    """The same tests, with what they use defined."""
+    """Return the same tests with the definitions that they use."""
     return msgspec.structs.replace(tests, setup=NODE_CLASSES + _HELPERS + tests.setup)

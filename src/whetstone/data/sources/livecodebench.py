@@ -1,7 +1,7 @@
-"""LiveCodeBench, code generation: contest problems with their dates, public and private tests.
+"""LiveCodeBench, code generation: contest problems with their dates, and public and private tests.
 
 Jain et al. 2024, arXiv 2403.07974. Private tests are JSON, or base64 of a compressed pickle of its text,
-which is read and never run. The files of the ``lite`` set and of the full one have the same columns.
+which is read without executing it. The files of the ``lite`` set and of the full one have the same columns.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from whetstone.core.problem import Limits, Problem
 from whetstone.data.sources.packed import unpack
-from whetstone.data.sources.published import known
-from whetstone.data.sources.source import Row, Skip, Source, json_of, text_of
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import DatasetSource, Row, Skip, json_of, text_of
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import Limits, Problem
 
+# Six seconds a test, and the memory limit that its grader intends.
 LIMITS = Limits(cpu_s=6.0, memory_mb=4096.0)
-"""Six seconds a test, and the memory that its grader means to allow."""
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     starter = text_of(row, "starter_code", default="")
     metadata = json_of(row, "metadata", empty={})
@@ -46,11 +46,11 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
 def _tests(row: Row, column: str) -> list[Any]:
     value = unpack(text_of(row, column), column)
     if not isinstance(value, list):
-        raise Skip("malformed_tests", f"`{column}` holds no list")
+        raise Skip("malformed_tests", f"`{column}` is not a list")
     return cast("list[Any]", value)
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="livecodebench",
     title="LiveCodeBench: 1,055 contest problems from May 2023 on, with private tests",
     hub_id="livecodebench/code_generation_lite",

@@ -1,4 +1,4 @@
-"""Where the rows of a source are: files from here, or from the hub at one commit, split by split."""
+"""Locate the files of a source by split: local files, or those of the hub at one commit."""
 
 from __future__ import annotations
 
@@ -9,79 +9,80 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from whetstone.core.errors import UserError, did_you_mean
 from whetstone.data.sources.hub import Hub, HubFiles
 from whetstone.data.sources.rows import Row, local_files, read_rows
-from whetstone.data.sources.source import Source
-from whetstone.errors import UserError, did_you_mean
+from whetstone.data.sources.source import DatasetSource
 
-Heard = Callable[[int], None]
+OnBytes = Callable[[int], None]
 
 
-class Part(Struct, frozen=True):
-    """The files of one split (``""``: of no known one), their bytes, and how they are read."""
+class SplitFiles(Struct, frozen=True):
+    """The files of a split (``""``: unknown), their size in bytes, and a function that reads them."""
 
     split: str
     files: tuple[str, ...]
     size: int
-    read: Callable[[Heard], Iterator[tuple[str, Row]]]
-    """Yields (place, row); hears how many bytes of the part were read."""
+    read: Callable[[OnBytes], Iterator[tuple[str, Row]]]
+    """Yields (place, row). Its argument is called with the number of bytes read so far."""
 
 
-class Located(Struct, frozen=True):
-    """The parts of a source, and the hub's commit (None: files from here)."""
+class LocatedFiles(Struct, frozen=True):
+    """The parts of a source, and the commit on the hub (None: local files)."""
 
     commit: str | None
-    parts: tuple[Part, ...]
+    parts: tuple[SplitFiles, ...]
 
 
-def choose_splits(source: Source, asked: Sequence[str] = ()) -> list[str]:
-    """The splits of a source to read: those asked for, else ``train`` where there is one, else all.
+def choose_splits(source: DatasetSource, requested: Sequence[str] = ()) -> list[str]:
+    """Return the splits of a source to read: the requested ones, else ``train`` if it exists, else all.
 
-    Raises UserError where the source has none of those asked for.
+    Raises UserError if the source has none of the requested splits.
     """
-    if not asked:
+    if not requested:
         return ["train"] if "train" in source.files else list(source.files)
-    chosen = [split for split in source.files if split in asked]
+    chosen = [split for split in source.files if split in requested]
     if not chosen:
         known = ", ".join(source.files)
-        hint = did_you_mean(asked[0], source.files)
-        raise UserError(f"{source.name} has no split {' nor '.join(asked)}{hint} (it has: {known})")
+        hint = did_you_mean(requested[0], source.files)
+        raise UserError(f"{source.name} has no split {' nor '.join(requested)}{hint} (it has: {known})")
     return chosen
 
 
 def locate(
-    source: Source, path: Path | None, *, revision: str | None = None, splits: Sequence[str] = ()
-) -> Located:
-    """Find the rows of ``splits`` at ``path``, or on the hub where it is None.
+    source: DatasetSource, path: Path | None, *, revision: str | None = None, splits: Sequence[str] = ()
+) -> LocatedFiles:
+    """Find the rows of ``splits`` at ``path``, or on the hub if it is None.
 
-    ``revision`` is the source's known one unless given. Raises UserError for what is not there.
+    ``revision`` is by default the one that the source names. Raises UserError for missing files.
     """
     if path is not None:
         if revision is not None:
-            raise UserError(f"{source.name}: a revision is of the hub, and the files are from {path}")
-        return Located(None, tuple(_local_parts(source, path, choose_splits(source, splits))))
+            raise UserError(f"{source.name}: a revision selects files on the hub, but {path} is local")
+        return LocatedFiles(None, tuple(_local_parts(source, path, choose_splits(source, splits))))
     if source.hub_id is None:
         raise UserError(f"{source.name} is not on the hub: give its files, {source.name}=PATH")
     return _on_hub(source, source.hub_id, revision or source.revision, choose_splits(source, splits))
 
 
-def _local_parts(source: Source, path: Path, splits: list[str]) -> Iterator[Part]:
+def _local_parts(source: DatasetSource, path: Path, splits: list[str]) -> Iterator[SplitFiles]:
     if source.read is not None:
         reader = source.read
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        yield Part("", (path.name,), 0, lambda heard: reader(path))
+        yield SplitFiles("", (path.name,), 0, lambda on_bytes: reader(path))
         return
     files = local_files(path, list(source.files.values()))
     by_split = {split: _matching(path, files, source.files[split]) for split in source.files}
+    # A single file, or files with other names, have no known split.
     if path.is_file() or not any(by_split.values()):
         yield _files_part("", files)
         return
     found = [split for split in splits if by_split[split]]
     if not found:
-        there = ", ".join(split for split, matching in by_split.items() if matching)
+        available = ", ".join(split for split, matching in by_split.items() if matching)
         raise UserError(
-            f"{path}: holds no file of {' or '.join(splits)}, only of {there} (choose with --split)"
+            f"{path}: contains no file of {' or '.join(splits)}, only of {available} (choose with --split)"
         )
     for split in found:
         yield _files_part(split, by_split[split])
@@ -93,29 +94,33 @@ def _matching(root: Path, files: list[Path], glob: str) -> list[Path]:
     return [file for file in files if fnmatch.fnmatchcase(file.relative_to(root).as_posix(), glob)]
 
 
-def _files_part(split: str, files: list[Path]) -> Part:
+def _files_part(split: str, files: list[Path]) -> SplitFiles:
     size = sum(file.stat().st_size for file in files)
-    return Part(split, tuple(file.name for file in files), size, lambda heard: read_rows(files, heard))
+    return SplitFiles(
+        split, tuple(file.name for file in files), size, lambda on_bytes: read_rows(files, on_bytes)
+    )
 
 
-def _on_hub(source: Source, hub_id: str, revision: str | None, splits: list[str]) -> Located:
+def _on_hub(source: DatasetSource, hub_id: str, revision: str | None, splits: list[str]) -> LocatedFiles:
     hub = Hub()
     found = hub.find(hub_id, revision, [source.files[split] for split in splits])
-    parts: list[Part] = []
+    parts: list[SplitFiles] = []
     for split in splits:
         names = [file for file in found.files if fnmatch.fnmatchcase(file.name, source.files[split])]
         files = HubFiles(found.repo_id, found.commit, tuple(names))
         if names:
             names = tuple(file.name for file in files.files)
-            parts.append(Part(split, names, files.size, _hub_reader(source, hub, files)))
-    return Located(found.commit, tuple(parts))
+            parts.append(SplitFiles(split, names, files.size, _hub_reader(source, hub, files)))
+    return LocatedFiles(found.commit, tuple(parts))
 
 
-def _hub_reader(source: Source, hub: Hub, files: HubFiles) -> Callable[[Heard], Iterator[tuple[str, Row]]]:
-    def rows(heard: Heard) -> Iterator[tuple[str, Row]]:
+def _hub_reader(
+    source: DatasetSource, hub: Hub, files: HubFiles
+) -> Callable[[OnBytes], Iterator[tuple[str, Row]]]:
+    def rows(on_bytes: OnBytes) -> Iterator[tuple[str, Row]]:
         paths = hub.download(files)
         if source.read is not None:
             return itertools.chain.from_iterable(map(source.read, paths))
-        return read_rows(paths, heard)
+        return read_rows(paths, on_bytes)
 
     return rows

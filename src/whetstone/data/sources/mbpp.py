@@ -1,4 +1,4 @@
-"""MBPP: a sentence, some asserts and a reference; all 974 problems, or the 427 that were checked by hand.
+"""MBPP: a sentence, some asserts and a reference; all 974 problems, or the 427 checked by hand.
 
 Austin et al. 2021, arXiv 2108.07732: the prompt shows all asserts, and problems 11 to 510 are the test set.
 """
@@ -9,17 +9,17 @@ import ast
 from collections.abc import Iterator
 from typing import cast
 
+from whetstone.core.problem import AssertTests, Problem, Program
+from whetstone.core.syntax import NotPython, parse
 from whetstone.data.sources.humaneval import LIMITS
-from whetstone.data.sources.source import ColumnError, Row, Source, list_of, text_of, value_of
-from whetstone.problem import AssertTests, Problem, Program
-from whetstone.syntax import NotPython, parse
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, list_of, text_of, value_of
 
 _LICENCE = "CC-BY-4.0"
 _SPLITS = (("prompt", range(1, 11)), ("test", range(11, 511)), ("validation", range(511, 601)))
 
 
 def called_function(code: str, asserts: str) -> str | None:
-    """The function or class that ``code`` defines and ``asserts`` call first; None where there is none.
+    """Return the function or class that ``code`` defines and ``asserts`` call first; None if there is none.
 
     Raises ColumnError for text that is no Python.
     """
@@ -29,23 +29,23 @@ def called_function(code: str, asserts: str) -> str | None:
 
 
 def split_of(task: int) -> str:
-    """The split of the paper that holds a task."""
+    """Return the split of the paper that a task belongs to."""
     return next((name for name, tasks in _SPLITS if task in tasks), "train")
 
 
-def _sanitized(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _sanitized(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     setup = "\n".join(_lines(row, "test_imports"))
     yield _problem(source, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
 
 
-def _full(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _full(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     setup = text_of(row, "test_setup_code", default="")
     asserts = [*_lines(row, "test_list"), *_lines(row, "challenge_test_list")]
     yield _problem(source, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
 
 
 def _problem(
-    source: Source, row: Row, text: str, setup: str, asserts: list[str], shown: list[str] | None = None
+    source: DatasetSource, row: Row, text: str, setup: str, asserts: list[str], shown: list[str] | None = None
 ) -> Problem:
     code, task = text_of(row, "code"), value_of(row, "task_id", int)
     called = called_function(code, "\n".join(asserts))
@@ -64,7 +64,7 @@ def _problem(
 
 
 def _lines(row: Row, column: str) -> list[str]:
-    """The texts of a list; only ``test_list`` has to hold one."""
+    """Return the texts of a list; only ``test_list`` must not be empty."""
     lines = list_of(row, column, default=None if column == "test_list" else [])
     if not all(isinstance(line, str) for line in lines) or (column == "test_list" and not lines):
         raise ColumnError(column, "an empty list" if not lines else "a list of other things")
@@ -75,7 +75,7 @@ def _tree(column: str, code: str) -> ast.Module:
     try:
         return parse(code)
     except NotPython as error:
-        raise ColumnError(column, f"no Python code ({error})", "Python code") from None
+        raise ColumnError(column, f"not Python code ({error})", "Python code") from None
 
 
 _HUB = "google-research-datasets/mbpp"
@@ -86,7 +86,7 @@ _COLUMNS = {
     "test_list": "a list of asserts that call a function of `code`",
 }
 
-SANITIZED = Source(
+SANITIZED = DatasetSource(
     name="mbpp",
     title="MBPP, sanitized: 427 small Python problems with three asserts each",
     hub_id=_HUB,
@@ -104,7 +104,7 @@ SANITIZED = Source(
     id_columns=("task_id",),
     example="whetstone data prepare mbpp=sanitized-mbpp.json --out sets/mbpp",
 )
-FULL = Source(
+FULL = DatasetSource(
     name="mbpp-full",
     title="MBPP: 974 small Python problems; 11 to 510 are the test set",
     hub_id=_HUB,

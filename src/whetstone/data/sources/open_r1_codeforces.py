@@ -1,4 +1,4 @@
-"""open-r1's Codeforces: problems with tests of the contests, and checkers in Python where answers vary."""
+"""open-r1's Codeforces: problems with tests of the contests, and checkers in Python for varying answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import datetime
 from collections.abc import Iterator
 from typing import Any
 
-from whetstone.data.sources.published import known, limits_of
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source, list_of, text_of
-from whetstone.problem import Problem, PythonChecker, StdinCase, StdinTests
+from whetstone.core.problem import Problem, PythonChecker, StdinTests
+from whetstone.data.sources.row_problem import known, limits_of
+from whetstone.data.sources.source import DatasetSource, Row, Skip, case_of, list_of, text_of
 
-# A checker is a script that is given three files and prints 1 for an output that is right.
+# A checker is a script. It gets three files, and prints 1 for a right output.
 _CHECKER = """\
 import contextlib
 import io
@@ -35,14 +35,14 @@ def check(input, output, expected):
 """
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     if text_of(row, "interaction_format", default="").strip():
-        raise Skip("interactive", "the problem is interactive, and comes without an interactor")
+        raise Skip("interactive", "the problem is interactive and has no interactor")
     if text_of(row, "input_mode", default="stdio") != "stdio":
         raise Skip("reads_files", "the program has to read or write files by name")
     if row.get("executable") is False:
-        raise Skip("not_executable", "the set says that its tests cannot be run")
-    cases = [_case(test) for test in list_of(row, "official_tests", default=[])]
+        raise Skip("not_executable", "the set marks its tests as not executable")
+    cases = [case_of(test, "official_tests") for test in list_of(row, "official_tests", default=[])]
     if not cases:
         raise Skip("no_tests", "`official_tests` is empty")
     checker = text_of(row, "generated_checker", default="").strip()
@@ -57,22 +57,14 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _case(test: Any) -> StdinCase:
-    match test:
-        case {"input": str(given), "output": str(expected)}:
-            return StdinCase(given, expected)
-        case _:
-            raise ColumnError("official_tests", "a list of other things")
-
-
 def _statement(row: Row) -> str:
-    """The parts of a problem's page, in their order there."""
+    """Return the parts of a problem's page, in their order."""
     parts = [text_of(row, "title", default=""), text_of(row, "description")]
     for title, column in (("Input", "input_format"), ("Output", "output_format")):
         if text := text_of(row, column, default="").strip():
             parts.append(f"{title}\n\n{text}")
     for number, example in enumerate(list_of(row, "examples", default=[]), 1):
-        shown = _case(example)
+        shown = case_of(example, "official_tests")
         parts.append(
             f"Example {number}\n\nInput:\n{shown.input.rstrip()}\n\nOutput:\n{shown.output.rstrip()}"
         )
@@ -81,7 +73,7 @@ def _statement(row: Row) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
-def _meta(source: Source, row: Row, own_id: str) -> dict[str, Any]:
+def _meta(source: DatasetSource, row: Row, own_id: str) -> dict[str, Any]:
     start, (contest, slash, index) = row.get("contest_start"), own_id.partition("/")
     day = datetime.datetime.fromtimestamp(start, datetime.UTC).date() if isinstance(start, int) else None
     return known(
@@ -97,7 +89,7 @@ def _meta(source: Source, row: Row, own_id: str) -> dict[str, Any]:
     )
 
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     name="open-r1-codeforces",
     title="open-r1's Codeforces: 10,000 problems with tests of the contests, and checkers",
     hub_id="open-r1/codeforces",

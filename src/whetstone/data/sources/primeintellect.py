@@ -1,9 +1,9 @@
-"""PrimeIntellect's verifiable coding problems, open-r1's edition of those in Python, and SYNTHETIC-1.
+"""PrimeIntellect's verifiable coding problems, open-r1's edition of the Python ones, and SYNTHETIC-1.
 
-The tests, ``verification_info``, are the ``repr`` of a Python object in text; open-r1 wrote a structure of
-text columns instead, and named the statement ``problem_statement``, or ``problem`` where it decontaminated.
-SYNTHETIC-1 holds replies of a model to such tasks, so a problem comes many times: its first row counts, the
-others are named as duplicates, and the replies are not used.
+The tests, ``verification_info``, are the ``repr`` of a Python object in text. open-r1 wrote a structure of
+text columns instead. It named the statement ``problem_statement``, or ``problem`` after decontamination.
+SYNTHETIC-1 has replies of a model to such tasks, so a problem occurs many times. Its first row counts, the
+others are duplicates, and the replies are not used.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
 from whetstone.data.sources.packed import unpack
-from whetstone.data.sources.published import limits_of
-from whetstone.data.sources.row_problem import row_problem
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source, text_of
-from whetstone.errors import UserError
+from whetstone.data.sources.row_problem import limits_of, row_problem
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, text_of
 from whetstone.judge.languages.table import PYTHON, language_named
-from whetstone.problem import Problem
 
-_ASKS = "Solve the following coding problem using the programming language "
-_TELLS = (
+_INSTRUCTION = "Solve the following coding problem using the programming language "
+_CLOSING_SENTENCES = (
     "Now solve the problem and return the code.",
     "Now solve the problem by providing the code.",
     "The input will be stdin and you should print your solution to stdout",
     "The input will be given via stdin and the output should be printed to stdout by your code.",
 )
-_NAMES = re.compile(
+_FUNCTION_SENTENCE = re.compile(
     r"\nYour solution should implemented in the function \"\w+\"\. "
     r"The inputs will be passed to it and it should return the correct solution\.\Z"
 )
-_OFFERS = "\n\nWrite your solution by modifying this code:\n\n```python\n"
+_STARTER_OFFER = "\n\nWrite your solution by modifying this code:\n\n```python\n"
 
 
 def statement_and_starter(prompt: str) -> tuple[str, str]:
-    """The statement in a prompt of these datasets, which put the same words around each, and its starter.
+    """Return the statement and the starter in a prompt of these datasets, which all have the same
+    instructions.
 
-    Other text is returned as it is, without a starter.
+    Other text is returned unchanged, without a starter.
     """
-    if not prompt.startswith(_ASKS):
+    if not prompt.startswith(_INSTRUCTION):
         return prompt, ""
     text = prompt.partition(":\n\n")[2].rstrip()
-    while words := next((words for words in _TELLS if text.endswith(words)), ""):
+    while words := next((words for words in _CLOSING_SENTENCES if text.endswith(words)), ""):
         text = text.removesuffix(words).rstrip()
-    text = _NAMES.sub("", text).rstrip()
-    statement, offered, code = text.rpartition(_OFFERS)
-    if offered and code.endswith("```"):
+    text = _FUNCTION_SENTENCE.sub("", text).rstrip()
+    statement, separator, code = text.rpartition(_STARTER_OFFER)
+    if separator and code.endswith("```"):
         return statement, code.removesuffix("```")
     return text, ""
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     info = object_of(row, "verification_info")
     gold = row.get("gold_standard_solution")
     language = _language(info.get("language") or PYTHON)
@@ -77,7 +77,7 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _synthetic(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _synthetic(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     task = text_of(row, "task_type")
     if task != "verifiable_code":
         raise Skip("not_code", f"a task of the type {task}")
@@ -89,9 +89,9 @@ def _statement_column(row: Row) -> str:
 
 
 def object_of(row: Row, column: str) -> dict[str, Any]:
-    """The object in a column, which may be packed into text.
+    """Return the object in a column, which may be packed into text.
 
-    Raises ColumnError for a value of another type, Skip for a row whose text holds no object.
+    Raises ColumnError for a value of another type, Skip for a row whose text is not an object.
     """
     value = row.get(column)
     if value is None:
@@ -100,12 +100,12 @@ def object_of(row: Row, column: str) -> dict[str, Any]:
     if isinstance(unpacked, dict):
         return cast(dict[str, Any], unpacked)
     if isinstance(value, str):
-        raise Skip("malformed_tests", f"`{column}` holds a {type(unpacked).__name__}, no object")
+        raise Skip("malformed_tests", f"`{column}` is a {type(unpacked).__name__}, not an object")
     raise ColumnError(column, f"a {type(value).__name__}")
 
 
 def facts_of(row: Row, column: str) -> dict[str, Any]:
-    """The object in a column that a problem can do without; empty where there is none."""
+    """Return the object in an optional column; empty if there is none."""
     try:
         return object_of(row, column)
     except Skip:
@@ -129,7 +129,7 @@ _COLUMNS = {
     "problem_id": "the problem's id, as text",
 }
 SOURCES = (
-    Source(
+    DatasetSource(
         name="primeintellect",
         title="PrimeIntellect's verifiable coding problems: 144,169 in several languages",
         hub_id="PrimeIntellect/verifiable-coding-problems",
@@ -140,7 +140,7 @@ SOURCES = (
         convert=_convert,
         id_columns=("problem_id",),
     ),
-    Source(
+    DatasetSource(
         name="primeintellect-python",
         title="The 35,735 Python problems of PrimeIntellect's, in open-r1's edition",
         hub_id="open-r1/verifiable-coding-problems-python",
@@ -151,7 +151,7 @@ SOURCES = (
         convert=_convert,
         id_columns=("problem_id",),
     ),
-    Source(
+    DatasetSource(
         name="synthetic-1",
         title="SYNTHETIC-1: the coding problems of its 1.99 million rows",
         hub_id="PrimeIntellect/SYNTHETIC-1",

@@ -1,25 +1,30 @@
-"""Reference programs out of the forms that datasets write them in."""
+"""Extract programs from the forms in which datasets write them: references, and checkers with C++ headers.
+
+testlib.h is not part of any dataset, nor of this package: ``WHETSTONE_TESTLIB`` names a copy of it.
+"""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Program
+from whetstone.core.syntax import parsed
 from whetstone.judge.languages.table import PYTHON, language_named
-from whetstone.problem import Program
-from whetstone.syntax import parsed
 
 _FENCED = re.compile(r"\s*```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
-_SHOWN = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.MULTILINE)
-_SAYS_PYTHON_2 = re.compile(r"\A(?:#.*\n|\s*\n)*?#.*\bpython[ \t]*2", re.IGNORECASE)
-# What Python 2 programs hold: looked for in a million programs, of which few are then parsed. Each pattern
-# begins with letters, so that the search is one for a substring.
-_WORDS = ("raw_input", "xrange", "unichr", "unicode", "has_key", "iteritems", "long", "<>")
-_STATEMENTS = (
+_CODE_BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.MULTILINE)
+_PYTHON_2_COMMENT = re.compile(r"\A(?:#.*\n|\s*\n)*?#.*\bpython[ \t]*2", re.IGNORECASE)
+# Signs of Python 2 programs. A million programs are searched for them, and few of these are then parsed. Each
+# pattern begins with letters, so that the search is one for a substring.
+_PYTHON_2_WORDS = ("raw_input", "xrange", "unichr", "unicode", "has_key", "iteritems", "long", "<>")
+_PYTHON_2_STATEMENTS = (
     re.compile(r"print[ \t]+[^\s(=]"),
     re.compile(r"print[ \t]*>>"),
     re.compile(r"except[ \t]+[\w.]+[ \t]*,"),
@@ -30,10 +35,10 @@ _PYTHON_2_NAMES = frozenset({"raw_input", "xrange", "unichr", "unicode", "long",
 
 
 def references(written: Iterable[Any], language: str = PYTHON) -> tuple[list[Program], dict[str, int]]:
-    """The programs among ``written``, and how many were left out, by what they are.
+    """Return the usable programs of ``written``, and the numbers of the others by reason.
 
-    A program in a Markdown fence is taken out of it, in the language that the fence says. Left out are
-    programs in a language that the judge does not run, and those in Python 2.
+    A program in a Markdown fence is extracted, with the language of the fence. Programs in a language that
+    the judge does not run, and those in Python 2, are left out.
     """
     programs: list[Program] = []
     left_out: Counter[str] = Counter()
@@ -55,16 +60,19 @@ def references(written: Iterable[Any], language: str = PYTHON) -> tuple[list[Pro
 
 
 def unfenced(text: str) -> tuple[str, str]:
-    """The language and the content of a Markdown fence that is all of ``text``; else "" and the text."""
+    """Return the language and the content of a Markdown fence around all of ``text``; else ""
+    and the text."""
     found = _FENCED.fullmatch(text)
     return (found[1], found[2] + "\n") if found else ("", text)
 
 
 def is_python_2(source: str) -> bool:
-    """Whether a Python program is one for Python 2: it says so, or uses what Python 3 lacks."""
-    if _SAYS_PYTHON_2.match(source):
+    """Return whether a Python program is for Python 2: it states so, or uses what Python 3 lacks."""
+    if _PYTHON_2_COMMENT.match(source):
         return True
-    if not any(word in source for word in _WORDS) and not any(s.search(source) for s in _STATEMENTS):
+    if not any(word in source for word in _PYTHON_2_WORDS) and not any(
+        s.search(source) for s in _PYTHON_2_STATEMENTS
+    ):
         return False
     tree = parsed(source)
     if tree is None:
@@ -81,11 +89,58 @@ def is_python_2(source: str) -> bool:
                 bound.add(name)
             case _:
                 pass
-    # A program for both asks which of the two it runs on, or tries.
+    # A program for both versions checks which one it runs on, or tries.
     return bool(used & _PYTHON_2_NAMES - bound) and "NameError" not in source and "version_info" not in source
 
 
 def shown_code(statement: str) -> str:
-    """The last code with a ``def`` that a statement shows in a Markdown fence: its starter. Empty if none."""
-    blocks = [found[2] for found in _SHOWN.finditer(statement) if "def " in found[2]]
+    """Return the last code with a ``def`` in a Markdown fence of a statement, as its starter;
+    empty if none."""
+    blocks = [found[2] for found in _CODE_BLOCK.finditer(statement) if "def " in found[2]]
     return blocks[-1] + "\n" if blocks else ""
+
+
+TESTLIB = "WHETSTONE_TESTLIB"
+_LOCAL = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">][^\n]*$', re.MULTILINE)
+_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[^\n]*$", re.MULTILINE)
+
+
+def with_headers(source: str, headers: Mapping[str, str]) -> str:
+    """Return ``source`` with the text of each included header of ``headers``, by name, instead of its include
+    line.
+
+    A header is written once, where it is first included, as ``#pragma once`` asks for.
+    """
+    written: set[str] = set()
+
+    def replace(found: re.Match[str]) -> str:
+        # Checkers include headers by various relative paths.
+        name = Path(found[1]).name
+        if name not in headers:
+            return found[0]
+        if name in written:
+            return ""
+        written.add(name)
+        return _LOCAL.sub(replace, _ONCE.sub("", headers[name]))
+
+    return _LOCAL.sub(replace, source)
+
+
+def with_testlib(source: str, whose: str) -> str:
+    """Return the complete source of a checker. Raises UserError if it needs testlib.h and there is none."""
+    if not re.search(r'#[ \t]*include[ \t]*["<]testlib\.h[">]', source):
+        return source
+    return with_headers(source, {"testlib.h": _testlib(whose)})
+
+
+def _testlib(whose: str) -> str:
+    path = os.environ.get(TESTLIB)
+    if not path:
+        raise UserError(
+            f"{whose} has checkers that include testlib.h: get it from "
+            f"https://github.com/MikeMirzayanov/testlib, and set its path: {TESTLIB}=PATH/testlib.h"
+        )
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{TESTLIB}={path}: cannot be read: {error.strerror or error}") from None

@@ -1,7 +1,7 @@
-"""Tests written for pytest as assert tests of ours: each test function becomes one case.
+"""Convert pytest tests to assert tests: each test function becomes one case.
 
-The test module becomes the setup, without its imports of the solution, whose names stand for the program.
-Of pytest itself there are ``raises``, ``approx`` and ``mark.parametrize``; what needs more of it is refused.
+The test module becomes the setup, without its imports of the solution, whose names refer to the program. Of
+pytest, ``raises``, ``approx`` and ``mark.parametrize`` are supported. Tests that need more are rejected.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from whetstone.core.problem import AssertTests
+from whetstone.core.syntax import NotPython, parse
 from whetstone.data.sources.source import Skip
-from whetstone.problem import AssertTests
-from whetstone.syntax import NotPython, parse
 
 _HELPERS = """
 class pytest:
@@ -54,46 +54,48 @@ class pytest:
 
         __hash__ = None
 """
-_KNOWN = frozenset({"raises", "approx"})
+_SUPPORTED = frozenset({"raises", "approx"})
 
 
-def pytest_tests(module: str, *, solution: str = "solution") -> AssertTests:
-    """The tests of a pytest module that imports what it tests from the module ``solution``.
+def pytest_tests(module: str) -> AssertTests:
+    """Return the tests of a pytest module that imports the tested names from the module ``solution``.
 
-    Raises Skip("malformed_tests") for text that is no Python or holds no test, Skip("needs_pytest") for tests
+    Raises Skip("malformed_tests") for text that is not Python or has no test, Skip("needs_pytest") for tests
     that use fixtures or other parts of pytest.
     """
     if "stdout" in module or "capsys" in module:
-        raise Skip("captures_output", "the tests look at what is printed, which only one process can")
-    tree = _parsed(module)
-    tree.body = [node for node in tree.body if not _is_dropped(node, solution)]
-    aliases = _aliases(_parsed(module), solution)
-    units = [unit for node in tree.body for unit in _units(node)]
+        raise Skip("captures_output", "the tests read captured output, which needs the program's process")
+    tree = _parse(module)
+    tree.body = [node for node in tree.body if not _is_dropped(node)]
+    aliases = _aliases(_parse(module))
+    units = [unit for node in tree.body for unit in _test_calls(node)]
     if not units:
-        raise Skip("malformed_tests", "the tests hold no test function")
-    tree = ast.fix_missing_locations(_Attributes(solution).visit(tree))
-    _refuse_more(tree)
-    uses = any(isinstance(node, ast.Name) and node.id == "pytest" for node in ast.walk(tree))
+        raise Skip("malformed_tests", "there is no test function")
+    tree = ast.fix_missing_locations(_Attributes().visit(tree))
+    _check_supported(tree)
+    uses_pytest = any(isinstance(node, ast.Name) and node.id == "pytest" for node in ast.walk(tree))
     setup = "\n".join([*aliases, ast.unparse(tree)])
-    return AssertTests(setup=f"{_HELPERS.strip()}\n\n\n{setup}" if uses else setup, asserts=units)
+    return AssertTests(setup=f"{_HELPERS.strip()}\n\n\n{setup}" if uses_pytest else setup, asserts=units)
 
 
-def _parsed(module: str) -> ast.Module:
+def _parse(module: str) -> ast.Module:
     try:
         return parse(module)
     except NotPython as error:
-        raise Skip("malformed_tests", f"the tests are no Python code: {error}") from None
+        raise Skip("malformed_tests", f"the tests are not Python code: {error}") from None
 
 
-def _is_dropped(node: ast.stmt, solution: str) -> bool:
-    """Imports of the solution and of pytest, and what only runs when the module is started."""
+def _is_dropped(node: ast.stmt) -> bool:
+    """Return whether a statement is removed: imports of the solution and of pytest, and code of the main
+    module."""
     match node:
         case ast.ImportFrom(module=module, level=level):
             if module == "pytest":
                 raise Skip("needs_pytest", "the tests import names from pytest")
-            return module == solution or bool(level)
+            # A relative import can only be of the solution's package.
+            return module == "solution" or bool(level)
         case ast.Import(names=names):
-            kept = [alias for alias in names if alias.name not in (solution, "pytest")]
+            kept = [alias for alias in names if alias.name not in ("solution", "pytest")]
             if len(kept) < len(names) and any(alias.asname for alias in names if alias not in kept):
                 raise Skip("needs_pytest", "the tests import the solution or pytest by another name")
             node.names = kept
@@ -104,22 +106,19 @@ def _is_dropped(node: ast.stmt, solution: str) -> bool:
             return False
 
 
-def _aliases(tree: ast.Module, solution: str) -> list[str]:
-    """``from solution import a as b`` as assignments."""
+def _aliases(tree: ast.Module) -> list[str]:
+    """Return ``from solution import a as b`` as assignments."""
     imports = [
-        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == solution
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "solution"
     ]
     return [f"{name.asname} = {name.name}" for node in imports for name in node.names if name.asname]
 
 
 class _Attributes(ast.NodeTransformer):
-    """``solution.name`` as ``name``; decorators of pytest, which ``_units`` has read, are taken off."""
-
-    def __init__(self, solution: str) -> None:
-        self._solution = solution
+    """Replaces ``solution.name`` by ``name``, and removes decorators of pytest."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if isinstance(node.value, ast.Name) and node.value.id == self._solution:
+        if isinstance(node.value, ast.Name) and node.value.id == "solution":
             return ast.Name(node.attr, node.ctx)
         self.generic_visit(node)
         return node
@@ -130,39 +129,42 @@ class _Attributes(ast.NodeTransformer):
         return node
 
 
-def _units(node: ast.stmt) -> Iterator[str]:
-    """The calls that run the tests of a statement."""
+def _test_calls(node: ast.stmt) -> Iterator[str]:
+    """Yield the calls that run the tests of a statement."""
     if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test"):
         raise Skip("needs_pytest", f"`{node.name}` is a coroutine, which plain pytest does not run either")
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
-        yield _unit(node, node.name, skip=0)
+        yield _test_call(node, node.name, skip=0)
     if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
         if any(ast.unparse(base) not in ("object",) for base in node.bases):
             raise Skip("needs_pytest", f"`{node.name}` is derived from another class")
         methods = [method for method in node.body if isinstance(method, ast.FunctionDef)]
         names = {method.name for method in methods}
         if names & {"setup_class", "teardown_method", "teardown_class", "__init__"}:
-            raise Skip("needs_pytest", f"`{node.name}` has set-up of its own")
+            raise Skip("needs_pytest", f"`{node.name}` has its own set-up")
+        # pytest creates a new object for each test, and calls this before it.
         before = "_object.setup_method()\n" if "setup_method" in names else ""
         for method in methods:
             if method.name.startswith("test"):
-                call = _unit(method, f"_object.{method.name}", skip=1)
+                call = _test_call(method, f"_object.{method.name}", skip=1)
                 yield f"_object = {node.name}()\n{before}{call}"
 
 
-def _unit(function: ast.FunctionDef, called: str, skip: int) -> str:
-    """The code that runs a test function, over all its parameters if it has some."""
+def _test_call(function: ast.FunctionDef, called: str, skip: int) -> str:
+    """Return the code that runs a test function, over all its parameters if it has some."""
     parameters = [argument.arg for argument in function.args.args][skip:]
     marks = [mark for mark in function.decorator_list if _is_parametrize(mark)]
+    # Several `parametrize` marks multiply, and other decorators may do anything.
     if len(marks) < len(function.decorator_list) or len(marks) > 1:
         raise Skip("needs_pytest", f"`{function.name}` has decorators")
     if not marks:
         if parameters:
-            raise Skip("needs_pytest", f"`{function.name}` asks for the fixture `{parameters[0]}`")
+            raise Skip("needs_pytest", f"`{function.name}` needs the fixture `{parameters[0]}`")
         return f"{called}()"
-    names, values = _parametrized(marks[0])
+    names, values = _parameters_of(marks[0])
     if sorted(names) != sorted(parameters):
-        raise Skip("needs_pytest", f"`{function.name}` asks for fixtures besides its parameters")
+        raise Skip("needs_pytest", f"`{function.name}` uses fixtures in addition to its parameters")
+    # `parametrize` passes a single parameter without a tuple.
     given = f"{names[0]}=_case" if len(names) == 1 else f"**dict(zip({names!r}, _case))"
     return f"for _case in {ast.unparse(values)}:\n    {called}({given})"
 
@@ -171,7 +173,7 @@ def _is_parametrize(mark: ast.expr) -> bool:
     return isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.parametrize"
 
 
-def _parametrized(mark: ast.expr) -> tuple[list[str], ast.expr]:
+def _parameters_of(mark: ast.expr) -> tuple[list[str], ast.expr]:
     match mark:
         case ast.Call(args=[ast.Constant(str() as names), values]):
             return [name.strip() for name in names.split(",") if name.strip()], values
@@ -182,10 +184,10 @@ def _parametrized(mark: ast.expr) -> tuple[list[str], ast.expr]:
             raise Skip("needs_pytest", "`parametrize` is called in another way")
 
 
-def _refuse_more(tree: ast.Module) -> None:
+def _check_supported(tree: ast.Module) -> None:
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name("pytest"), attr=name) if name not in _KNOWN:
+            case ast.Attribute(value=ast.Name("pytest"), attr=name) if name not in _SUPPORTED:
                 raise Skip("needs_pytest", f"the tests use pytest.{name}")
             case ast.ImportFrom(module="solution") | ast.Import(names=[ast.alias(name="solution")]):
                 raise Skip("needs_pytest", "the tests import the solution inside a function")

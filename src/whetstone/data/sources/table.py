@@ -1,13 +1,14 @@
-"""All sources by name. Each is one file, imported when it is asked for."""
+"""All sources by name. Each module is imported when its source is used."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
 
-from whetstone.data.sources.source import Source
-from whetstone.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.data.sources.source import DatasetSource
 
+# Source name -> module of this package, whose `SOURCES` holds it. A module may hold several.
 _MODULES = {
     "aethercode": "aethercode",
     "apps": "apps",
@@ -38,22 +39,22 @@ _MODULES = {
     "taco-verified": "apps",
     "verl": "verl",
 }
-"""Source name -> module of this package, whose ``SOURCES`` holds it. A module may hold several."""
 
 SOURCE_NAMES = tuple(_MODULES)
 
 
-def source_named(name: str) -> Source:
-    """The source of that name. Raises UserError for an unknown one."""
+def source_named(name: str) -> DatasetSource:
+    """Return a source by name. Raises UserError for an unknown one."""
     if name not in _MODULES:
         raise UserError(
-            f"no source `{name}`{did_you_mean(name, SOURCE_NAMES)} (list them: whetstone data sources)"
+            f"no source `{name}`{did_you_mean(name, SOURCE_NAMES)} (list them: whetstone data show sources)"
         )
+    # Importing all modules would slow down every command that only names a source.
     module = importlib.import_module(f"whetstone.data.sources.{_MODULES[name]}")
     return next(source for source in module.SOURCES if source.name == name)
 
 
-def all_sources() -> Iterator[Source]:
-    """Every source, in the table's order."""
+def all_sources() -> Iterator[DatasetSource]:
+    """Yield all sources, in the table's order."""
     for name in SOURCE_NAMES:
         yield source_named(name)

@@ -1,15 +1,16 @@
-"""The tests of a problem, out of the forms that datasets write them in.
+"""Read the tests of a problem in the forms that datasets use.
 
-A field holds the value itself or packs it into text (see ``packed``). The value is one of
+A field is the value itself, or text that packs it (see ``packed``). The value is one of
 
-- columns: ``{"inputs": […], "outputs": […]}`` or ``{"input": […], "output": […]}``, with ``fn_name`` where
-  a function is called;
+- columns: ``{"inputs": […], "outputs": […]}`` or ``{"input": […], "output": […]}``, with ``fn_name`` for
+  calls of a function;
 - rows: ``[{"input": …, "output": …, "type" or "testtype": …, "fn_name" or "metadata": {"func_name"}}, …]``;
 - a list of assert statements;
-- one of these beneath ``test_cases`` or ``tests``.
+- one of these below ``test_cases`` or ``tests``.
 
-What a program reads is text, or a list of its lines. What a function is called with is a list of
-arguments, its answer then in a list of one; or text, one JSON value a line, the answer another.
+The input of a program is text, or a list of its lines. The input of a function is a list of arguments, and
+its result is in a list of one. Or they are text: one JSON value a line for the arguments, and one for the
+result.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+from whetstone.core.problem import AssertTests, CallCase, CallTests, StdinCase, StdinTests, Tests
+from whetstone.core.syntax import parsed
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.source import Skip
-from whetstone.problem import AssertTests, CallCase, CallTests, StdinCase, StdinTests, Tests
-from whetstone.syntax import parsed
 
 _CALLED = frozenset({"functional", "function_call", "call", "call_based", "fn_call"})
 _READ = frozenset({"stdin", "stdin_stdout", "stdio", "standard_input"})
@@ -41,23 +42,23 @@ class _Written(NamedTuple):
 
 
 class _Signature(NamedTuple):
-    takes: range
+    argument_counts: range
     """Numbers of positional arguments."""
-    returns: int
-    """Lists within lists, as far as an annotation says."""
+    list_depth: int
+    """The depth of nested lists in the annotation of the result; 0 without one."""
 
 
 def read_tests(
     field: Any, *, function: str | None = None, starter: str = "", programs: Sequence[str] = ()
 ) -> Tests:
-    """The tests that ``field`` holds, in any of the forms above.
+    """Return the tests in ``field``, in any of the forms above.
 
-    ``function`` is the name of the function that is called, where another field says it. ``starter`` and
-    ``programs``, the problem's references, show what no field may say: that name, whether it is a method of
-    ``class Solution``, and how many arguments it takes. Raises Skip with the reason for a field that holds
-    no tests, or none that can be judged.
+    ``function`` is the name of the function that is called, if another field states it. ``starter`` and
+    ``programs``, the references, show what fields may omit: that name, whether it is a method of
+    ``class Solution``, and the number of its arguments. Raises Skip with the reason for a field without
+    tests that can be judged.
     """
-    value = _unwrapped(field)
+    value = _unwrap(field)
     if not value:
         raise Skip("no_tests", "the tests are empty")
     if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Any], value)):
@@ -66,11 +67,11 @@ def read_tests(
     if not written.inputs:
         raise Skip("no_tests", "the tests are empty")
     if not written.called:
-        cases = [StdinCase(_text(i), _text(o)) for i, o in _pairs(written)]
+        cases = [StdinCase(_stdin_text(i), _stdin_text(o)) for i, o in _pairs(written)]
         return StdinTests(cases)
     name = written.function or _only_function(starter)
     if not name.isidentifier():
-        raise Skip("malformed_tests", f"`{name}` is no name of a function")
+        raise Skip("malformed_tests", f"`{name}` is not a function name")
     return CallTests(
         _calls(written, _signature(name, (starter, *programs))),
         function=name,
@@ -79,16 +80,18 @@ def read_tests(
 
 
 def in_solution(starter: str, programs: Sequence[str]) -> bool:
-    """Whether the function is a method of ``class Solution``: the starter says, else every reference."""
+    """Return whether the function is a method of ``class Solution``, by the starter, or else by all
+    references."""
     if _DEFINED.search(starter):
         return bool(_SOLUTION.search(starter))
     return bool(programs) and all(_SOLUTION.search(program) for program in programs)
 
 
-def _unwrapped(field: Any) -> Any:
-    """The value itself: unpacked, and taken out of what it is wrapped in."""
+def _unwrap(field: Any) -> Any:
+    """Return the value, unpacked and without wrappers."""
     value = field
-    for _ in range(4):  # no set is known to wrap more often
+    # No known set has more levels.
+    for _ in range(4):
         if isinstance(value, str):
             value = unpack(value, "tests")
             continue
@@ -101,11 +104,11 @@ def _unwrapped(field: Any) -> Any:
 
 def _asserts(statements: list[str]) -> AssertTests:
     if not all(statement.lstrip().startswith("assert") for statement in statements):
-        raise Skip("malformed_tests", "the tests are texts, but no assert statements")
+        raise Skip("malformed_tests", "the tests are texts, but not assert statements")
     return AssertTests(asserts=statements)
 
 
-def _columns(value: dict[str, Any], otherwise: str | None) -> _Written:
+def _columns(value: dict[str, Any], default: str | None) -> _Written:
     names = next((pair for pair in _COLUMNS if all(name in value for name in pair)), None)
     if names is None:
         raise Skip("malformed_tests", f"the tests have no inputs and outputs, but {', '.join(value)[:100]}")
@@ -113,18 +116,20 @@ def _columns(value: dict[str, Any], otherwise: str | None) -> _Written:
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise Skip("malformed_tests", f"`{names[0]}` and `{names[1]}` are not two lists")
     given, expected = cast(list[Any], inputs), cast(list[Any], outputs)
+    # Without one of the two, it is not known which input an output belongs to.
     if len(given) != len(expected):
         raise Skip("malformed_tests", f"{len(given)} inputs, but {len(expected)} outputs")
-    function = _function(value) or otherwise
+    function = _function(value) or default
     return _Written(given, expected, _is_called(value, function), function)
 
 
-def _rows(value: Any, otherwise: str | None) -> _Written:
+def _rows(value: Any, default: str | None) -> _Written:
     rows = cast(list[Any], value) if isinstance(value, list) else None
     if rows is None or not all(isinstance(row, dict) and "input" in row and "output" in row for row in rows):
-        raise Skip("malformed_tests", "the tests are no list of objects with `input` and `output`")
-    functions = [_function(row) or otherwise for row in rows]
+        raise Skip("malformed_tests", "the tests are not a list of objects with `input` and `output`")
+    functions = [_function(row) or default for row in rows]
     called = [_is_called(row, function) for row, function in zip(rows, functions, strict=True)]
+    # A problem has one kind of test.
     if len(set(called)) > 1:
         raise Skip("mixed_tests", "some tests call a function, others read standard input")
     named = sorted({function for function in functions if function})
@@ -135,18 +140,19 @@ def _rows(value: Any, otherwise: str | None) -> _Written:
 
 
 def _function(value: dict[str, Any]) -> str | None:
-    """The name of the function that is called; None where there is none."""
+    """Return the name of the called function; None if there is none."""
     metadata = value.get("metadata")
     if isinstance(metadata, str) and metadata.strip():
         metadata = unpack(metadata, "metadata")
-    holders = [value, cast(dict[str, Any], metadata)] if isinstance(metadata, dict) else [value]
-    names = [holder.get(key) for holder in holders for key in ("fn_name", "func_name")]
+    mappings = [value, cast(dict[str, Any], metadata)] if isinstance(metadata, dict) else [value]
+    names = [holder.get(key) for holder in mappings for key in ("fn_name", "func_name")]
     return next((name for name in names if isinstance(name, str) and name.strip()), None)
 
 
 def _is_called(value: dict[str, Any], function: str | None) -> bool:
     kind = value.get("type") or value.get("testtype")
-    if isinstance(kind, list):  # one for each test
+    # Some sets have a type for each test.
+    if isinstance(kind, list):
         kinds = cast(list[Any], kind)
         if len({str(name) for name in kinds}) > 1:
             raise Skip("mixed_tests", "some tests call a function, others read standard input")
@@ -162,8 +168,8 @@ def _pairs(written: _Written) -> list[tuple[Any, Any]]:
     return list(zip(written.inputs, written.outputs, strict=True))
 
 
-def _text(value: Any) -> str:
-    """Text as it is. A list is its lines."""
+def _stdin_text(value: Any) -> str:
+    """Return the text; of a list, its lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -177,41 +183,50 @@ def _line(value: Any) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise Skip("malformed_tests", f"a test of a program holds a {type(value).__name__}, not text")
+    raise Skip("malformed_tests", f"a test of a program is a {type(value).__name__}, not text")
 
 
 def _calls(written: _Written, signature: _Signature | None) -> list[CallCase]:
-    """The cases of a function. Whether answers stand in a list of one is decided for all of them together: a
-    function may well return lists of one element now and then."""
+    """Return the cases of a function.
+
+    Whether results are in a list of one is decided for all cases together, because a function may sometimes
+    return a list of one element.
+    """
     pairs = _pairs(written)
     if any(isinstance(given, str) for given in written.inputs):
-        values = [(_lines(given), _answer(expected)) for given, expected in pairs]
-        if signature is None or not all(_is_listed(given, signature.takes) for given, _ in values):
+        values = [(_argument_lines(given), _answer(expected)) for given, expected in pairs]
+        if signature is None or not all(
+            _is_argument_list(given, signature.argument_counts) for given, _ in values
+        ):
             return [CallCase(args=given, expected=expected) for given, expected in values]
         pairs = [(given[0], expected) for given, expected in values]
     if not all(isinstance(given, list) for given, _ in pairs):
-        raise Skip("malformed_tests", "an input of a called function is no list of arguments")
-    within = signature.returns if signature is not None else 0
+        raise Skip("malformed_tests", "an input of a called function is not a list of arguments")
+    # A function that returns lists of lists has deeper results that are not in a list of one.
+    within = signature.list_depth if signature is not None else 0
     wrapped = all(isinstance(e, list) and len(e) == 1 and _depth(e) > within for _, e in pairs)
     return [CallCase(args=given, expected=expected[0] if wrapped else expected) for given, expected in pairs]
 
 
-def _is_listed(values: list[Any], takes: range) -> bool:
-    """Whether the only value on one line is the list of arguments, and cannot be the argument."""
+def _is_argument_list(values: list[Any], argument_counts: range) -> bool:
+    """Return whether the only value of an input is the list of arguments, and cannot be the
+    argument itself."""
     only = values[0] if len(values) == 1 else None
-    return isinstance(only, list) and 1 not in takes and len(cast(list[Any], only)) in takes
+    return (
+        isinstance(only, list) and 1 not in argument_counts and len(cast(list[Any], only)) in argument_counts
+    )
 
 
 def _depth(value: Any) -> int:
-    """How many lists are around the innermost first element."""
+    """Return the number of lists around the innermost first element."""
     if not isinstance(value, list):
         return 0
     items = cast(list[Any], value)
     return 1 + (_depth(items[0]) if items else 0)
 
 
-def _lines(given: Any) -> list[Any]:
-    """Arguments that are written one a line."""
+def _argument_lines(given: Any) -> list[Any]:
+    """Return arguments that are written one a line."""
     if not isinstance(given, str):
         raise Skip("malformed_tests", "some inputs of a called function are text, others are not")
     return [_value(line) for line in given.strip().split("\n") if line.strip()]
@@ -231,33 +246,34 @@ def _value(text: str) -> Any:
 def _only_function(starter: str) -> str:
     names = [name for name in _DEFINED.findall(starter) if not name.startswith("__")]
     if len(names) != 1:
-        raise Skip("no_function_name", "the tests call a function and do not say which")
+        raise Skip("no_function_name", "the tests call a function without its name")
     return names[0]
 
 
 def _signature(function: str, sources: Sequence[str]) -> _Signature | None:
-    """The signature of a function in the first source that defines it; None if none does."""
+    """Return the signature of a function in the first source that defines it; None if none does."""
     for source in sources:
-        # A starter may end where the body is to begin.
+        # A starter may end before its body, which Python does not parse.
         for text in (source, textwrap.dedent(source).rstrip() + " pass"):
             if (tree := parsed(text)) is None:
                 continue
-            found = _signature_in(tree, function)
+            found = _find_signature(tree, function)
             if found is not None:
                 return found
             break
     return None
 
 
-def _signature_in(tree: ast.Module, function: str) -> _Signature | None:
+def _find_signature(tree: ast.Module, function: str) -> _Signature | None:
     for owner in ast.walk(tree):
         if not isinstance(owner, ast.Module | ast.ClassDef):
             continue
         for node in owner.body:
             if isinstance(node, ast.FunctionDef) and node.name == function:
                 spec = node.args
+                # Methods have `self` in addition.
                 most = len(spec.posonlyargs) + len(spec.args) - isinstance(owner, ast.ClassDef)
-                takes = range(most - len(spec.defaults), 1 << 20 if spec.vararg else most + 1)
-                returns = ast.unparse(node.returns).lower().count("list") if node.returns else 0
-                return _Signature(takes, returns)
+                argument_counts = range(most - len(spec.defaults), 1 << 20 if spec.vararg else most + 1)
+                list_depth = ast.unparse(node.returns).lower().count("list") if node.returns else 0
+                return _Signature(argument_counts, list_depth)
     return None

@@ -1,11 +1,11 @@
-"""verl's layout of training rows, which many code datasets come in: a chat prompt and a ground truth.
+"""Training rows in the format of verl, which many code datasets use: a chat prompt and a ground truth.
 
-``reward_model.ground_truth`` is JSON in text. It holds tests as fields (see ``test_fields``), as PRIME,
-DeepCoder and ScaleBox write them, or code that runs after the program: ``functional`` (Code-R1, ArcherCodeR),
-``pytest`` (Code-R1) or ``assert_case``, a list of statements (verl's own reward).
+``reward_model.ground_truth`` is JSON in text. It has tests as fields (see ``test_fields``), as PRIME,
+DeepCoder and ScaleBox write them. Or it has code that runs after the program: ``functional`` (Code-R1,
+ArcherCodeR), ``pytest`` (Code-R1) or ``assert_case``, a list of statements (verl's own reward).
 
-ArcherCodeR holds problems of DeepCoder, CodeContests and Codeforces; code-r1-12k 10,000 of TACO and 2,000 of
-LeetCode, as Code-R1 filtered them.
+ArcherCodeR has problems of DeepCoder, CodeContests and Codeforces. code-r1-12k has 10,000 of TACO and 2,000
+of LeetCode, as Code-R1 filtered them.
 """
 
 from __future__ import annotations
@@ -14,50 +14,53 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Program, StdinTests, Tests
 from whetstone.data.sources.check_code import script_tests
 from whetstone.data.sources.leetcode_nodes import NODE_CLASSES, needs_nodes, with_nodes
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.primeintellect import facts_of, object_of, statement_and_starter
 from whetstone.data.sources.programs import references, shown_code
-from whetstone.data.sources.published import known
 from whetstone.data.sources.pytest_tests import pytest_tests
-from whetstone.data.sources.source import ColumnError, Row, Skip, Source
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.problem import COMPLETES_STARTER, AssertTests, Problem, Program, StdinTests, Tests
 
-_ASKS = re.compile(
+_INSTRUCTION = re.compile(
     r"Solve the programming task below in a Python markdown code block\.\n"
     r"|Please solve the programming task below using a self-contained code snippet "
     r"in a markdown code block\.\n\n"
 )
-_OFFERS = re.compile(
+_STARTER_OFFER = re.compile(
     r"\nAlso feel free to reuse/extend the following starter code:\n```python\n.*\n```\Z", re.DOTALL
 )
 
 
-def _code_r1_statement(asked: str) -> str:
-    """The statement, without the words around it and without the starter behind it."""
-    return _OFFERS.sub("", asked[found.end() :] if (found := _ASKS.match(asked)) else asked)
+def _code_r1_statement(message: str) -> str:
+    """Return the statement without the instruction before it and the starter behind it."""
+    return _STARTER_OFFER.sub(
+        "", message[found.end() :] if (found := _INSTRUCTION.match(message)) else message
+    )
 
 
+# Source -> a function that removes the instructions from the user's message.
 _STATEMENTS: dict[str, Callable[[str], str]] = {
     "archer": str,
     "code-r1": _code_r1_statement,
-    "verl": lambda asked: statement_and_starter(asked)[0],
+    "verl": lambda message: statement_and_starter(message)[0],
 }
-"""Source -> what takes its instructions off what the user says in the prompt."""
 
 
-def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     ability = str(row.get("ability") or "code").lower()
     if "cod" not in ability and "program" not in ability:
         raise Skip("not_code", f"a row of the ability {ability}")
-    asked = _user_words(row)
-    starter = shown_code(asked)
+    message = _user_message(row)
+    starter = shown_code(message)
     extra = facts_of(row, "extra_info")
     programs, left_out = references(_written_programs(row, extra))
     truth = object_of(row, "reward_model").get("ground_truth")
     tests = _tests(truth, starter, [program.source for program in programs])
+    # Programs and tests must use the same classes, so they are part of the starter and of the references.
     nodes = isinstance(tests, AssertTests) and needs_nodes(tests)
     if isinstance(tests, AssertTests) and nodes:
         tests = with_nodes(tests)
@@ -65,13 +68,14 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
         programs = [Program(p.language, f"{NODE_CLASSES}\n\n{p.source}") for p in programs]
     yield Problem(
         id=f"{source.name}/{own_id}",
-        statement=_STATEMENTS[source.name](asked),
+        statement=_STATEMENTS[source.name](message),
         tests=tests,
         starter=starter if starter and not isinstance(tests, StdinTests) else None,
         references=programs,
         source=source.name,
         meta=known(
-            licence=source.licence if source.hub_id else None,  # local files say none
+            # Local files have no stated licence.
+            licence=source.licence if source.hub_id else None,
             origin=extra.get("dataset") or row.get("data_source"),
             original_id=extra.get("index", row.get("index")),
             references_left_out=left_out,
@@ -80,20 +84,20 @@ def _convert(source: Source, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _user_words(row: Row) -> str:
-    """What the user says, the last time."""
+def _user_message(row: Row) -> str:
+    """Return the last message of the user."""
     prompt: Any = row.get("prompt")
     if isinstance(prompt, str):
         return prompt
     messages = cast(list[Any], prompt) if isinstance(prompt, list) else []
-    said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-    if not said or not isinstance(said[-1], str):
+    contents = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    if not contents or not isinstance(contents[-1], str):
         raise ColumnError("prompt", "missing" if prompt is None else f"a {type(prompt).__name__} without any")
-    return said[-1]
+    return contents[-1]
 
 
 def _written_programs(row: Row, extra: dict[str, Any]) -> list[Any]:
-    """Reference programs, where the layout has places of its own for none: Code-R1's and ScaleBox's."""
+    """Return the reference programs, which the format has no standard field for: Code-R1's and ScaleBox's."""
     reference, solutions = extra.get("reference"), row.get("solutions")
     return [reference] * bool(reference) + (solutions if isinstance(solutions, list) else [])
 
@@ -119,7 +123,7 @@ _COLUMNS = {
     "reward_model": "an object whose `ground_truth` holds the tests, as JSON in text",
 }
 SOURCES = (
-    Source(
+    DatasetSource(
         name="archer",
         title="ArcherCodeR: 6,753 problems with regenerated tests, and LiveCodeBench v5",
         hub_id="Fate-Zero/ArcherCodeR-Dataset",
@@ -130,7 +134,7 @@ SOURCES = (
         convert=_convert,
         example="whetstone data prepare archer --split train --out sets/archer",
     ),
-    Source(
+    DatasetSource(
         name="code-r1",
         title="code-r1-12k: TACO and LeetCode problems whose solution passed, at most 8 tests each",
         hub_id="ganler/code-r1-12k",
@@ -140,7 +144,7 @@ SOURCES = (
         licence="not stated; TACO is Apache-2.0, LeetCodeDataset Apache-2.0",
         convert=_convert,
     ),
-    Source(
+    DatasetSource(
         name="verl",
         title="Local files in verl's layout (PRIME's, DeepCoder's and ScaleBox's ground truths too)",
         hub_id=None,

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import msgspec
 
-from whetstone.judge.boxes import Boxes
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.judge.environments.environment import environment_named
 from whetstone.judge.kinds.call import values_returned
 from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.outcome import crashed, limit_exceeded, run_limits
-from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
-from whetstone.sandbox import Ended, RunResult, SandboxFault, Tier
+from whetstone.judge.sandboxes import SandboxSet
+from whetstone.sandbox import EndReason, RunResult, SandboxFault, Tier
 
 _TOGETHER = 64
 _YES = (0, 42)
+# Inputs that may take too long: then those of the same batch are left.
 _MOST_HELD_UP = 10
-"""Inputs that may take too long: then those of the same batch are left."""
 
 
 class NoAnswer:
@@ -40,7 +40,7 @@ class Answers:
         self._tier = Tier[minimum_tier.upper()]
         self._environment = environment_named(environment)
         self._own = threading.local()
-        self._made: list[Boxes] = []
+        self._made: list[SandboxSet] = []
         self._lock = threading.Lock()
 
     def returned(
@@ -84,7 +84,7 @@ class Answers:
     def accepted(self, program: Program, texts: Sequence[str], limits: Limits) -> list[bool]:
         """Whether a program, given each text, says by its exit code that it is right: 0, or Kattis' 42."""
         return [
-            result is not None and result.ended is Ended.EXITED and result.exit_code in _YES
+            result is not None and result.ended is EndReason.EXITED and result.exit_code in _YES
             for result in self._runs(program, texts, limits)
         ]
 
@@ -106,17 +106,17 @@ class Answers:
                     held_up += 1
             yield result
 
-    def _boxes(self) -> Boxes:
-        boxes: Boxes | None = getattr(self._own, "boxes", None)
+    def _boxes(self) -> SandboxSet:
+        boxes: SandboxSet | None = getattr(self._own, "boxes", None)
         if boxes is None:
-            boxes = self._own.boxes = Boxes(self._tier, environment=self._environment)
+            boxes = self._own.boxes = SandboxSet(self._tier, environment=self._environment)
             with self._lock:
                 self._made.append(boxes)
         return boxes
 
     def _forget(self) -> None:
         """A sandbox that fails is not used again."""
-        boxes: Boxes | None = getattr(self._own, "boxes", None)
+        boxes: SandboxSet | None = getattr(self._own, "boxes", None)
         self._own.boxes = None
         if boxes is not None:
             with self._lock:
@@ -152,7 +152,7 @@ def _builtin(value: Any) -> Any:
 
 
 def _text(result: RunResult) -> str | NoAnswer:
-    if result.ended is not Ended.EXITED:
+    if result.ended is not EndReason.EXITED:
         return NONE
     try:
         return result.stdout.decode()

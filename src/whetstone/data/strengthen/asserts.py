@@ -15,15 +15,15 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from whetstone.literal import write_literal
-from whetstone.problem import AssertTests
-from whetstone.syntax import parsed
+from whetstone.core.literal import write_literal
+from whetstone.core.problem import AssertTests
+from whetstone.core.syntax import parsed
 
 _WRAPPERS = {"set", "sorted", "tuple", "list", "len", "round", "str", "frozenset", "dict", "sum", "bool"}
 _CLOSE = "rel_tol=1e-06, abs_tol=1e-06"
 _HOLE = "__call__"
+# The function that gives what an assert compares.
 ASKED = "_asked"
-"""The function that gives what an assert compares."""
 
 
 class Form(Struct, frozen=True):
@@ -42,7 +42,7 @@ class Form(Struct, frozen=True):
         return f"\n\ndef {ASKED}(*_arguments):\n    return {call}\n"
 
 
-class Asked(Struct, frozen=True):
+class ParsedAssert(Struct, frozen=True):
     """One assert that is there: its arguments, the text of what it compares, and how."""
 
     arguments: list[Any]
@@ -56,7 +56,7 @@ def read_asserts(tests: AssertTests, function: str) -> tuple[Form, list[list[Any
 
     ``function`` is the program's function, where test code calls it by another name.
     """
-    found: list[Asked] = []
+    found: list[ParsedAssert] = []
     name = function
     for node, called in _asserts(tests, function):
         name = called
@@ -148,7 +148,7 @@ def _is_one_line(node: ast.FunctionDef) -> bool:
     return node.body[0].lineno == node.lineno
 
 
-def _asked(test: ast.expr, name: str) -> Asked | None:
+def _asked(test: ast.expr, name: str) -> ParsedAssert | None:
     calls = [
         node
         for node in ast.walk(test)
@@ -161,7 +161,7 @@ def _asked(test: ast.expr, name: str) -> Asked | None:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     wrapped, compares = _compared(test, calls[0])
-    return Asked(arguments, wrapped, compares, _within(test)) if wrapped else None
+    return ParsedAssert(arguments, wrapped, compares, _within(test)) if wrapped else None
 
 
 def _within(test: ast.expr) -> str:

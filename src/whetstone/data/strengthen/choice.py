@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.problem import Limits, Problem, Program
 from whetstone.data.strengthen.drawing import Draw
-from whetstone.data.strengthen.forms import Labelled, Reads
-from whetstone.data.strengthen.spots import spots_of
+from whetstone.data.strengthen.edge_features import spots_of
+from whetstone.data.strengthen.forms import LabelledInput, TestForm
 from whetstone.data.validate.runs import Runs
 from whetstone.judge import Judgement, Verdict
-from whetstone.problem import Limits, Problem, Program
 
+# Refusals that do not hang on the time limit.
 _BY_ITSELF = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR, Verdict.OUTPUT_LIMIT, Verdict.MEMORY_LIMIT)
-"""Refusals that do not hang on the time limit."""
+# Tests that refuse a fault, where there are so many.
 _TIMES = 3
-"""Tests that refuse a fault, where there are so many."""
+# Candidates that are judged together.
 _AT_ONCE = 40
-"""Candidates that are judged together."""
 _MOST_HELD_UP = 3
 
 
@@ -44,7 +44,7 @@ class Fault(Struct, frozen=True):
 class Chosen(Struct, frozen=True):
     """The candidates kept, what each is for, the names of the faults that they refuse, and what they cost."""
 
-    kept: list[Labelled]
+    kept: list[LabelledInput]
     why: list[str]
     refused: list[str]
     spots: int
@@ -56,8 +56,8 @@ class Chooser:
 
     def __init__(
         self,
-        reads: Reads,
-        cases: Sequence[Labelled],
+        reads: TestForm,
+        cases: Sequence[LabelledInput],
         costs: Sequence[float],
         given: Sequence[tuple[list[Any], Any]],
         runs: Runs,

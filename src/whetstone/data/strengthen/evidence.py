@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.problem import Problem
+from whetstone.core.problem import Problem
 
+# In `Problem.meta`: how many tests are ours, and what they showed.
 KEY = "strengthened"
-"""In ``Problem.meta``: how many tests are ours, and what they showed."""
 
 
-class Evidence(Struct, frozen=True):
+class StrengthenEvidence(Struct, frozen=True):
     """What was tried and what it gave.
 
     first, added: the new tests are ``added``, from number ``first`` on (of ``check`` code: asserts at its
@@ -59,17 +59,17 @@ class Evidence(Struct, frozen=True):
         return "; ".join(words)
 
 
-def evidence_of(problem: Problem) -> Evidence | None:
+def evidence_of(problem: Problem) -> StrengthenEvidence | None:
     """The evidence of the problem's new tests; None where none are ours."""
     if KEY not in problem.meta:
         return None
     try:
-        return msgspec.convert(problem.meta[KEY], Evidence)
+        return msgspec.convert(problem.meta[KEY], StrengthenEvidence)
     except msgspec.ValidationError:
         return None
 
 
-def with_evidence(problem: Problem, evidence: Evidence) -> Problem:
+def with_evidence(problem: Problem, evidence: StrengthenEvidence) -> Problem:
     """The problem, whose new tests are marked as ours."""
     facts: dict[str, Any] = msgspec.to_builtins(evidence)
     return msgspec.structs.replace(problem, meta={**problem.meta, KEY: facts})

@@ -9,6 +9,19 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.literal import read_literal, write_literal
+from whetstone.core.problem import (
+    AssertTests,
+    CallCase,
+    CallTests,
+    Limits,
+    NoTests,
+    Problem,
+    Program,
+    StdinCase,
+    StdinTests,
+)
+from whetstone.core.syntax import parsed
 from whetstone.data.strengthen.answers import Answers, NoAnswer
 from whetstone.data.strengthen.asserts import (
     ASKED,
@@ -18,26 +31,14 @@ from whetstone.data.strengthen.asserts import (
     with_asserts,
     written_assert,
 )
-from whetstone.data.strengthen.lines import Layout, layout_of
-from whetstone.data.validate.hashing import makes_sets
+from whetstone.data.strengthen.lines import InputLayout, layout_of
+from whetstone.data.validate.references import makes_sets
 from whetstone.judge.answers.equality import equal
-from whetstone.literal import read_literal, write_literal
-from whetstone.problem import (
-    AssertTests,
-    CallCase,
-    CallTests,
-    Limits,
-    Problem,
-    Program,
-    StdinCase,
-    StdinTests,
-)
-from whetstone.syntax import parsed
 
 _LONGEST_OUTPUT = 100_000
 
 
-class Added(Struct, frozen=True, omit_defaults=True):
+class AddedTests(Struct, frozen=True, omit_defaults=True):
     """New tests, of the kind that the problem has."""
 
     stdin: list[StdinCase] = []
@@ -50,15 +51,15 @@ class Added(Struct, frozen=True, omit_defaults=True):
         return len(self.stdin) + len(self.call) + len(self.asserts)
 
 
-class Labelled(Struct, frozen=True):
+class LabelledInput(Struct, frozen=True):
     """An input with the answer that a reference gave, as one test. ``added`` holds it alone."""
 
     arguments: list[Any]
     answer: Any
-    added: Added
+    added: AddedTests
 
 
-class Reads(Protocol):
+class TestForm(Protocol):
     """Tests of one kind. ``seeds`` are the inputs that are there; ``names`` what the arguments are called."""
 
     seeds: list[list[Any]]
@@ -66,7 +67,7 @@ class Reads(Protocol):
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
-    ) -> list[Labelled]:
+    ) -> list[LabelledInput]:
         """The inputs for which a program has an answer that can be a test."""
         ...
 
@@ -78,7 +79,7 @@ class Reads(Protocol):
         """An input that somebody else wrote, as arguments; None where it is none."""
         ...
 
-    def alone(self, cases: Sequence[Labelled]) -> Problem:
+    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
         """The problem with these tests and no others, a case each."""
         ...
 
@@ -87,7 +88,7 @@ class NotRead(Exception):
     """Nothing can be made of these tests; the message says why."""
 
 
-def reads(problem: Problem) -> Reads:
+def reads(problem: Problem) -> TestForm:
     """The tests of a problem as inputs. Raises NotRead."""
     if problem.scoring.mode == "groups":
         raise NotRead("its cases are scored in groups, to which no new one belongs")
@@ -98,10 +99,10 @@ def reads(problem: Problem) -> Reads:
         return _Call(problem, tests)
     if isinstance(tests, AssertTests):
         return _Asserts(problem, tests)
-    raise NotRead("a conversation has no inputs")
+    raise NotRead("it has no tests" if isinstance(tests, NoTests) else "a conversation has no inputs")
 
 
-def with_added(problem: Problem, added: Added) -> Problem:
+def with_added(problem: Problem, added: AddedTests) -> Problem:
     """The problem with more tests, after those that it has."""
     tests = problem.tests
     if isinstance(tests, StdinTests):
@@ -114,9 +115,9 @@ def with_added(problem: Problem, added: Added) -> Problem:
     return msgspec.structs.replace(problem, tests=more)
 
 
-def joined(cases: Sequence[Labelled]) -> Added:
+def joined(cases: Sequence[LabelledInput]) -> AddedTests:
     """The tests of several cases."""
-    return Added(
+    return AddedTests(
         [test for case in cases for test in case.added.stdin],
         [test for case in cases for test in case.added.call],
         [test for case in cases for test in case.added.asserts],
@@ -128,7 +129,7 @@ class _Stdin:
         self._problem = problem
         texts = [case.input for case in tests.cases]
         layout = layout_of(texts)
-        self._layout: Layout | None = layout
+        self._layout: InputLayout | None = layout
         self.seeds = [layout.read(text) if layout else [text] for text in texts]
         self.names: list[str] = []
         if layout is None and any("\n" in text.strip() for text in texts):
@@ -136,11 +137,11 @@ class _Stdin:
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
-    ) -> list[Labelled]:
+    ) -> list[LabelledInput]:
         written = [(values, text) for values in inputs if (text := self.text(values)) is not None]
         printed = answers.printed(program, [text for _, text in written], limits)
         return [
-            Labelled(values, _plain(output), Added(stdin=[StdinCase(text, output)]))
+            LabelledInput(values, _plain(output), AddedTests(stdin=[StdinCase(text, output)]))
             for (values, text), output in zip(written, printed, strict=True)
             if isinstance(output, str) and output.strip() and len(output) <= _LONGEST_OUTPUT
         ]
@@ -163,7 +164,7 @@ class _Stdin:
             return None
         return values if self.text(values) is not None else None
 
-    def alone(self, cases: Sequence[Labelled]) -> Problem:
+    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
         return msgspec.structs.replace(self._problem, tests=StdinTests(joined(cases).stdin))
 
 
@@ -189,20 +190,20 @@ class _Call:
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
-    ) -> list[Labelled]:
+    ) -> list[LabelledInput]:
         width = len(self.seeds[0]) - len(self._keywords)
         calls = [
             CallCase(None, arguments[:width], dict(zip(self._keywords, arguments[width:], strict=True)))
             for arguments in inputs
         ]
         tests = CallTests(calls, self._tests.function, self._tests.class_)
-        found: list[Labelled] = []
+        found: list[LabelledInput] = []
         for arguments, call, value in zip(
             inputs, calls, answers.returned(program.source, tests, calls, limits), strict=True
         ):
             case = None if isinstance(value, NoAnswer) else self._case(call, value)
             if case is not None and not _order_by_chance(program, value):
-                found.append(Labelled(arguments, value, Added(call=[case])))
+                found.append(LabelledInput(arguments, value, AddedTests(call=[case])))
         return found
 
     def text(self, arguments: list[Any]) -> str | None:
@@ -223,7 +224,7 @@ class _Call:
         same = equal(again.expected, value) and equal([again.args, again.kwargs], [call.args, call.kwargs])
         return again if same else None
 
-    def alone(self, cases: Sequence[Labelled]) -> Problem:
+    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
         tests = msgspec.structs.replace(self._tests, cases=joined(cases).call)
         return msgspec.structs.replace(self._problem, tests=tests)
 
@@ -241,16 +242,16 @@ class _Asserts:
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
-    ) -> list[Labelled]:
+    ) -> list[LabelledInput]:
         calls = [CallCase(None, arguments) for arguments in inputs]
         source = program.source + self._form.asked()
         values = answers.returned(source, CallTests(calls, ASKED), calls, limits) if calls else []
-        found: list[Labelled] = []
+        found: list[LabelledInput] = []
         for arguments, value in zip(inputs, values, strict=True):
             if isinstance(value, NoAnswer) or _order_by_chance(program, value):
                 continue
             if line := written_assert(self._form, arguments, value):
-                found.append(Labelled(arguments, value, Added(asserts=[line])))
+                found.append(LabelledInput(arguments, value, AddedTests(asserts=[line])))
         return found
 
     def text(self, arguments: list[Any]) -> str | None:
@@ -259,7 +260,7 @@ class _Asserts:
     def taken(self, written: str | list[Any]) -> list[Any] | None:
         return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
 
-    def alone(self, cases: Sequence[Labelled]) -> Problem:
+    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
         tests = only_asserts(self._tests, self._form, joined(cases).asserts)
         return msgspec.structs.replace(self._problem, tests=tests)
 

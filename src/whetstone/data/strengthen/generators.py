@@ -9,15 +9,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem, StdinTests
+from whetstone.core.syntax import parsed
 from whetstone.data.strengthen.answers import Answers, NoAnswer
 from whetstone.data.strengthen.forms import reads
 from whetstone.judge.extract import extract_program
-from whetstone.problem import CallCase, CallTests, Limits, Problem, StdinTests
-from whetstone.syntax import parsed
 
 FUNCTION = "generate"
+# How many inputs a generator is asked for.
 SEEDS = 40
-"""How many inputs a generator is asked for."""
 _LIMITS = Limits(cpu_s=1.0, memory_mb=512.0, output_mb=4.0)
 _LONGEST, _LONGEST_STATEMENT, _LONGEST_SAMPLE, _SAMPLES = 65_536, 20_000, 1_000, 3
 _LONGEST_INPUT = 200_000

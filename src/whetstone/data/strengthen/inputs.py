@@ -7,13 +7,13 @@ from copy import deepcopy
 from typing import Any
 
 from whetstone.data.strengthen.drawing import Draw
+from whetstone.data.strengthen.input_schema import Shape, shape_of, widened
 from whetstone.data.strengthen.relations import kept, mended, relations
-from whetstone.data.strengthen.shapes import Shape, shape_of, widened
+from whetstone.data.strengthen.statement_constraints import StatementConstraints
 from whetstone.data.strengthen.values import Values
-from whetstone.data.strengthen.wording import Said
 
+# Characters of an input as text; a longer one is for what is too slow, see `large`.
 _LONGEST_TEXT = 3_000
-"""Characters of an input as text; a longer one is for what is too slow, see ``large``."""
 _TRIES = 6
 _OFTEN_VARIED = 3
 
@@ -24,7 +24,7 @@ class Inputs:
     def __init__(
         self,
         seeds: Sequence[Sequence[Any]],
-        said: Said,
+        said: StatementConstraints,
         names: Sequence[str],
         draw: Draw,
         *,

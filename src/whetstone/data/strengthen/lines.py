@@ -18,7 +18,7 @@ _FLOAT = re.compile(r"[+-]?\d{1,15}\.\d{1,12}")
 _Line = list[str]
 
 
-class Part(Struct, frozen=True):
+class LayoutPart(Struct, frozen=True):
     """A piece of the layout.
 
     scalar: line of ``width`` tokens, each a value. items: a line that is one list. text: a line as it is.
@@ -28,7 +28,7 @@ class Part(Struct, frozen=True):
 
     kind: str
     width: int = 0
-    inner: Layout | None = None
+    inner: InputLayout | None = None
 
 
 class Count(Struct, frozen=True):
@@ -39,10 +39,10 @@ class Count(Struct, frozen=True):
     across: bool = False
 
 
-class Layout(Struct, frozen=True):
+class InputLayout(Struct, frozen=True):
     """Parts in turn, and which scalars are counts: they are left out of the values, and written anew."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[LayoutPart, ...]
     counts: tuple[Count, ...]
 
     def read(self, text: str) -> list[Any]:
@@ -62,7 +62,7 @@ class Layout(Struct, frozen=True):
         return "\n".join(lines) + "\n"
 
 
-def layout_of(texts: Sequence[str]) -> Layout | None:
+def layout_of(texts: Sequence[str]) -> InputLayout | None:
     """The layout that all inputs have; None where none is found."""
     documents = [_lines(text) for text in texts]
     if not documents or not all(documents):
@@ -72,7 +72,7 @@ def layout_of(texts: Sequence[str]) -> Layout | None:
             parts = find(documents)
             if parts is None:
                 continue
-            layout = Layout(parts, _counts([_read(parts, lines) for lines in documents]))
+            layout = InputLayout(parts, _counts([_read(parts, lines) for lines in documents]))
             if all(_same(layout.write(layout.read(text)), text) for text in texts):
                 return layout
         except (ValueError, StopIteration, RuntimeError):
@@ -96,7 +96,7 @@ def _value(token: str) -> int | float | str:
     return token
 
 
-def _blocks(documents: list[list[str]]) -> tuple[Part, ...] | None:
+def _blocks(documents: list[list[str]]) -> tuple[LayoutPart, ...] | None:
     """Test cases with their number in the first line."""
     heads = [_value(lines[0]) for lines in documents]
     if not all(isinstance(head, int) and head > 0 for head in heads):
@@ -109,20 +109,20 @@ def _blocks(documents: list[list[str]]) -> tuple[Part, ...] | None:
     parts = _parts(blocks) if size > 1 else None
     if parts is None:
         return None
-    inner = Layout(parts, _counts([_read(parts, block) for block in blocks]))
-    return Part("scalar", 1), Part("blocks", int(size), inner)
+    inner = InputLayout(parts, _counts([_read(parts, block) for block in blocks]))
+    return LayoutPart("scalar", 1), LayoutPart("blocks", int(size), inner)
 
 
-def _parts(documents: list[list[str]]) -> tuple[Part, ...] | None:
+def _parts(documents: list[list[str]]) -> tuple[LayoutPart, ...] | None:
     """Parts line by line, as long as the inputs have the same; then rows of what is left."""
-    parts: list[Part] = []
+    parts: list[LayoutPart] = []
     scalars: list[list[int]] = [[] for _ in documents]
     at = 0
     while any(at < len(lines) for lines in documents):
         left = [len(lines) - at for lines in documents]
         if at and _counted(scalars, left) and _even_rows(documents, at):
             widths = {len(line.split()) for lines in documents for line in lines[at:]}
-            return (*parts, Part("rows", widths.pop() if len(widths) == 1 else 0))
+            return (*parts, LayoutPart("rows", widths.pop() if len(widths) == 1 else 0))
         if min(left) < 1:
             return None
         here = [lines[at].split() for lines in documents]
@@ -132,13 +132,13 @@ def _parts(documents: list[list[str]]) -> tuple[Part, ...] | None:
         ) or (at > 0 and _counted(scalars, [len(tokens) for tokens in here]) and max(widths) > 1)
         kinds = {type(_value(token)) for tokens in here for token in tokens}
         if counted and all(here) and (kinds <= {int, float} or _counted(scalars, [len(t) for t in here])):
-            parts.append(Part("items"))
+            parts.append(LayoutPart("items"))
         elif len(widths) == 1 and all(here):
-            parts.append(Part("scalar", widths.pop()))
+            parts.append(LayoutPart("scalar", widths.pop()))
             for found, tokens in zip(scalars, here, strict=True):
                 found += [value if isinstance(value := _value(token), int) else -1 for token in tokens]
         else:
-            parts.append(Part("text"))
+            parts.append(LayoutPart("text"))
         at += 1
     return tuple(parts)
 
@@ -184,7 +184,7 @@ def _length(value: Any, *, across: bool) -> int | None:
     return len(value) if isinstance(value, str) else None
 
 
-def _read(parts: tuple[Part, ...], lines: list[str]) -> list[Any]:
+def _read(parts: tuple[LayoutPart, ...], lines: list[str]) -> list[Any]:
     values: list[Any] = []
     at = 0
     for part in parts:
@@ -213,7 +213,7 @@ def _read(parts: tuple[Part, ...], lines: list[str]) -> list[Any]:
     return values
 
 
-def _written(parts: tuple[Part, ...], values: Any) -> list[str]:
+def _written(parts: tuple[LayoutPart, ...], values: Any) -> list[str]:
     lines: list[str] = []
     for part in parts:
         if part.kind == "scalar":

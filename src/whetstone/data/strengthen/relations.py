@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+# Inputs that show a relation, two unless it is here: what holds often by chance needs more of them.
 _FEWEST = {"is not greater": 5, "bounds all": 3, "is within the length": 3, "is an index": 3}
-"""Inputs that show a relation, two unless it is here: what holds often by chance needs more of them."""
 
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     "same length": lambda one, other: _sized(one) and _sized(other) and len(one) == len(other),

@@ -4,63 +4,73 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from whetstone.data.problem_digest import digest_of
+from whetstone.core.flag import Flag
+from whetstone.core.problem import AssertTests, Limits, Problem, Program, StdinTests, case_count
+from whetstone.core.settings import Count, Natural, Positive, Section
+from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, hurried
-from whetstone.data.strengthen.blindness import blindnesses, changed_inputs
 from whetstone.data.strengthen.choice import Chooser, Fault
 from whetstone.data.strengthen.drawing import Draw
-from whetstone.data.strengthen.evidence import Evidence
-from whetstone.data.strengthen.forms import Added, Labelled, NotRead, Reads, joined, reads, with_added
+from whetstone.data.strengthen.evidence import StrengthenEvidence
+from whetstone.data.strengthen.forms import (
+    AddedTests,
+    LabelledInput,
+    NotRead,
+    TestForm,
+    joined,
+    reads,
+    with_added,
+)
+from whetstone.data.strengthen.input_ablations import blindnesses, changed_inputs
 from whetstone.data.strengthen.inputs import Inputs
+from whetstone.data.strengthen.statement_constraints import said_in
 from whetstone.data.strengthen.validity import is_valid, validator_of
-from whetstone.data.strengthen.wording import said_in
-from whetstone.data.validate.hashing import makes_sets
 from whetstone.data.validate.mutants import mutants
+from whetstone.data.validate.references import makes_sets
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.data.validate.statements import leaves_open
 from whetstone.judge import Verdict
-from whetstone.problem import AssertTests, Limits, Problem, Program, StdinTests, case_count
 
+# What a mutant may use: so many times what the reference needs, and never less than this.
 _SLOWER, _LEAST_CPU_S = 10, 0.3
-"""What a mutant may use: so many times what the reference needs, and never less than this."""
+# No new test takes a reference more than this part of the time limit: other right programs are slower.
 _SHARE_OF_LIMIT = 4
-"""No new test takes a reference more than this part of the time limit: other right programs are slower."""
 _AT_ONCE = 50
 _CPU_STEP_S = 0.01
+# Inputs on which the reference stands for programs that do not see all of them.
 _MOST_CALLED, _MOST_PRINTED = 8_000, 600
-"""Inputs on which the reference stands for programs that do not see all of them."""
+# Runs of a reference that makes sets, each with another order of their elements.
+_HASH_SEEDS = 4
 _OPEN = ("several_answers", "references_differ")
 
 
-class Effort(Struct, frozen=True, kw_only=True):
-    """How much is done for a problem.
+class Effort(Section):
+    """How much is done for a problem."""
 
-    inputs: that are made. mutants: of the first reference. rounds: in each, a new test may be found for a
-    mutant. most: new tests that are kept. budget_s: CPU seconds of the slowest reference that they may take
-    together. hash_seeds: runs of a reference that makes sets. seed: of the draws.
-    """
+    TITLE: ClassVar[str] = "effort"
 
-    inputs: Annotated[int, Meta(ge=1)] = 200
-    mutants: Annotated[int, Meta(ge=0)] = 80
-    rounds: Annotated[int, Meta(ge=1)] = 3
-    most: Annotated[int, Meta(ge=1)] = 48
-    budget_s: Annotated[float, Meta(gt=0)] = 0.5
-    hash_seeds: Annotated[int, Meta(ge=1)] = 4
-    seed: int = 0
+    inputs: Annotated[Count, Flag("inputs made for a problem", "N")] = 200
+    mutants: Annotated[Natural, Flag("mutants of its first reference", "N")] = 80
+    rounds: Annotated[Count, Flag("rounds; in each, a new test may be found for a mutant", "N")] = 3
+    tests: Annotated[Count, Flag("new tests of a problem, at most", "N")] = 48
+    budget: Annotated[
+        Positive, Flag("CPU seconds of the slowest reference that all new tests may take together", "S")
+    ] = 0.5
+    seed: Annotated[int, Flag("of the inputs", "N")] = 0
 
 
-class Strengthened(Struct, frozen=True, omit_defaults=True):
+class StrengthenOutcome(Struct, frozen=True, omit_defaults=True):
     """What came of a problem: plain data, which a journal keeps. ``reason`` says why nothing was added."""
 
     problem_id: str
     digest: str
-    added: Added = Added()
-    evidence: Evidence | None = None
+    added: AddedTests = AddedTests()
+    evidence: StrengthenEvidence | None = None
     reason: str = ""
     detail: str = ""
 
@@ -71,13 +81,13 @@ class Strengthener:
     def __init__(self, runs: Runs, answers: Answers, effort: Effort) -> None:
         self._runs, self._answers, self._effort = runs, answers, effort
 
-    def strengthen(self, problem: Problem, written: Sequence[str | list[Any]] = ()) -> Strengthened:
+    def strengthen(self, problem: Problem, written: Sequence[str | list[Any]] = ()) -> StrengthenOutcome:
         """New tests for a problem. ``written`` are inputs that a generator wrote: text, or arguments."""
         digest = digest_of(problem)
         try:
             return _Work(problem, digest, self._runs, self._answers, self._effort).done(written)
-        except Untouched as why:
-            return Strengthened(problem.id, digest, reason=why.reason, detail=str(why))
+        except NotStrengthened as why:
+            return StrengthenOutcome(problem.id, digest, reason=why.reason, detail=str(why))
 
 
 def is_open_to_tests(problem: Problem) -> bool:
@@ -91,7 +101,7 @@ def is_open_to_tests(problem: Problem) -> bool:
     return True
 
 
-class Untouched(Exception):
+class NotStrengthened(Exception):
     """The problem stays as it is; ``reason`` is a slug to count by, the message one line for a person."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -106,13 +116,13 @@ class _Work:
         self._draw = Draw(f"{effort.seed}:{problem.id}")
         self._made = self._invalid = self._unlabelled = 0
         if problem.checker is None and _leaves_open(problem):
-            raise Untouched("several_answers", "several answers may be right, and no checker decides")
+            raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
-            self._reads: Reads = reads(problem)
+            self._reads: TestForm = reads(problem)
         except NotRead as why:
-            raise Untouched("tests_not_read", str(why)) from None
+            raise NotStrengthened("tests_not_read", str(why)) from None
 
-    def done(self, written: Sequence[str | list[Any]]) -> Strengthened:
+    def done(self, written: Sequence[str | list[Any]]) -> StrengthenOutcome:
         references, cost = self._references()
         limits = hurried(self._problem.limits, self._dearest())
         wrong = self._surviving_wrong()
@@ -122,7 +132,9 @@ class _Work:
             more, dear = self._labelled(made.large(2), [], references)
             cases, costs = cases + more, costs + dear
         if not cases:
-            raise Untouched("no_new_test", f"none of {self._made} inputs has an answer on which all agree")
+            raise NotStrengthened(
+                "no_new_test", f"none of {self._made} inputs has an answer on which all agree"
+            )
         tried, faults = self._surviving_mutants(references[0], cost)
         seeds = self._reads.label(references[0], self._reads.seeds, self._answers, limits)
         there = [(one.arguments, one.answer) for one in seeds]
@@ -133,14 +145,14 @@ class _Work:
         chooser.hold_against(faults, self._effort.rounds)
         chooser.hold_against(wrong, 1)
         self._reach_further(chooser, chooser.unrefused(faults), references)
-        chosen = chooser.chosen(self._effort.most, self._budget())
+        chosen = chooser.chosen(self._effort.tests, self._budget())
         if not chosen.kept:
             why = f"{len(cases)} new inputs, and none refuses what the tests accept"
-            raise Untouched("strong_already", why)
+            raise NotStrengthened("strong_already", why)
         self._hold_to_references(joined(chosen.kept), references)
         refused = set(chosen.refused)
         before = tried - len(faults), len(self._problem.wrong) - len(wrong)
-        evidence = Evidence(
+        evidence = StrengthenEvidence(
             first=case_count(self._problem),
             added=len(chosen.kept),
             inputs=self._made,
@@ -155,11 +167,11 @@ class _Work:
             written=len({repr(one.arguments) for one in chosen.kept} & set(map(repr, given))),
             why=chosen.why,
         )
-        return Strengthened(self._problem.id, self._digest, joined(chosen.kept), evidence)
+        return StrengthenOutcome(self._problem.id, self._digest, joined(chosen.kept), evidence)
 
     def _labelled(
         self, inputs: list[list[Any]], given: list[list[Any]], references: list[Program]
-    ) -> tuple[list[Labelled], list[float]]:
+    ) -> tuple[list[LabelledInput], list[float]]:
         """What is valid of the inputs, with the answer on which all references agree; and what each costs."""
         inputs = [*given, *inputs]
         valid = self._valid(inputs)
@@ -186,11 +198,11 @@ class _Work:
 
     def _dearest(self) -> float:
         """CPU seconds that one new test may take a reference."""
-        return min(self._problem.limits.cpu_s, self._effort.budget_s) / _SHARE_OF_LIMIT
+        return min(self._problem.limits.cpu_s, self._effort.budget) / _SHARE_OF_LIMIT
 
     def _budget(self) -> float:
         """Of all new tests together; where one limit holds for all asserts, they leave most of it."""
-        budget = self._effort.budget_s
+        budget = self._effort.budget
         together = isinstance(self._problem.tests, AssertTests)
         return min(budget, self._problem.limits.cpu_s / _SHARE_OF_LIMIT) if together else budget
 
@@ -204,12 +216,12 @@ class _Work:
                 accepted.append(program)
                 slowest = max(slowest, *(case.cpu_s for case in judgement.cases))
         if not accepted:
-            raise Untouched(
+            raise NotStrengthened(
                 "no_reference", "no reference is accepted, and without one nothing can be labelled"
             )
         accepted.sort(key=lambda program: not is_python(program))
         if not isinstance(self._problem.tests, StdinTests) and not is_python(accepted[0]):
-            raise Untouched("no_reference", "no reference is in Python, whose functions are called")
+            raise NotStrengthened("no_reference", "no reference is in Python, whose functions are called")
         return accepted, slowest
 
     def _inputs(self, written: Sequence[str | list[Any]]) -> tuple[Inputs, list[list[Any]]]:
@@ -227,8 +239,8 @@ class _Work:
         return is_valid(validator, inputs, self._reads, self._answers, self._problem.limits)
 
     def _agreed(
-        self, labelled: list[Labelled], references: list[Program]
-    ) -> tuple[list[Labelled], list[float], int]:
+        self, labelled: list[LabelledInput], references: list[Program]
+    ) -> tuple[list[LabelledInput], list[float], int]:
         """What every reference answers alike in all its runs, at what cost; and on how many one failed."""
         fine = set(range(len(labelled)))
         # A list of asserts has one limit, for all that are judged together here.
@@ -238,7 +250,7 @@ class _Work:
         costs = [0.0] * len(labelled)
         failed: set[int] = set()
         for program in references:
-            for seed in range(self._effort.hash_seeds if makes_sets(program) else 1):
+            for seed in range(_HASH_SEEDS if makes_sets(program) else 1):
                 for start in range(0, len(labelled), _AT_ONCE):
                     numbers = [n for n in range(start, min(start + _AT_ONCE, len(labelled))) if n in fine]
                     if not numbers:
@@ -277,7 +289,7 @@ class _Work:
                 found.append(Fault(f"a mutant ({mutant.change})", program, limits, confirm=False))
         return tried, _named_apart(found)
 
-    def _blind(self, reference: Program, cases: list[Labelled], limits: Limits) -> dict[str, list[int]]:
+    def _blind(self, reference: Program, cases: list[LabelledInput], limits: Limits) -> dict[str, list[int]]:
         """Programs that see a part of their input, and that the tests accept: which cases refuse them."""
         many = _MOST_PRINTED if isinstance(self._problem.tests, StdinTests) else _MOST_CALLED
         kinds = blindnesses(self._reads.seeds)
@@ -311,14 +323,14 @@ class _Work:
             if self._runs.run(self._problem, program, stop_at_first_failure=True).accepted
         ]
 
-    def _hold_to_references(self, added: Added, references: list[Program]) -> None:
+    def _hold_to_references(self, added: AddedTests, references: list[Program]) -> None:
         """The problem as it will be has to accept every reference, or it stays as it was."""
         stronger = with_added(self._problem, added)
         for number, program in enumerate(references):
             judgement = self._runs.run(stronger, program, stop_at_first_failure=True)
             if not judgement.accepted:
                 why = f"with {added.count} new tests, reference {number} is {judgement.verdict.value}"
-                raise Untouched("not_confirmed", f"{why}: {judgement.reason}")
+                raise NotStrengthened("not_confirmed", f"{why}: {judgement.reason}")
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.data.strengthen.answers import Answers
-from whetstone.data.strengthen.forms import Reads
-from whetstone.problem import CallCase, CallTests, Limits, Problem, Program
+from whetstone.data.strengthen.forms import TestForm
 
 KEY = "input_validator"
 _FUNCTION = "valid"
@@ -29,7 +29,7 @@ def validator_of(problem: Problem) -> Program | None:
 
 
 def is_valid(
-    validator: Program, inputs: Sequence[list[Any]], read: Reads, answers: Answers, limits: Limits
+    validator: Program, inputs: Sequence[list[Any]], read: TestForm, answers: Answers, limits: Limits
 ) -> list[list[Any]]:
     """The inputs that the validator accepts."""
     texts = [read.text(arguments) for arguments in inputs]

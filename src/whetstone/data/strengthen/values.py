@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from whetstone.data.strengthen.drawing import Draw
-from whetstone.data.strengthen.shapes import Shape, is_balanced, length_of
-from whetstone.data.strengthen.wording import Said
+from whetstone.data.strengthen.input_schema import Shape, is_balanced, length_of
+from whetstone.data.strengthen.statement_constraints import StatementConstraints
 
+# Items of a new list: longer ones say little more about a program that is wrong.
 _LONGEST = 40
-"""Items of a new list: longer ones say little more about a program that is wrong."""
 _WORDS = re.compile(r"\s+|[,;:/]")
 _RUN = re.compile(r"\d+")
 
@@ -19,7 +19,7 @@ _RUN = re.compile(r"\d+")
 class Values:
     """Makes values of shapes; the same for the same draws."""
 
-    def __init__(self, draw: Draw, said: Said, longest: int = _LONGEST) -> None:
+    def __init__(self, draw: Draw, said: StatementConstraints, longest: int = _LONGEST) -> None:
         self._draw, self._said, self._longest = draw, said, longest
 
     def edges(self, shape: Shape) -> list[Any]:

@@ -11,28 +11,28 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
 from whetstone.data.dataset import open_problems, transform
-from whetstone.data.decisions import Decision
-from whetstone.data.resuming import Findings, in_order
+from whetstone.data.decisions import ProblemDecision
+from whetstone.data.resumable import ResumableFindings, in_order
 from whetstone.data.strengthen.answers import Answers
 from whetstone.data.strengthen.evidence import with_evidence
 from whetstone.data.strengthen.forms import with_added
-from whetstone.data.strengthen.strengthener import Effort, Strengthened, Strengthener
+from whetstone.data.strengthen.strengthener import Effort, Strengthener, StrengthenOutcome
 from whetstone.data.validate.runs import JudgesPrograms, Runs
-from whetstone.errors import UserError
 from whetstone.judge.environments.environment import environment_named
-from whetstone.problem import Problem
 
 STEP = "strengthen"
 _THREADS_PER_WORKER = 2
 _ATTEMPTS = 3
 
-Watch = Callable[[Problem, Strengthened], None]
+Watch = Callable[[Problem, StrengthenOutcome], None]
 Written = Callable[[Problem, Answers], Sequence[str | list[Any]]]
 """Inputs that generators give for a problem, run in the sandboxes that are given."""
 
 
-class Tally(Struct):
+class StrengthenTally(Struct):
     """What came of it, counted."""
 
     problems: int = 0
@@ -42,7 +42,7 @@ class Tally(Struct):
     wrong: list[int] = field(default_factory=lambda: [0, 0, 0])
     why: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, found: Strengthened) -> None:
+    def add(self, found: StrengthenOutcome) -> None:
         """Count a problem."""
         self.problems += 1
         if found.evidence is None:
@@ -58,7 +58,7 @@ class Tally(Struct):
 class _Begun(Struct, frozen=True):
     """The first line: with how much effort, over how many problems, with which packages and generators."""
 
-    effort: Effort
+    effort: dict[str, Any]
     problems: int
     environment: str
     generators: str
@@ -73,7 +73,7 @@ def count_problems(source: str | Path) -> int:
     """How many problems there are. UserError for an empty set."""
     count = sum(1 for _ in open_problems(source))
     if not count:
-        raise UserError(f"{source}: holds no problems")
+        raise UserError(f"{source}: contains no problems")
     return count
 
 
@@ -90,7 +90,7 @@ def strengthen_set(
     generators: str = "",
     written: Written = lambda problem, answers: (),
     watch: Watch = lambda problem, found: None,
-) -> Tally:
+) -> StrengthenTally:
     """Write ``out``, a dataset folder or a problem file: every problem, with new tests where there are any.
 
     ``problems`` is how many there are (``count_problems``). ``workers`` are those of the judge, 0 for one a
@@ -98,22 +98,22 @@ def strengthen_set(
     generators: an interrupted run goes on with the same alone. ``watch`` is called with every problem that
     is done, in order.
     """
-    tally = Tally()
+    tally = StrengthenTally()
     runs = Runs(judge, _ATTEMPTS)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
-    begun = _Begun(effort, problems, environment_named(packages).label, generators)
+    begun = _Begun(effort.model_dump(), problems, environment_named(packages).label, generators)
     with (
         Answers(minimum_tier, packages) as answers,
-        Findings(
-            journal_path(out), begun, Strengthened, work="strengthening", how="effort or environment"
+        ResumableFindings(
+            journal_path(out), begun, StrengthenOutcome, work="strengthening", how="effort or environment"
         ) as journal,
     ):
         strengthener = Strengthener(runs, answers, effort)
 
-        def work(problem: Problem) -> Strengthened:
+        def work(problem: Problem) -> StrengthenOutcome:
             return strengthener.strengthen(problem, written(problem, answers))
 
-        def step(reading: Iterator[Problem]) -> Iterator[Problem | Decision]:
+        def step(reading: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(reading, work, runs.stop, threads, journal)) as found:
                 for problem, one in found:
                     tally.add(one)
@@ -125,11 +125,11 @@ def strengthen_set(
     return tally
 
 
-def settle(problem: Problem, found: Strengthened) -> Iterator[Problem | Decision]:
+def settle(problem: Problem, found: StrengthenOutcome) -> Iterator[Problem | ProblemDecision]:
     """What becomes of a problem: a mark that says what was done, and the problem, stronger or as it was."""
     if found.evidence is None:
-        yield Decision(problem.id, STEP, "mark", found.reason, found.detail, problem.source)
+        yield ProblemDecision(problem.id, STEP, "mark", found.reason, found.detail, problem.source)
         yield problem
         return
-    yield Decision(problem.id, STEP, "mark", "strengthened", found.evidence.said(), problem.source)
+    yield ProblemDecision(problem.id, STEP, "mark", "strengthened", found.evidence.said(), problem.source)
     yield with_evidence(with_added(problem, found.added), found.evidence)

@@ -1,4 +1,4 @@
-"""What the tests of a problem say by themselves, before any program is run."""
+"""Defects of the tests of a problem that are visible without running a program."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
+from whetstone.core.syntax import parsed
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.reasons import Flag
+from whetstone.data.validate.reasons import DefectFlag
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.text import compare
-from whetstone.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
-from whetstone.syntax import parsed
 
 _MB = 1 << 20
-_SHOWN = 8  # cases that a detail names
-_SHORTEST_CUT = 200  # characters; shorter text is shown whole
-_LOOPED = 1000  # tests that a loop in test code stands for: nobody can say how many they are
+# The cases that a detail lists.
+_MOST_SHOWN = 8
+# In characters. Pages shorten only long text, so a short text that ends in dots is complete.
+_SHORTEST_CUT = 200
+# A loop in test code counts as this many tests, since their number is unknown.
+_LOOP_COUNT = 1000
 
 
 class Case(Struct, frozen=True):
-    """A case as text: what the program is given, and what is expected of it."""
+    """A case as text: its input and its expected output."""
 
     given: str
     expected: str
 
 
 def cases_of(problem: Problem) -> Iterator[Case]:
-    """The cases as text, in their order; lines end in LF, for a CR before it makes no other test.
+    """Yield the cases as text, in their order. Lines end in LF, since a CR does not make another test.
 
-    The arguments and the value of a ``call`` case are JSON. An assert is given whole, and what it expects is
-    empty; of ``check`` and ``unittest`` code there is one case.
+    The arguments and the value of a ``call`` case are JSON. The input of an assert is its code, and its
+    output is empty. ``check`` and ``unittest`` code is one case.
     """
     tests = problem.tests
     if isinstance(tests, StdinTests):
@@ -46,23 +49,22 @@ def cases_of(problem: Problem) -> Iterator[Case]:
     elif isinstance(tests, CallTests):
         for case in tests.cases:
             yield Case(_json([case.operations, case.args, case.kwargs]), _json(case.expected))
-    else:
+    elif isinstance(tests, AssertTests):
         for code in tests.asserts or [tests.check or tests.unittest or ""]:
             yield Case(code.strip(), "")
 
 
-def case_flags(problem: Problem, policy: Policy) -> Iterator[Flag]:
-    """The defects that the tests show without a program."""
-    yield from _sizes(problem, policy)
-    yield from _cut_off(problem)
+def case_flags(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+    """Yield the defects that are visible without running a program."""
+    yield from _too_large(problem, policy)
+    yield from _truncated(problem)
     yield from _repetitions(problem)
-    yield from _evidence(problem, policy)
+    yield from _weak_tests(problem, policy)
 
 
-def _sizes(problem: Problem, policy: Policy) -> Iterator[Flag]:
+def _too_large(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
     given = expected = total = 0
     for case in cases_of(problem):
-        # UTF-8 needs four bytes a character at most: only what may be too large is encoded to be sure.
         sizes = [_size(text) for text in (case.given, case.expected)]
         given, expected, total = max(given, sizes[0]), max(expected, sizes[1]), total + sum(sizes)
     for name, size, most in (
@@ -71,11 +73,11 @@ def _sizes(problem: Problem, policy: Policy) -> Iterator[Flag]:
         ("tests_too_large", total, policy.largest_tests_mb),
     ):
         if size > most * _MB:
-            yield Flag(name, f"{size / _MB:.1f} MB; the bound is {most:g} MB")
+            yield DefectFlag(name, f"{size / _MB:.1f} MB; the bound is {most:g} MB")
 
 
-def _cut_off(problem: Problem) -> Iterator[Flag]:
-    """Text that ends in ``...`` where a page that shows only the beginning puts it."""
+def _truncated(problem: Problem) -> Iterator[DefectFlag]:
+    """Yield a flag for text that ends in ``...``, like the shortened text of a web page."""
     if isinstance(problem.tests, StdinTests):
         cut = [
             number
@@ -83,7 +85,7 @@ def _cut_off(problem: Problem) -> Iterator[Flag]:
             if any(_is_cut_off(text) for text in (case.given, case.expected))
         ]
         if cut:
-            yield Flag("truncated_tests", f'{named(cut)} with text that ends in "..."')
+            yield DefectFlag("truncated_tests", f'{describe_cases(cut)} with text that ends in "..."')
 
 
 def _is_cut_off(text: str) -> bool:
@@ -91,13 +93,13 @@ def _is_cut_off(text: str) -> bool:
     return len(text) >= _SHORTEST_CUT and text.endswith("...") and (text[-4].isalnum() or text[-4].isspace())
 
 
-def _repetitions(problem: Problem) -> Iterator[Flag]:
-    """Cases that give the same: duplicates, or contradictions where the outputs differ."""
+def _repetitions(problem: Problem) -> Iterator[DefectFlag]:
+    """Yield flags for cases with the same input: duplicates, or contradictions if the outputs differ."""
     first: dict[str, int] = {}
     same: list[int] = []
     contradictory: list[tuple[int, int]] = []
     for number, case in enumerate(cases_of(problem)):
-        earlier = first.setdefault(_given(problem, case), number)
+        earlier = first.setdefault(_input_of(problem, case), number)
         if earlier == number:
             continue
         if _contradict(problem, earlier, number):
@@ -105,16 +107,16 @@ def _repetitions(problem: Problem) -> Iterator[Flag]:
         else:
             same.append(number)
     if contradictory:
-        pairs = ", ".join(f"{a} and {b}" for a, b in contradictory[:_SHOWN])
-        yield Flag("contradictory_tests", f"cases {pairs}")
+        pairs = ", ".join(f"{a} and {b}" for a, b in contradictory[:_MOST_SHOWN])
+        yield DefectFlag("contradictory_tests", f"cases {pairs}")
     if same:
-        yield Flag("duplicate_tests", f"{named(same)} of {case_count(problem)}")
+        yield DefectFlag("duplicate_tests", f"{describe_cases(same)} of {case_count(problem)}")
 
 
-def _given(problem: Problem, case: Case) -> str:
-    """What a case gives. Of an assert that compares a call of plain values with another: the call."""
+def _input_of(problem: Problem, case: Case) -> str:
+    """Return the input of a case; of an assert that compares a call of plain values, the call."""
     if isinstance(problem.tests, AssertTests):
-        compared = _compared(case.given)
+        compared = _compared_call(case.given)
         return compared[0] if compared else case.given
     return case.given
 
@@ -122,21 +124,23 @@ def _given(problem: Problem, case: Case) -> str:
 def _contradict(problem: Problem, one: int, other: int) -> bool:
     tests = problem.tests
     if isinstance(tests, StdinTests):
+        # With a checker, several outputs may be right.
         if problem.checker is not None:
             return False
+        # A comparison need not be symmetric, so both directions are tried.
         outputs = tests.cases[one].output, tests.cases[other].output
         return not any(compare(a.encode("utf-8", "surrogatepass"), b, problem.compare)[0]
                        for a, b in (outputs, outputs[::-1]))  # fmt: skip
     if isinstance(tests, CallTests):
         return not equal(tests.cases[one].expected, tests.cases[other].expected)
     if isinstance(tests, AssertTests) and tests.asserts:
-        both = _compared(tests.asserts[one]), _compared(tests.asserts[other])
+        both = _compared_call(tests.asserts[one]), _compared_call(tests.asserts[other])
         return both[0] is not None and both[1] is not None and not equal(both[0][1], both[1][1])
     return False
 
 
-def _compared(code: str) -> tuple[str, Any] | None:
-    """The call and the expected value of ``assert call(plain values) == value``; None for other asserts."""
+def _compared_call(code: str) -> tuple[str, Any] | None:
+    """Return the call and the value of ``assert call(plain values) == value``; None for other asserts."""
     tree = parsed(code)
     try:
         body = tree.body if tree is not None else []
@@ -148,6 +152,7 @@ def _compared(code: str) -> tuple[str, Any] | None:
         call = test.left
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             return None
+        # Calls are compared as text, which is only right for plain values.
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
             ast.literal_eval(argument)
         return ast.unparse(call), ast.literal_eval(test.comparators[0])
@@ -155,33 +160,35 @@ def _compared(code: str) -> tuple[str, Any] | None:
         return None
 
 
-def _evidence(problem: Problem, policy: Policy) -> Iterator[Flag]:
-    """Too little to tell a solution from another program."""
+def _weak_tests(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+    """Yield flags for tests that are too few to distinguish a solution from other programs."""
     tests = problem.tests
     count = test_count(problem)
     if count < policy.fewest_tests:
-        yield Flag("few_tests", f"{count}; the policy asks for {policy.fewest_tests}")
+        yield DefectFlag("few_tests", f"{count}; the policy asks for {policy.fewest_tests}")
+    # Test code and interactors have no expected outputs to compare.
     if isinstance(tests, AssertTests | InteractiveTests):
         return
     if _all_in_statement(problem):
-        yield Flag("sample_tests_only", f"{count} in the statement")
+        yield DefectFlag("sample_tests_only", f"{count} in the statement")
     if isinstance(tests, StdinTests) and problem.checker is None:
         empty = [n for n, case in enumerate(tests.cases) if not case.output.strip()]
         if empty:
-            yield Flag("empty_output", named(empty))
+            yield DefectFlag("empty_output", describe_cases(empty))
     expected = Counter(" ".join(case.expected.split()) for case in cases_of(problem))
     if count > 1 and len(expected) == 1:
-        yield Flag("constant_output", f'all {count} tests expect "{next(iter(expected))[:60]}"')
+        yield DefectFlag("constant_output", f'all {count} tests expect "{next(iter(expected))[:60]}"')
 
 
 def test_count(problem: Problem) -> int:
-    """How many tests there are; of test code, how many asserts it holds."""
+    """Return the number of tests; of test code, the number of its asserts."""
     tests = problem.tests
     if not isinstance(tests, AssertTests) or tests.asserts:
         return case_count(problem)
     code = tests.check or tests.unittest or ""
     tree = parsed(code)
     if tree is None:
+        # Code for another version of Python does not parse here.
         return code.count("assert")
     nodes = list(ast.walk(tree))
     called = sum(
@@ -191,11 +198,11 @@ def test_count(problem: Problem) -> int:
         for node in nodes
     )
     looped = any(isinstance(node, ast.For | ast.While) for node in nodes)
-    return called + sum(isinstance(node, ast.Assert) for node in nodes) + (_LOOPED if looped else 0)
+    return called + sum(isinstance(node, ast.Assert) for node in nodes) + (_LOOP_COUNT if looped else 0)
 
 
 def _all_in_statement(problem: Problem) -> bool:
-    """Do input and output of every ``stdin`` test stand in the statement, as samples do?"""
+    """Return whether the statement shows every ``stdin`` test, as samples."""
     if not isinstance(problem.tests, StdinTests):
         return False
     text = _words(problem.statement)
@@ -207,10 +214,10 @@ def _words(text: str) -> str:
     return f" {' '.join(text.split())} "
 
 
-def named(numbers: list[int]) -> str:
-    """``case 3`` or ``cases 0, 4, …``."""
-    shown = ", ".join(str(number) for number in numbers[:_SHOWN])
-    more = ", …" if len(numbers) > _SHOWN else ""
+def describe_cases(numbers: list[int]) -> str:
+    """Return ``case 3`` or ``cases 0, 4, …``."""
+    shown = ", ".join(str(number) for number in numbers[:_MOST_SHOWN])
+    more = ", …" if len(numbers) > _MOST_SHOWN else ""
     return f"case{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 

@@ -1,64 +1,171 @@
-"""The comparison that a statement asks for, where its rule is plain: any letter case, an error of numbers.
+"""The comparison that a statement requires: any letter case, or an allowed error of numbers.
 
-A problem compared by the default rule although its statement allows more refuses right programs. Where the
-statement says what is right, that is set; a comparison is never made stricter than it was. What
-cannot be compared by a rule is left to ``statements``, which names it.
+A comparison is never made stricter. ``statements`` reports what no comparison can decide. References that
+disagree are the stronger evidence (``references``). The patterns here cover only the sentences that
+benchmarks/data.md measured as frequent; docs/data.md lists what they miss.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import msgspec
+from msgspec import Struct
 
-from whetstone.data.validate.freedom import Freedom, freedom_of
-from whetstone.data.validate.reasons import Flag
-from whetstone.data.validate.tolerance import Tolerance
-from whetstone.problem import Compare, Problem, StdinTests
+from whetstone.core.problem import Compare, Problem, StdinTests
+from whetstone.data.validate.reasons import DefectFlag
 
-_USUAL = 1e-6
-"""The error that the default comparison allows, absolute or relative, of numbers with a point."""
-_ROUNDED = 0.5
-"""Where a tolerance reaches this, two integers are the same."""
+_PRINT = r"\b(?<!not )(?<!n't )(?:print|output|return|report|find|construct|provide|build)\b"
+_THING = (
+    r"(?:answers?|solutions?|outputs?|ways?|options?|sequences?|arrays?|strings?|permutations?|paths?|graphs?"
+    r"|trees?|pairs?|sets?|plans?|arrangements?|colou?rings?)"
+)
+_VALID = r"(?:valid|correct|possible|such|suitable|optimal|shortest)"
+_OUTRIGHT = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_PRINT}(?:\s+\w+){{0,2}}?\s+any(?:\s+one)?(?:\s+of\s+(?:them|these|those|the)\b|\s+{_VALID}\b|\s+{_THING}\b|\s*(?:[.!,;)]|$))",
+        rf"\bany\s+(?:one\s+)?(?:of\s+them\s+)?(?:{_VALID}\s+)?(?:{_THING}\s+)?[^.;,]{{0,60}}?"
+        r"\b(?:will\s+be|is|are)\s+(?:accepted|considered\s+correct)\b",
+        rf"\bmultiple\s+{_THING}\s+are\s+accepted\b",
+        rf"{_PRINT}[^.;,:]{{0,60}},?\s+in\s+(?:any|arbitrary)\s+order\b",
+        r"\bspecial\s+(?:judge|checker)\b",
+    )
+)
+_MORE_THAN_ONE = re.compile(
+    r"\b(?:multiple|several|many|more\s+than\s+one)\s+(?:\w+\s+){0,2}?(?:answers?|solutions?|outputs?)\b"
+    rf"|\b(?:multiple|several|many)\s+(?:\w+\s+){{0,2}}?{_THING},?\s+{_PRINT}\s+(?:one|any)\b"
+    r"|\b(?:answers?|solutions?)\s+(?:is|are|may|might|need)\s*not\s+(?:\w+\s+){0,2}unique\b",
+    re.IGNORECASE,
+)
+_TIE_BREAK = re.compile(
+    r"\b(?:lexicographic\w*|alphabetic\w*|smallest|largest|minim\w+|maxim\w+|first|last|least|most|lowest"
+    r"|highest|shortest|longest|fewest|earliest|number|modulo|all|every|count|total)\b|-1",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(
+    r"\b(?:minimum|maximum|number|cost|total|sum|whether|count|how\s+many)\b", re.IGNORECASE
+)
+_UPPER_LOWER = r"(?:upper|lower)[\s-]*(?:case)?\s*(?:or|and|/)\s*(?:in\s+)?(?:upper|lower)[\s-]*case"
+_ANY_CASE = re.compile(
+    r"\b(?:letters?|print|output|answer|YES|NO)\b(?:(?!\bnot\b)[^.;]){0,60}\bin\s+(?:any|either)\s+case\b"
+    rf"|\b(?:print|output|write)\b[^.;]{{0,60}}\bin\s+{_UPPER_LOWER}"
+    r"|\b(?:output|checker|answers?)\b[^.;]{0,40}\bcase[\s-]*insensitive\b"
+    r"|\brecogni[sz]ed\s+as\s+(?:a\s+)?(?:positive|negative)\b",
+    re.IGNORECASE,
+)
+_MINUS = r"[-\u2212\u2013]"
+_ERROR = re.compile(
+    r"\b(?P<kind>(?:absolute|relative)(?:\s+(?:or|and)\s+(?:the\s+)?(?:absolute|relative))?)\s+error\b[^;]{0,60}?"
+    rf"(?:(?<!\d)10\s*(?:\^|\*\*|<sup>)?\s*\{{?\s*{_MINUS}\s*(?P<power>\d{{1,2}})"
+    rf"|1e{_MINUS}0?(?P<exponent>\d{{1,2}})|(?P<decimal>0\.0*[1-9]\d*))",
+    re.IGNORECASE,
+)
+
+
+class Tolerance(Struct, frozen=True):
+    """An allowed error of printed numbers, absolute or relative; None: not allowed. ``words`` is the
+    quotation."""
+
+    abs: float | None
+    rel: float | None
+    words: str
+
+
+class _Freedom(Struct, frozen=True):
+    """The sentences of a statement that allow more than one output; empty or None if there are none.
+
+    several: more than one answer is right. any_case: letter case does not matter.
+    """
+
+    several: str = ""
+    any_case: str = ""
+    tolerance: Tolerance | None = None
+
+
+def freedom_of(statement: str, *, ordered: bool = True) -> _Freedom:
+    """Return the freedom in ``statement``. ``ordered=False``: the comparison ignores the order of lines."""
+    sentences = _sentences(statement)
+    any_case = next((match[0] for text in sentences if (match := _ANY_CASE.search(text))), "")
+    tolerance = next((allowed for text in sentences if (allowed := _tolerance(text))), None)
+    return _Freedom(_several(sentences, ordered=ordered), any_case, tolerance)
+
+
+def _sentences(text: str) -> list[str]:
+    """Split into sentences with single spaces. A blank line ends a sentence; a single line break does not."""
+    parts = re.split(r"(?<=[.!?;])\s+|\n\s*\n|\n(?=\s*(?:[-*\u2022#]|Input|Output|Example|Note))", text)
+    return [joined for part in parts if (joined := " ".join(part.split()))]
+
+
+def _several(sentences: list[str], *, ordered: bool) -> str:
+    for sentence, following in zip(sentences, [*sentences[1:], ""], strict=False):
+        for pattern in _OUTRIGHT:
+            match = pattern.search(sentence)
+            # `any` in a sentence that asks for a number, or about an error, does not allow several answers.
+            if match is None or _COUNTED.search(match[0]) or _ERROR.search(sentence):
+                continue
+            if ordered or not match[0].endswith("order"):
+                return match[0]
+        match = _MORE_THAN_ONE.search(sentence)
+        # The next sentence often says which of several answers to print.
+        if match and not _TIE_BREAK.search(f"{sentence} {following}"):
+            return match[0]
+    return ""
+
+
+def _tolerance(sentence: str) -> Tolerance | None:
+    bounds: dict[str, float] = {}
+    words = ""
+    for match in _ERROR.finditer(sentence):
+        power = match["power"] or match["exponent"]
+        bound = float(f"1e-{power}") if power else float(match["decimal"])
+        for kind in ("absolute", "relative"):
+            if kind in match["kind"].lower() and 0 < bound <= 0.5:
+                bounds.setdefault(kind, bound)
+                words = words or match[0]
+    return Tolerance(bounds.get("absolute"), bounds.get("relative"), words) if bounds else None
+
+
+# The error that the default comparison allows, absolute or relative, for numbers with a decimal point.
+DEFAULT_ERROR = 1e-6
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+# Sets write these in several ways, which shows no significant case.
 _DECISIONS = frozenset({"yes", "no"})
-_SETTABLE = ("tokens", "floats", "ignore_case")
 
 
-def ruled(problem: Problem) -> tuple[Problem, Flag | None]:
-    """The problem under the comparison of its statement, and what was set; as it was where nothing is."""
-    if not isinstance(problem.tests, StdinTests) or problem.checker is not None:
+def with_stated_comparison(problem: Problem) -> tuple[Problem, DefectFlag | None]:
+    """Return the problem with the comparison of its statement, and a flag. Returns it unchanged if there is
+    none."""
+    tests = problem.tests
+    if not isinstance(tests, StdinTests) or problem.checker is not None:
         return problem, None
-    if problem.compare.mode not in _SETTABLE:
+    if problem.compare.mode not in ("tokens", "floats", "ignore_case"):
         return problem, None
     freedom = freedom_of(problem.statement)
-    wanted = _wanted(problem.compare, problem.tests, freedom)
-    if wanted == problem.compare:
+    compare = _compare(problem.compare, tests, freedom)
+    if compare == problem.compare:
         return problem, None
-    words = " and ".join(" ".join(said.split())[:80] for said in _said(freedom))
-    return msgspec.structs.replace(problem, compare=wanted), Flag(
-        "comparison_set", f'{shown(wanted)}, for it says "{words}"'
-    )
+    quoted = [freedom.any_case, freedom.tolerance.words if freedom.tolerance else ""]
+    words = " and ".join(" ".join(text.split())[:80] for text in quoted if text)
+    detail = f'{comparison_text(compare)}, since the statement says "{words}"'
+    return msgspec.structs.replace(problem, compare=compare), DefectFlag("comparison_set", detail)
 
 
-def shown(compare: Compare) -> str:
-    """A comparison in a few words."""
-    bounds = [
-        f"{name} {bound:g}"
-        for name, bound in (("abs", compare.abs), ("rel", compare.rel))
-        if bound is not None
-    ]
+def comparison_text(compare: Compare) -> str:
+    """Return a comparison as a short text."""
+    bounds = [f"{name} {bound:g}" for name in ("abs", "rel") if (bound := getattr(compare, name)) is not None]
     return " ".join([compare.mode, *bounds])
 
 
-def _wanted(compare: Compare, tests: StdinTests, freedom: Freedom) -> Compare:
+def _compare(compare: Compare, tests: StdinTests, freedom: _Freedom) -> Compare:
+    # Two expected words that differ only in case show that the sentence is about something else.
     folds = bool(freedom.any_case) and not _case_matters(tests)
     tolerance = freedom.tolerance
-    if tolerance is not None and _needed(compare, tolerance, tests) and not _counts(tolerance, tests):
-        absolute, relative = _looser(compare.abs, tolerance.abs), _looser(compare.rel, tolerance.rel)
-        # Kattis' default validator knows no case, and holds numbers within bounds: both rules in one.
-        return Compare("kattis" if folds or compare.mode == "ignore_case" else "floats", absolute, relative)
+    if tolerance is not None and _is_tolerance_safe(tests):
+        bounds = (_looser(compare.abs, tolerance.abs), _looser(compare.rel, tolerance.rel))
+        if max(bounds) > DEFAULT_ERROR or _has_integers(tests):
+            # The default validator of Kattis ignores case and compares numbers within bounds.
+            return Compare("kattis" if folds or compare.mode == "ignore_case" else "floats", *bounds)
     if folds and compare.mode == "tokens":
         return Compare("ignore_case")
     if folds and compare.mode == "floats":
@@ -66,47 +173,25 @@ def _wanted(compare: Compare, tests: StdinTests, freedom: Freedom) -> Compare:
     return compare
 
 
-def _said(freedom: Freedom) -> Iterator[str]:
-    if freedom.any_case:
-        yield freedom.any_case
-    if freedom.tolerance is not None:
-        yield freedom.tolerance.words
+def _looser(before: float | None, allowed: float | None) -> float:
+    return max(DEFAULT_ERROR if before is None else before, allowed or 0.0)
 
 
-def _looser(before: float | None, said: float | None) -> float:
-    return max(_USUAL if before is None else before, said or 0.0)
+def _numbers(tests: StdinTests) -> set[str]:
+    return {token for case in tests.cases for token in case.output.split() if _NUMBER.fullmatch(token)}
 
 
-def _needed(compare: Compare, tolerance: Tolerance, tests: StdinTests) -> bool:
-    """Does the tolerance allow what the comparison does not? The usual one allows integers nothing."""
-    if compare.mode == "floats":
-        return (_looser(compare.abs, tolerance.abs), _looser(compare.rel, tolerance.rel)) != (
-            _looser(compare.abs, None),
-            _looser(compare.rel, None),
-        )
-    if max(tolerance.abs or 0.0, tolerance.rel or 0.0) > _USUAL:
-        return True
+def _has_integers(tests: StdinTests) -> bool:
     return any("." not in token for token in _numbers(tests))
 
 
-def _counts(tolerance: Tolerance, tests: StdinTests) -> bool:
-    """Do integers stand beside numbers with a point, so large that the tolerance takes one for another?"""
-    numbers = list(_numbers(tests))
-    if all("." not in token for token in numbers):
-        return False
-    absolute, relative = _looser(None, tolerance.abs), _looser(None, tolerance.rel)
-    return any(
-        "." not in token and max(absolute, relative * abs(float(token))) >= _ROUNDED for token in numbers
-    )
-
-
-def _numbers(tests: StdinTests) -> Iterator[str]:
-    for case in tests.cases:
-        yield from (token for token in case.output.split() if _NUMBER.fullmatch(token))
+def _is_tolerance_safe(tests: StdinTests) -> bool:
+    """Return whether a tolerance is safe. Integers next to reals may be counts, which it would confuse."""
+    return not (_has_integers(tests) and any("." in token for token in _numbers(tests)))
 
 
 def _case_matters(tests: StdinTests) -> bool:
-    """Are two of the expected words the same but for their case?"""
+    """Return whether two expected words differ only in their letter case."""
     words = {word for case in tests.cases for word in case.output.split()}
     words = {word for word in words if word.casefold() not in _DECISIONS}
     return len({word.casefold() for word in words}) < len(words)

@@ -1,7 +1,7 @@
-"""Do tests and programs have the same form? Sets that were put together wrongly mix them.
+"""Checks that tests and programs have the same form; faulty sets mix them.
 
 Functions and programs that read standard input need different tests, and so do functions of different
-signatures. What is found here would also fail its references; the name says why.
+signatures. Such problems would also fail their references; this names the cause.
 """
 
 from __future__ import annotations
@@ -9,29 +9,33 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from whetstone.data.validate.cases import named
-from whetstone.data.validate.reasons import Flag
-from whetstone.problem import CallCase, CallTests, Problem, StdinTests
-from whetstone.syntax import parsed
+from whetstone.core.problem import CallCase, CallTests, Problem, StdinTests
+from whetstone.core.syntax import parsed
+from whetstone.data.validate.cases import describe_cases
+from whetstone.data.validate.reasons import DefectFlag
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
-def form_flags(problem: Problem) -> Iterator[Flag]:
-    """Tests that no program of the references' form can meet."""
+def form_flags(problem: Problem) -> Iterator[DefectFlag]:
+    """Yield flags for tests that no program of the references' form can pass."""
     tests = problem.tests
     trees = [tree for source in _python_sources(problem) if (tree := parsed(source)) is not None]
     if isinstance(tests, StdinTests):
         if trees and all(_only_defines(tree) for tree in trees):
-            yield Flag("mixed_kinds", "the tests are of standard input; the references only define functions")
+            yield DefectFlag(
+                "mixed_kinds", "the tests are of standard input; the references only define functions"
+            )
     elif isinstance(tests, CallTests) and tests.function is not None:
         signatures = [found for tree in trees if (found := _function(tree, tests)) is not None]
         odd = [n for n, case in enumerate(tests.cases) if signatures and not _fits(case, signatures)]
         if odd and len(odd) < len(tests.cases):
-            yield Flag("mixed_kinds", f"the function does not take the arguments of {named(odd)}")
+            yield DefectFlag(
+                "mixed_kinds", f"the function does not take the arguments of {describe_cases(odd)}"
+            )
         if trees and not signatures and all(_reads_only(tree) for tree in trees):
-            yield Flag("mixed_kinds", "the tests call a function; the references read standard input")
+            yield DefectFlag("mixed_kinds", "the tests call a function; the references read standard input")
 
 
 def _python_sources(problem: Problem) -> list[str]:
@@ -39,7 +43,8 @@ def _python_sources(problem: Problem) -> list[str]:
 
 
 def _only_defines(tree: ast.Module) -> bool:
-    """Nothing that runs could read or print: imports, definitions, constants."""
+    """Return whether a program has only imports, definitions and constants, so that it reads and prints
+    nothing."""
     return any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body) and all(
         isinstance(node, _DEFINES)
         or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
@@ -49,7 +54,7 @@ def _only_defines(tree: ast.Module) -> bool:
 
 
 def _reads_only(tree: ast.Module) -> bool:
-    """It reads standard input and defines no function or class that could be called."""
+    """Return whether a program reads standard input and defines no function or class to call."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     defines = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)
@@ -61,7 +66,7 @@ def _calls(node: ast.AST) -> bool:
 
 
 def _function(tree: ast.Module, tests: CallTests) -> ast.arguments | None:
-    """The parameters of the function that the tests call; None where it is not defined plainly."""
+    """Return the parameters of the function that the tests call; None if it has no plain definition."""
     body = tree.body
     if tests.class_ is not None:
         owners = [node for node in body if isinstance(node, ast.ClassDef) and node.name == tests.class_]
@@ -69,6 +74,7 @@ def _function(tree: ast.Module, tests: CallTests) -> ast.arguments | None:
             return None
         body = owners[-1].body
     found = [node for node in body if isinstance(node, _Function) and node.name == tests.function]
+    # A decorator may change the parameters.
     if not found or found[-1].decorator_list:
         return None
     return found[-1].args
@@ -79,7 +85,8 @@ def _fits(case: CallCase, signatures: list[ast.arguments]) -> bool:
 
 
 def _takes(signature: ast.arguments, case: CallCase) -> bool:
-    """May the case's positional arguments be given? Keywords are taken to fill what is missing."""
+    """Return whether the function accepts the positional arguments of a case. Keywords are assumed to fill
+    the others."""
     names = [argument.arg for argument in (*signature.posonlyargs, *signature.args)]
     if names[:1] == ["self"]:
         names = names[1:]

@@ -1,7 +1,7 @@
 """Mutants of a program: each is the program with one small change that usually makes it wrong.
 
-Tests are strong when they refuse mutants. Some mutants are equivalent to the program and cannot be
-refused, so a score below 1 is normal; operators and places are chosen to make few of them.
+Tests are strong if they reject mutants. Some mutants are equivalent to the program and cannot be rejected,
+so a score below 1 is normal; operators and places are chosen to make few of them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from whetstone.data.validate.mutations import OPERATORS, Mutate, is_guard, says_nothing
-from whetstone.syntax import parsed
+from whetstone.core.syntax import parsed
+from whetstone.data.validate.mutations import OPERATORS, Mutate, has_no_effect, is_guard
 
-_LONGEST = 200_000  # characters; a longer program is data with some code around it
+# In characters. A longer program is mostly data.
+_LONGEST = 200_000
 
 
-class Mutant(Struct, frozen=True):
-    """A changed program, and the change in words."""
+class _Mutant(Struct, frozen=True):
+    """A changed program, and a description of the change."""
 
     source: str
     change: str
 
 
-def mutants(source: str, count: int, seed: str) -> list[Mutant]:
-    """Up to ``count`` different mutants of a Python program, the same for the same seed.
+def mutants(source: str, count: int, seed: str) -> list[_Mutant]:
+    """Return up to ``count`` different mutants of a Python program. The seed fixes them.
 
-    Kinds of change take turns, so that few mutants are still of many kinds. Empty for what is not Python 3.
+    Kinds of change alternate, so that few mutants still have many kinds. Returns none for text that is not
+    Python 3.
     """
     if count < 1 or len(source) > _LONGEST:
         return []
@@ -44,28 +46,30 @@ def mutants(source: str, count: int, seed: str) -> list[Mutant]:
         return []
 
 
-def _mutants(tree: ast.Module, draw: random.Random) -> Iterator[Mutant]:
+def _mutants(tree: ast.Module, draw: random.Random) -> Iterator[_Mutant]:
     seen = {ast.unparse(tree) + "\n"}
-    for place, name, mutate in _in_turns(_changes(tree), draw):
+    for place, name, mutate in _alternate_kinds(_changes(tree), draw):
+        # A change alters the tree, which the other mutants also start from.
         changed = copy.deepcopy(tree)
         node = next(itertools.islice(ast.walk(changed), place, None))
         line = getattr(node, "lineno", 0)
         mutate(node)
         text = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
+        # Different changes may give the same program.
         if text not in seen:
             seen.add(text)
-            yield Mutant(text, f"{name}, line {line}")
+            yield _Mutant(text, f"{name}, line {line}")
 
 
 _Change = tuple[int, str, Mutate]
 
 
 def _changes(tree: ast.Module) -> dict[str, list[_Change]]:
-    """All changes by their kind, each with the place of its node in the order of ``ast.walk``."""
-    left_alone = _left_alone(tree)
+    """Return all changes by their kind, each with the index of its node in the order of ``ast.walk``."""
+    protected = _protected_nodes(tree)
     found: dict[str, list[_Change]] = {}
     for place, node in enumerate(ast.walk(tree)):
-        if id(node) in left_alone:
+        if id(node) in protected:
             continue
         for name, applicable in OPERATORS.items():
             for mutate in applicable(node):
@@ -73,31 +77,31 @@ def _changes(tree: ast.Module) -> dict[str, list[_Change]]:
     return found
 
 
-def _left_alone(tree: ast.Module) -> set[int]:
-    """What decides nothing, or everything: annotations, imports, docstrings, the guard of ``__main__``."""
+def _protected_nodes(tree: ast.Module) -> set[int]:
+    """Return the nodes that are not changed: annotations, imports, docstrings, the guard of ``__main__``."""
     inside: set[int] = set()
 
-    def leave(node: ast.AST | None) -> None:
+    def protect(node: ast.AST | None) -> None:
         if node is not None:
             inside.update(id(inner) for inner in ast.walk(node))
 
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
-            leave(node.annotation)
+            protect(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            leave(node.returns)
+            protect(node.returns)
         elif isinstance(node, ast.AnnAssign):
-            leave(node.annotation)
-        elif isinstance(node, ast.Import | ast.ImportFrom) or says_nothing(node):
-            leave(node)
+            protect(node.annotation)
+        elif isinstance(node, ast.Import | ast.ImportFrom) or has_no_effect(node):
+            protect(node)
         elif is_guard(node):
-            leave(node.test)
+            protect(node.test)
             inside.add(id(node))
     return inside
 
 
-def _in_turns(changes: dict[str, list[_Change]], draw: random.Random) -> Iterator[_Change]:
-    """One change of each kind after the other, kinds and changes in an order that is drawn."""
+def _alternate_kinds(changes: dict[str, list[_Change]], draw: random.Random) -> Iterator[_Change]:
+    """Yield one change of each kind in turn. The order of kinds and changes is drawn."""
     kinds = list(changes.values())
     for kind in kinds:
         _shuffle(kind, draw)
@@ -107,7 +111,7 @@ def _in_turns(changes: dict[str, list[_Change]], draw: random.Random) -> Iterato
 
 
 def _shuffle(items: list[Any], draw: random.Random) -> None:
-    # Only `random()` is promised to give the same numbers in every version of Python.
+    # Only `random()` gives the same numbers in every version of Python.
     for at in range(len(items) - 1, 0, -1):
         other = int(draw.random() * (at + 1))
         items[at], items[other] = items[other], items[at]

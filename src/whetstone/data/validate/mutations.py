@@ -1,6 +1,7 @@
-"""The kinds of change that make mutants: for each, to which nodes of a syntax tree it applies, and how.
+"""The kinds of change that make mutants.
 
-Each function takes a node and returns the changes it offers there; a change alters the node in place.
+Each function takes a node of a syntax tree and returns its possible changes. A change alters the node in
+place.
 """
 
 from __future__ import annotations
@@ -54,29 +55,32 @@ _CALLS = {
     "bisect_right": "bisect_left", "bisect": "bisect_left", "gcd": "max", "extend": "append",
 }  # fmt: skip
 _TUNING = ("setrecursionlimit", "stack_size", "seed", "set_int_max_str_digits")
-_LARGE = 10_000  # beyond it an integer is a bound or a modulus, which one more or less hardly changes
+# A larger integer is a bound or a modulus, and one more or less rarely changes the result.
+_LARGE = 10_000
 
 
 def _boundary(node: ast.AST) -> list[Mutate]:
-    """``<`` for ``<=``; the first or last index of a ``range``."""
+    """Replace ``<`` by ``<=``, or shift the first or last index of a ``range``."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _BOUNDARIES:
         return [partial(_set_comparison, table=_BOUNDARIES)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+        # The third argument is the step, not a bound.
         ends = range(min(len(node.args), 2))
         return [partial(_shift_argument, at=at, by=by) for at in ends for by in (1, -1)]
     return []
 
 
 def _comparison(node: ast.AST) -> list[Mutate]:
-    """The opposite comparison."""
+    """Replace a comparison by its opposite."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPPOSITES:
         return [partial(_set_comparison, table=_OPPOSITES)]
     return []
 
 
 def _operator(node: ast.AST) -> list[Mutate]:
-    """Another arithmetic, bitwise or Boolean operator."""
+    """Replace an arithmetic, bitwise or Boolean operator."""
     if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _ARITHMETIC:
+        # `%` on text formats it, and another operator would only raise an error.
         formats = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)
         return [] if formats else [_set_operator]
     if isinstance(node, ast.BoolOp):
@@ -85,14 +89,14 @@ def _operator(node: ast.AST) -> list[Mutate]:
 
 
 def _operands(node: ast.AST) -> list[Mutate]:
-    """Operands in the other order, where that matters."""
+    """Swap the operands of an operator that is not commutative."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, _ORDERED_OPERANDS) and not _is_text(node.left):
         return [_swap_operands]
     return []
 
 
 def _constant(node: ast.AST) -> list[Mutate]:
-    """An integer one larger or smaller, the other Boolean."""
+    """Make an integer one larger or smaller, or negate a Boolean."""
     if not isinstance(node, ast.Constant):
         return []
     if type(node.value) is bool:
@@ -103,17 +107,18 @@ def _constant(node: ast.AST) -> list[Mutate]:
 
 
 def _index(node: ast.AST) -> list[Mutate]:
-    """An element further, or a slice that is one element shorter or longer."""
+    """Shift an index by one, or make a slice one element shorter or longer."""
     if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Del):
         return []
     if isinstance(node.slice, ast.Slice):
         return [partial(_shift_slice, end=end) for end in ("lower", "upper") if getattr(node.slice, end)]
+    # One cannot be added to a tuple or a text.
     plain = not isinstance(node.slice, ast.Tuple) and not _is_text(node.slice)
     return [partial(_shift_index, by=by) for by in (1, -1)] if plain else []
 
 
 def _condition(node: ast.AST) -> list[Mutate]:
-    """The condition negated; a part of ``and`` and ``or`` left out; ``not`` left out."""
+    """Negate a condition, or remove a part of ``and`` and ``or``, or a filter."""
     changes: list[Mutate] = []
     if isinstance(node, ast.If | ast.IfExp):
         changes.append(_negate)
@@ -125,7 +130,7 @@ def _condition(node: ast.AST) -> list[Mutate]:
 
 
 def _statement(node: ast.AST) -> list[Mutate]:
-    """A statement that changes something left out."""
+    """Remove a statement that has an effect."""
     changes: list[Mutate] = []
     for field in ("body", "orelse"):
         body: Any = getattr(node, field, None)
@@ -135,14 +140,14 @@ def _statement(node: ast.AST) -> list[Mutate]:
                 partial(_drop, field=field, at=at)
                 for at, statement in enumerate(statements)
                 if isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
-                or (isinstance(statement, ast.Expr) and not says_nothing(statement))
+                or (isinstance(statement, ast.Expr) and not has_no_effect(statement))
                 or (isinstance(statement, ast.If) and not statement.orelse and not is_guard(statement))
             ]
     return changes
 
 
-def _leaving(node: ast.AST) -> list[Mutate]:
-    """A loop that ends after its first turn, ``break`` for ``continue``."""
+def _loop_end(node: ast.AST) -> list[Mutate]:
+    """End a loop after its first iteration, or swap ``break`` and ``continue``."""
     if not isinstance(node, ast.For | ast.While):
         return []
     jumps = [at for at, inner in enumerate(node.body) if isinstance(inner, ast.Break | ast.Continue)]
@@ -150,7 +155,7 @@ def _leaving(node: ast.AST) -> list[Mutate]:
 
 
 def _call(node: ast.AST) -> list[Mutate]:
-    """Another function of the same kind: ``max`` for ``min``."""
+    """Call another function of the same kind: ``max`` instead of ``min``."""
     if not isinstance(node, ast.Call):
         return []
     if isinstance(node.func, ast.Name) and node.func.id in _CALLS:
@@ -160,6 +165,7 @@ def _call(node: ast.AST) -> list[Mutate]:
     return []
 
 
+# The kinds of change by name.
 OPERATORS: Mapping[str, Callable[[ast.AST], list[Mutate]]] = {
     "boundary": _boundary,
     "comparison": _comparison,
@@ -169,19 +175,18 @@ OPERATORS: Mapping[str, Callable[[ast.AST], list[Mutate]]] = {
     "index": _index,
     "condition": _condition,
     "statement": _statement,
-    "leaving": _leaving,
+    "leaving": _loop_end,
     "call": _call,
 }
-"""The kinds of change by name."""
 
 
 def is_guard(node: ast.AST) -> TypeGuard[ast.If]:
-    """``if __name__ == "__main__":``, which holds the program and decides nothing."""
+    """Whether a node is ``if __name__ == "__main__":``."""
     return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
-def says_nothing(node: ast.AST) -> bool:
-    """A docstring, or ``sys.setrecursionlimit(…)`` and its like."""
+def has_no_effect(node: ast.AST) -> bool:
+    """Return whether a node is a docstring, or a call such as ``sys.setrecursionlimit(…)``."""
     if not isinstance(node, ast.Expr):
         return False
     tunes = isinstance(node.value, ast.Call) and ast.unparse(node.value.func).endswith(_TUNING)
@@ -193,7 +198,7 @@ def _set_comparison(node: ast.Compare, table: Mapping[type[ast.AST], type[ast.cm
 
 
 def _shift_argument(node: ast.Call, at: int, by: int) -> None:
-    node.args[at] = _shifted(node.args[at], by)
+    node.args[at] = _plus_one(node.args[at], by)
 
 
 def _set_operator(node: ast.BinOp | ast.AugAssign | ast.BoolOp) -> None:
@@ -212,11 +217,11 @@ def _set_constant(node: ast.Constant, value: int) -> None:
 
 
 def _shift_slice(node: ast.Subscript, end: str) -> None:
-    setattr(node.slice, end, _shifted(getattr(node.slice, end), 1 if end == "lower" else -1))
+    setattr(node.slice, end, _plus_one(getattr(node.slice, end), 1 if end == "lower" else -1))
 
 
 def _shift_index(node: ast.Subscript, by: int) -> None:
-    node.slice = _shifted(node.slice, by)
+    node.slice = _plus_one(node.slice, by)
 
 
 def _negate(node: ast.If | ast.IfExp) -> None:
@@ -224,7 +229,7 @@ def _negate(node: ast.If | ast.IfExp) -> None:
 
 
 def _leave_out(node: ast.BoolOp, at: int) -> None:
-    # A Boolean operator needs two operands: the one beside takes the place.
+    # A Boolean operator needs two operands: the neighbour replaces the operand.
     node.values[at] = node.values[at - 1] if at else node.values[1]
 
 
@@ -234,6 +239,7 @@ def _clear_filters(node: ast.comprehension) -> None:
 
 def _drop(node: ast.AST, field: str, at: int) -> None:
     body: list[ast.AST] = getattr(node, field)
+    # A body must not become empty.
     body[at] = ast.Pass()
 
 
@@ -252,7 +258,7 @@ def _rename_call(node: ast.Call, name: str) -> None:
         node.func = ast.Name(name, ast.Load())
 
 
-def _shifted(value: ast.expr, by: int) -> ast.expr:
+def _plus_one(value: ast.expr, by: int) -> ast.expr:
     return ast.BinOp(value, ast.Add() if by > 0 else ast.Sub(), ast.Constant(1))
 
 

@@ -1,4 +1,4 @@
-"""What validation asks of a problem, and what it does about one that falls short.
+"""What validation requires of a problem, and the treatment of defects.
 
 A policy file is YAML with any of the fields of ``Policy``:
 
@@ -10,28 +10,29 @@ A policy file is YAML with any of the fields of ``Policy``:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field
 
-from whetstone.data.validate.reasons import REASONS, Flag, Treatment, check_reason
-from whetstone.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Section, checked, read_settings
+from whetstone.data.validate.reasons import REASONS, DefectFlag, Treatment, check_reason
+
+Reason = Annotated[str, checked(check_reason)]
 
 
-class Policy(BaseModel):
+class Policy(Section):
     """Bounds and treatments. Sizes are in MB of 2^20 bytes of UTF-8, times in CPU seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    treatments: dict[str, Treatment] = {}
-    """What is done about a defect, where it is not what ``reasons`` says: drop, mark or ignore."""
+    treatments: dict[Reason, Treatment] = Field(default_factory=dict[str, Treatment])
+    """The treatment of defects that differs from ``reasons``: drop, mark or ignore."""
 
     # Statements.
     shortest_statement: int = Field(default=5, ge=0)
-    """Letters and digits that a statement has at least."""
+    """Fewest letters and digits of a statement."""
     shortest_beside_image: int = Field(default=80, ge=0)
-    """Letters and digits beside an image without which there is no statement."""
+    """Fewest letters and digits of a statement in addition to an image."""
 
     # Tests.
     fewest_tests: int = Field(default=5, ge=1)
@@ -39,23 +40,23 @@ class Policy(BaseModel):
     largest_output_mb: float = Field(default=8.0, gt=0)
     largest_tests_mb: float = Field(default=64.0, gt=0)
     shared_problems: int = Field(default=6, ge=2)
-    """In so many problems of a source a test is suspicious, ..."""
+    """A test is suspicious if it is in this many problems of a source, ..."""
     shared_share: float = Field(default=0.05, gt=0, le=1)
-    """... if they are also this share of all its problems, ..."""
+    """... and in this share of them. ..."""
     shared_tests: int = Field(default=3, ge=1)
-    """... and a problem with so many suspicious tests has tests that are not its own."""
+    """... A problem with this many suspicious tests has tests of other problems."""
 
     # References.
     repeats: int = Field(default=2, ge=1)
-    """Runs of every reference; verdicts that differ between them are flaky."""
+    """Runs of every reference. A reference with differing verdicts is flaky."""
     hash_seeds: int = Field(default=8, ge=1)
-    """Runs of a Python reference that makes sets, whose order is another one in each."""
+    """Runs of a Python reference that makes sets, whose order differs in each run."""
     judge_attempts: int = Field(default=3, ge=1)
-    """Runs of a program that the judge fails to judge, before it counts as not judged."""
+    """Attempts to judge a program, before it counts as not judged."""
     cpu_factor: float = Field(default=4.0, ge=1)
-    """The time limit is at least so many times what the slowest reference used ..."""
+    """The time limit is at least this multiple of the slowest reference's time, ..."""
     most_cpu_s: float = Field(default=15.0, gt=0)
-    """... up to this, or the problem's own limit where that is larger. References may use this much."""
+    """... up to this, or the problem's own limit if it is larger. References run under this limit."""
     memory_factor: float = Field(default=2.0, ge=1)
     most_memory_mb: float = Field(default=2048.0, gt=0)
 
@@ -63,53 +64,31 @@ class Policy(BaseModel):
     mutants: int = Field(default=8, ge=0)
     """Mutants of the first accepted Python reference; 0 tries none."""
     weakest: float = Field(default=0.5, ge=0, le=1)
-    """The share of mutants that the tests have to refuse, where at least ``fewest_mutants`` were tried."""
+    """The share of mutants that the tests must reject, if at least ``fewest_mutants`` were tried."""
     fewest_mutants: int = Field(default=4, ge=1)
     trivial_programs: bool = True
     """Try programs that solve nothing."""
     seed: int = 0
 
-    @model_validator(mode="after")
-    def _known_reasons(self) -> Self:
-        for name in self.treatments:
-            check_reason(name, "treatments")
-        return self
-
     def treatment(self, reason: str) -> Treatment:
-        """What is done about a defect."""
+        """Return the treatment of a defect."""
         return self.treatments.get(reason, REASONS[reason].treatment)
 
-    def drops(self, flags: list[Flag]) -> Flag | None:
-        """The first flag that drops its problem; None keeps it."""
+    def drops(self, flags: list[DefectFlag]) -> DefectFlag | None:
+        """Return the first flag that drops its problem; None keeps it."""
         return next((flag for flag in flags if self.treatment(flag.reason) == "drop"), None)
 
-    def changed(self, **fields: Any) -> Policy:
-        """This policy with other values, checked. Raises UserError."""
-        return _policy({**self.model_dump(), **fields}, "policy")
+    def with_values(self, **fields: Any) -> Policy:
+        """Return the policy with other values. Raises UserError for invalid ones."""
+        return read_settings(Policy, {**self.model_dump(), **fields}, where="policy")
 
 
 def read_policy(path: str | Path) -> Policy:
-    """A policy from a YAML file. Raises UserError naming the field that does not fit."""
+    """Read a policy from a YAML file. Raises UserError with the invalid field."""
     try:
         value: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {error}; give a YAML file such as `fewest_tests: 8`") from None
     if value is not None and not isinstance(value, dict):
         raise UserError(f"{path}: not a mapping; give lines such as `fewest_tests: 8`")
-    return _policy(cast("dict[str, Any]", value or {}), str(path))
-
-
-def _policy(fields: dict[str, Any], place: str) -> Policy:
-    known = Policy.model_fields
-    for name in fields:
-        if name not in known:
-            hint = did_you_mean(str(name), known)
-            raise UserError(f"{place}: unknown field `{name}`{hint} (known: {', '.join(known)})")
-    try:
-        return Policy(**fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{place}: `{where}`: {first['msg']}") from None
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from None
+    return read_settings(Policy, value or {}, where=str(path))

@@ -1,9 +1,9 @@
-"""Tests that stand in many problems of a set, which is a sign that the set was put together wrongly.
+"""Tests that occur in many problems of a set: a sign of a faulty set.
 
-A published file once gave hundreds of problems the same dozen tests. Problems that ask nearly the same also
-share tests, so what counts is a share of all problems of a source. Cases are counted by hash in a table of
-fixed size, so that memory does not grow with the set: a count may be too large when hashes collide, which
-needs to happen in both rows and in several cases of a problem to matter.
+A published file once gave hundreds of problems the same dozen tests. Similar problems also share tests, so
+the criterion is a share of all problems of a source. Cases are counted by hash in tables of fixed size, so
+that memory does not grow with the set. Colliding hashes can only increase a count. They matter only if they
+collide in both tables, and for several cases of a problem.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 
+from whetstone.core.problem import AssertTests, Problem
 from whetstone.data.validate.cases import Case, cases_of
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.reasons import Flag
-from whetstone.problem import AssertTests, Problem
+from whetstone.data.validate.reasons import DefectFlag
 
+# Two tables of 8 MB: a count is wrong only if a case collides with others in both.
 _CELLS = 1 << 21
 _ROWS = 2
-_SHORTEST = 12
-"""Letters, digits and signs of a case that say something: many problems ask for ``5`` and expect ``YES``."""
+# Shorter cases show nothing: many problems have the input `5` and the output `YES`.
+_FEWEST_CHARACTERS = 12
 
 
 class SharedTests:
-    """Counts in how many problems of a source each case stands. ``add`` them all, then ask for ``flags``."""
+    """Counts the problems of a source in which each case occurs. Call ``add`` for all, then ``flags``."""
 
     def __init__(self) -> None:
         self._counts = [array("I", bytes(4 * _CELLS)) for _ in range(_ROWS)]
@@ -33,7 +34,7 @@ class SharedTests:
 
     @property
     def problems(self) -> int:
-        """How many problems were added."""
+        """The number of added problems."""
         return self._problems.total()
 
     def add(self, problem: Problem) -> None:
@@ -43,31 +44,36 @@ class SharedTests:
             for counts, at in zip(self._counts, cells, strict=True):
                 counts[at] += 1
 
-    def flags(self, problem: Problem, policy: Policy) -> Iterator[Flag]:
-        """A flag where several cases of a problem stand in many others of its source."""
+    def flags(self, problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+        """Yield a flag if several cases of a problem occur in many others of its source."""
+        # In a small source the share is a few problems, and in a large one many similar problems share tests.
         least = max(policy.shared_problems, policy.shared_share * self._problems[problem.source])
         shared = [count for cells in _all_cells(problem) if (count := self._count(cells)) >= least]
         if len(shared) >= policy.shared_tests:
-            yield Flag("shared_tests", f"{len(shared)} of its tests also stand in {max(shared) - 1} others")
+            yield DefectFlag(
+                "shared_tests", f"{len(shared)} of its tests are also in {max(shared) - 1} others"
+            )
 
     def _count(self, cells: tuple[int, ...]) -> int:
         return min(counts[at] for counts, at in zip(self._counts, cells, strict=True))
 
 
 def _all_cells(problem: Problem) -> set[tuple[int, ...]]:
-    return {_cells(problem.source, case) for case in _telling(problem)}
+    return {_cells(problem.source, case) for case in _informative_cases(problem)}
 
 
-def _telling(problem: Problem) -> Iterator[Case]:
+def _informative_cases(problem: Problem) -> Iterator[Case]:
     if isinstance(problem.tests, AssertTests) and not problem.tests.asserts:
-        return  # test code names what it tests
+        # Test code names the tested function.
+        return
     for case in cases_of(problem):
-        if len("".join(case.given.split())) + len("".join(case.expected.split())) >= _SHORTEST:
+        if len("".join(case.given.split())) + len("".join(case.expected.split())) >= _FEWEST_CHARACTERS:
             yield case
 
 
 def _cells(source: str, case: Case) -> tuple[int, ...]:
-    """The case's place in each row."""
+    """Return the index of the case in each table."""
+    # The length separates input and output: `1` and `23` are not `12` and `3`.
     text = f"{source} {len(case.given)} {case.given}{case.expected}".encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8 * _ROWS).digest()
     return tuple(int.from_bytes(digest[8 * row : 8 * row + 8], "little") % _CELLS for row in range(_ROWS))

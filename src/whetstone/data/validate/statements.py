@@ -1,6 +1,6 @@
-"""What a statement says about its problem: words that tell of images, conversations and several answers.
+"""Defects that the statement of a problem shows: images, interaction, and freedom that the comparison lacks.
 
-These are heuristics on English text. What leaves several answers open is read in ``freedom``.
+These are heuristics on English text.
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whetstone.data.validate.comparing import ruled
-from whetstone.data.validate.freedom import freedom_of
+from whetstone.core.problem import GRADER_PREFIX, CallTests, Compare, InteractiveTests, Problem, StdinTests
+from whetstone.data.validate.comparing import Tolerance, freedom_of, with_stated_comparison
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.reasons import Flag
-from whetstone.data.validate.tolerance import Tolerance
-from whetstone.problem import GRADER_PREFIX, CallTests, Compare, InteractiveTests, Problem, StdinTests
+from whetstone.data.validate.reasons import DefectFlag
 
 _IMAGE = re.compile(
     r"!\[[^\]]*\](?:\([^)]*\))?|<img\b[^>]*>|<image>|\[image\]|\\includegraphics(?:\[[^\]]*\])?\{[^}]*\}"
@@ -34,58 +32,61 @@ _NO_CONVERSATION = re.compile(r"\b(?:not|non|isn't|no)[\s-]+(?:an\s+)?interactiv
 _YES_OR_NO = frozenset({"yes", "no", "true", "false", "possible", "impossible", "y", "n"})
 
 
-def statement_flags(problem: Problem, policy: Policy) -> Iterator[Flag]:
-    """The defects that the statement tells of."""
+def statement_flags(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+    """Yield the defects that the statement shows."""
     text = problem.statement
     letters = _letters(text)
     images = _IMAGE.findall(text)
+    # An image may be the whole statement, which has a flag of its own.
     if letters < policy.shortest_statement and not images:
-        yield Flag("missing_statement", f"{letters} letters and digits")
+        yield DefectFlag("missing_statement", f"{letters} letters and digits")
         return
     if images and _letters(_IMAGE.sub(" ", text)) < policy.shortest_beside_image:
-        yield Flag("image_only_statement", f"beside {_shown(images[0])} there is hardly any text")
+        yield DefectFlag(
+            "image_only_statement", f"there is hardly any text in addition to {_shown(images[0])}"
+        )
     elif images:
-        yield Flag("image_in_statement", _shown(images[0]))
+        yield DefectFlag("image_in_statement", _shown(images[0]))
     elif mentioned := _IMAGE_MENTIONED.search(text):
-        yield Flag("image_in_statement", _shown(mentioned[0]))
-    yield from _conversation(problem)
-    yield from _freedom(problem)
+        yield DefectFlag("image_in_statement", _shown(mentioned[0]))
+    yield from _interaction_flags(problem)
+    yield from _freedom_flags(problem)
 
 
-def _conversation(problem: Problem) -> Iterator[Flag]:
+def _interaction_flags(problem: Problem) -> Iterator[DefectFlag]:
     if isinstance(problem.tests, InteractiveTests):
         return
     text = problem.statement
     if (found := _CONVERSATION.search(text)) and not _NO_CONVERSATION.search(text):
-        yield Flag("interactive_statement", _shown(found[0]))
+        yield DefectFlag("interactive_statement", _shown(found[0]))
 
 
-def _freedom(problem: Problem) -> Iterator[Flag]:
-    """What the statement leaves to the program, and the comparison does not."""
+def _freedom_flags(problem: Problem) -> Iterator[DefectFlag]:
+    """Yield the freedom that the statement gives and the comparison does not."""
     if problem.checker is not None or isinstance(problem.tests, InteractiveTests):
         return
     mode = problem.compare.mode
     freedom = freedom_of(problem.statement, ordered=mode != "unordered_lines")
     if freedom.several and not _only_decides(problem):
-        yield Flag("several_answers", _shown(freedom.several))
+        yield DefectFlag("several_answers", _shown(freedom.several))
     if not isinstance(problem.tests, StdinTests):
         return
     free = mode in ("ignore_case", "grader:scalebox")
     free |= mode == "kattis" and not problem.compare.case_sensitive
     if not free and freedom.any_case:
-        yield Flag("any_case", _shown(freedom.any_case))
+        yield DefectFlag("any_case", _shown(freedom.any_case))
     tolerance = freedom.tolerance
     if tolerance is not None and _stricter(problem.compare, tolerance):
-        yield Flag("float_tolerance", _shown(tolerance.words))
+        yield DefectFlag("float_tolerance", _shown(tolerance.words))
 
 
 def leaves_open(problem: Problem) -> bool:
-    """Does the statement allow what no comparison of ours can decide, and the problem has no checker?"""
-    return any(True for _ in _freedom(ruled(problem)[0]))
+    """Return whether the statement allows what no comparison can decide, and the problem has no checker."""
+    return any(True for _ in _freedom_flags(with_stated_comparison(problem)[0]))
 
 
 def _only_decides(problem: Problem) -> bool:
-    """Is every expected answer yes or no? Then only one of the two is right."""
+    """Return whether every expected answer is yes or no: then only one of the two is right."""
     tests = problem.tests
     if isinstance(tests, StdinTests):
         words = {word.casefold() for case in tests.cases for word in case.output.split()}
@@ -96,9 +97,10 @@ def _only_decides(problem: Problem) -> bool:
 
 
 def _stricter(compare: Compare, tolerance: Tolerance) -> bool:
-    """Does the comparison allow less than the tolerance?"""
+    """Return whether the comparison allows less than the tolerance."""
     if compare.mode.startswith(GRADER_PREFIX):
         return False
+    # These modes compare text, so they allow no numeric error.
     if compare.mode in ("exact", "lines", "unordered_lines"):
         return True
     usual = 0.0 if compare.mode == "kattis" else 1e-6

@@ -1,6 +1,6 @@
-"""Programs that solve nothing. Tests that one of them passes would reward a model for nothing.
+"""Trivial programs, which solve nothing. Tests that accept one would reward a model for nothing.
 
-They are written from the tests: a program that prints what most cases expect is one that a model finds, too.
+They are derived from the tests: a model also finds a program that prints the most frequent output.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from whetstone.problem import AssertTests, CallTests, Problem, Program, StdinTests
-from whetstone.syntax import parsed
+from whetstone.core.problem import AssertTests, CallTests, Problem, Program, StdinTests
+from whetstone.core.syntax import parsed
 
-_LONGEST = 100_000  # characters of an answer that a program may hold
+# In characters. A program with a longer answer in its source is not tried.
+_LONGEST_SOURCE = 100_000
 
 
-class Trivial(Struct, frozen=True):
-    """A program, and what it does in words."""
+class _Trivial(Struct, frozen=True):
+    """A program, and a description of it."""
 
     program: Program
     does: str
 
 
-def trivial_programs(problem: Problem) -> list[Trivial]:
-    """The trivial programs for a problem's kind of tests, in Python, each once."""
+def trivial_programs(problem: Problem) -> list[_Trivial]:
+    """Return the trivial programs in Python for a problem's kind of tests, each once."""
     tests = problem.tests
     if isinstance(tests, StdinTests):
         found = _printing(tests)
@@ -34,10 +35,12 @@ def trivial_programs(problem: Problem) -> list[Trivial]:
         found = _returning(tests)
     elif isinstance(tests, AssertTests):
         found = _defining(problem, tests)
-    else:  # one that listens would wait for an interactor that listens, until the wall clock limit
+    else:
+        # A program that reads would wait for an interactor that also reads, until the wall-clock limit.
         found = iter([("pass\n", "ends at once")])
-    unique = {source: does for source, does in reversed(list(found)) if len(source) < _LONGEST}
-    return [Trivial(Program("python", source), does) for source, does in reversed(unique.items())]
+    # Of equal programs the first description is kept, hence both reversals.
+    unique = {source: does for source, does in reversed(list(found)) if len(source) < _LONGEST_SOURCE}
+    return [_Trivial(Program("python", source), does) for source, does in reversed(unique.items())]
 
 
 def _printing(tests: StdinTests) -> Iterator[tuple[str, str]]:
@@ -67,8 +70,8 @@ def _returning(tests: CallTests) -> Iterator[tuple[str, str]]:
 
 
 def _defining(problem: Problem, tests: AssertTests) -> Iterator[tuple[str, str]]:
-    """Functions of the names that the references define, for these are what the tests call."""
-    names = _defined(problem, tests)
+    """Yield functions with the names that the references define, since the tests call these."""
+    names = _names_to_define(problem, tests)
     if not names:
         return
     bodies = [("return None", "returns None"), ("return a[0] if a else None", "returns its first argument")]
@@ -93,13 +96,13 @@ def _answers(expected: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _literal(value: Any) -> str:
-    """A plain value as Python text, infinities and such apart."""
+    """Return a plain value as Python text; infinities and NaN are not plain."""
     text = repr(value)
     return text if "inf" not in text and "nan" not in text else "None"
 
 
 def _compared_with(code: str) -> str | None:
-    """The text of ``value`` in ``assert call == value``, where it is a plain value."""
+    """Return the text of ``value`` in ``assert call == value`` if it is a plain value."""
     tree = parsed(code)
     try:
         statement = tree.body[0] if tree is not None else None
@@ -110,8 +113,8 @@ def _compared_with(code: str) -> str | None:
     return None
 
 
-def _defined(problem: Problem, tests: AssertTests) -> list[str]:
-    """Function names to define: the entry point, or what the references define at their top level."""
+def _names_to_define(problem: Problem, tests: AssertTests) -> list[str]:
+    """Return the function names to define: the entry point, or the top-level functions of the references."""
     if tests.entry_point:
         return [tests.entry_point]
     sources = [program.source for program in problem.references] or [problem.starter or ""]

@@ -1,4 +1,4 @@
-"""Validating one problem: what is found, and what becomes of the problem under a policy."""
+"""Validation of one problem: its defects, and the decision under a policy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.data.decisions import Decision
-from whetstone.data.problem_digest import digest_of
+from whetstone.core.problem import Compare, Limits, NoTests, Problem
+from whetstone.data.decisions import ProblemDecision
+from whetstone.data.resumable import digest_of
 from whetstone.data.validate.cases import case_flags
-from whetstone.data.validate.comparing import ruled
-from whetstone.data.validate.costs import Cost, cost_of, limits_for
+from whetstone.data.validate.comparing import with_stated_comparison
 from whetstone.data.validate.forms import form_flags
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.reasons import Flag, by_weight
-from whetstone.data.validate.references import Standing, Tried, reference_flags, try_references
+from whetstone.data.validate.reasons import DefectFlag, by_weight
+from whetstone.data.validate.references import (
+    Cost,
+    ReferenceTrial,
+    Standing,
+    cost_of,
+    limits_for,
+    reference_flags,
+    try_references,
+)
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.data.validate.shared_tests import SharedTests
 from whetstone.data.validate.statements import statement_flags
@@ -27,21 +35,20 @@ from whetstone.data.validate.strength import (
     trivial_flags,
     wrong_flags,
 )
-from whetstone.problem import Compare, Limits, Problem
 
 STEP = "validate"
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
-    """What was found in a problem: plain data, which a journal keeps.
+class ValidationOutcome(Struct, frozen=True, omit_defaults=True):
+    """The defects of a problem, as plain data for a journal.
 
-    ``digest`` is that of the problem it was found in; ``flags`` are ordered by weight; ``accepted`` and
-    ``removed`` are numbers of references; ``limits`` and ``compare`` are new ones, or None.
+    ``digest`` is that of the problem; ``flags`` are ordered by weight; ``accepted`` and
+    ``removed`` are indices of references; ``limits`` and ``compare`` are new ones, or None.
     """
 
     problem_id: str
     digest: str
-    flags: list[Flag] = []
+    flags: list[DefectFlag] = []
     accepted: list[int] = []
     removed: list[int] = []
     cost: Cost | None = None
@@ -51,86 +58,97 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
 
 
 class Validator:
-    """Finds what is wrong with a problem. Thread-safe: several problems may be validated at a time."""
+    """Finds the defects of a problem. Thread-safe: several problems may be validated concurrently."""
 
     def __init__(self, runs: Runs, policy: Policy, shared: SharedTests | None = None) -> None:
-        """``shared`` has counted the tests of the whole set; None looks at each problem alone."""
+        """``shared`` has counted the tests of the whole set; None checks each problem alone."""
         self._runs = runs
         self._policy = policy
         self._shared = shared
 
-    def validate(self, problem: Problem) -> Outcome:
-        """What is found in a problem. No program is run for one that is dropped already."""
+    def validate(self, problem: Problem) -> ValidationOutcome:
+        """Return the defects of a problem. No program is run for a problem that is dropped already."""
         digest = digest_of(problem)
-        problem, ruling = self._ruled(problem)
+        if isinstance(problem.tests, NoTests):
+            nothing = DefectFlag("nothing_to_validate", "tests of kind `none`")
+            return ValidationOutcome(problem.id, digest, self._reported_flags([nothing]))
+        problem, ruling = self._with_stated_comparison(problem)
         compare = problem.compare if ruling else None
-        flags = self._listed([*ruling, *statement_flags(problem, self._policy), *self._test_flags(problem)])
+        flags = self._reported_flags(
+            [*ruling, *statement_flags(problem, self._policy), *self._test_flags(problem)]
+        )
+        # Running programs is the expensive part, and cannot change this decision.
         if self._policy.drops(flags):
-            return Outcome(problem.id, digest, flags, compare=compare)
+            return ValidationOutcome(problem.id, digest, flags, compare=compare)
         tried = try_references(problem, self._runs, self._policy)
-        flags = self._listed([*flags, *reference_flags(problem, tried)])
+        flags = self._reported_flags([*flags, *reference_flags(problem, tried)])
         accepted = [one for one in tried if one.standing is Standing.ACCEPTED]
         cost = cost_of([judgement for one in accepted for judgement in one.judgements])
         limits = limits_for(problem.limits, cost, self._policy)
-        found = Outcome(
+        found = ValidationOutcome(
             problem.id,
             digest,
             flags,
             [one.number for one in accepted],
             [one.number for one in tried if accepted and one.standing in (Standing.FAILED, Standing.FLAKY)],
             cost if accepted else None,
+            # Only a change is stored, which keeps the journal small.
             limits if limits != problem.limits else None,
             compare=compare,
         )
         if self._policy.drops(flags):
             return found
-        return self._measured(msgspec.structs.replace(problem, limits=limits), accepted, cost, found)
+        return self._with_strength(msgspec.structs.replace(problem, limits=limits), accepted, cost, found)
 
-    def _ruled(self, problem: Problem) -> tuple[Problem, list[Flag]]:
-        """The problem under the comparison of its statement, unless the policy leaves it as it is."""
+    def _with_stated_comparison(self, problem: Problem) -> tuple[Problem, list[DefectFlag]]:
+        """Return the problem under the comparison of its statement, unless the policy ignores it."""
         if self._policy.treatment("comparison_set") == "ignore":
             return problem, []
-        problem, flag = ruled(problem)
+        problem, flag = with_stated_comparison(problem)
         return problem, [flag] if flag else []
 
-    def _test_flags(self, problem: Problem) -> Iterator[Flag]:
+    def _test_flags(self, problem: Problem) -> Iterator[DefectFlag]:
         yield from case_flags(problem, self._policy)
         yield from form_flags(problem)
         if self._shared is not None:
             yield from self._shared.flags(problem, self._policy)
 
-    def _measured(self, problem: Problem, accepted: list[Tried], cost: Cost, found: Outcome) -> Outcome:
-        """The outcome with what programs that are not right say about the tests."""
+    def _with_strength(
+        self, problem: Problem, accepted: list[ReferenceTrial], cost: Cost, found: ValidationOutcome
+    ) -> ValidationOutcome:
+        """Return the outcome with the strength of the tests against wrong programs."""
         flags = [*found.flags, *wrong_flags(problem, self._runs)]
         if self._policy.trivial_programs:
             flags += trivial_flags(problem, cost, self._runs, self._policy)
         strength = None
         in_python = [one.program for one in accepted if is_python(one.program)]
-        if in_python and not self._policy.drops(self._listed(flags)):
+        if in_python and not self._policy.drops(self._reported_flags(flags)):
             strength = mutant_strength(problem, in_python[0], cost, self._runs, self._policy)
         if strength is not None:
             flags += strength_flags(strength, self._policy)
-        return msgspec.structs.replace(found, flags=self._listed(flags), strength=strength)
+        return msgspec.structs.replace(found, flags=self._reported_flags(flags), strength=strength)
 
-    def _listed(self, flags: list[Flag]) -> list[Flag]:
+    def _reported_flags(self, flags: list[DefectFlag]) -> list[DefectFlag]:
         return [flag for flag in by_weight(flags) if self._policy.treatment(flag.reason) != "ignore"]
 
 
-def settle(problem: Problem, outcome: Outcome, policy: Policy) -> Iterator[Problem | Decision]:
-    """What becomes of a problem: a decision for each mark, one to keep or drop it, and the kept problem."""
+def settle(
+    problem: Problem, outcome: ValidationOutcome, policy: Policy
+) -> Iterator[Problem | ProblemDecision]:
+    """Yield a decision for each mark, one to keep or drop the problem, and the kept problem."""
     dropped = policy.drops(outcome.flags)
     for flag in outcome.flags:
         if flag is not dropped:
-            yield Decision(problem.id, STEP, "mark", flag.reason, flag.detail, problem.source)
+            yield ProblemDecision(problem.id, STEP, "mark", flag.reason, flag.detail, problem.source)
     if dropped:
-        yield Decision(problem.id, STEP, "drop", dropped.reason, dropped.detail, problem.source)
+        yield ProblemDecision(problem.id, STEP, "drop", dropped.reason, dropped.detail, problem.source)
         return
-    yield Decision(problem.id, STEP, "keep", *_kept(outcome), problem.source)
-    yield _validated(problem, outcome)
+    yield ProblemDecision(problem.id, STEP, "keep", *_reason_to_keep(outcome), problem.source)
+    yield _validated_problem(problem, outcome)
 
 
-def _kept(outcome: Outcome) -> tuple[str, str]:
-    """Reason and detail of keeping: whether anything confirms the tests."""
+def _reason_to_keep(outcome: ValidationOutcome) -> tuple[str, str]:
+    """Return the reason and the detail of keeping a problem: whether anything confirms the tests."""
     if not outcome.accepted:
         return "unconfirmed", "no reference was accepted"
     strength = outcome.strength
@@ -138,8 +156,8 @@ def _kept(outcome: Outcome) -> tuple[str, str]:
     return "confirmed", f"{len(outcome.accepted)} references accepted{refused}"
 
 
-def _validated(problem: Problem, outcome: Outcome) -> Problem:
-    """The problem without references that fail, under its new limits, with ``meta.validation``."""
+def _validated_problem(problem: Problem, outcome: ValidationOutcome) -> Problem:
+    """Return the problem without failing references, under its new limits, with ``meta.validation``."""
     facts: dict[str, Any] = {
         "flags": {flag.reason: flag.detail for flag in outcome.flags},
         "references_accepted": len(outcome.accepted),

@@ -1,8 +1,8 @@
-"""Validating a set: streamed, many problems in flight, resumable.
+"""Validation of a set: streaming, concurrent and resumable.
 
-The set is read twice. The first time its tests are counted, to see which stand in many problems; the
-second time each problem is validated on one of a few threads, and comes out in the order of the set. At
-no time are more problems in memory than a small multiple of the threads.
+The set is read twice. The first pass counts its tests, to find those in many problems. In the second pass
+each problem is validated on one of a few threads and written in the order of the set. Memory contains at most
+a small multiple of the threads in problems.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from msgspec import Struct, field
 
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import replacing, write_all
+from whetstone.core.problem import Problem
 from whetstone.data.dataset import open_problems, transform
-from whetstone.data.decisions import Decision, encode_decision
-from whetstone.data.resuming import in_order
-from whetstone.data.validate.journal import Journal
+from whetstone.data.decisions import ProblemDecision, encode_decision
+from whetstone.data.resumable import ResumableFindings, in_order
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.reasons import NOT_AS_MEANT
+from whetstone.data.validate.reasons import FAILS_CHECK
 from whetstone.data.validate.runs import JudgesPrograms, Runs
 from whetstone.data.validate.shared_tests import SharedTests
-from whetstone.data.validate.validator import Outcome, Validator, settle
-from whetstone.errors import UserError
-from whetstone.outputs import replacing, write_all
-from whetstone.problem import Problem
+from whetstone.data.validate.validator import ValidationOutcome, Validator, settle
 
+# A thread judges one program at a time and also works itself, so a worker needs several to be busy.
 _THREADS_PER_WORKER = 4
 
-Watch = Callable[[Problem, Outcome], None]
+Watch = Callable[[Problem, ValidationOutcome], None]
 
 
-class Tally(Struct):
-    """What a validation decided, counted."""
+class ValidationTally(Struct):
+    """The counted decisions of a validation."""
 
     problems: int = 0
     kept: int = 0
@@ -44,14 +44,14 @@ class Tally(Struct):
     unconfirmed: int = 0
     mutants: int = 0
     mutants_refused: int = 0
-    # A plain `Counter()` would be one for all tallies: msgspec copies built-in defaults only.
+    # msgspec copies only built-in defaults. A plain `Counter()` would be shared by all tallies.
     drops: Counter[str] = field(default_factory=Counter[str])
     marks: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, outcome: Outcome, decisions: Sequence[Decision]) -> None:
+    def add(self, outcome: ValidationOutcome, decisions: Sequence[ProblemDecision]) -> None:
         """Count a problem."""
         self.problems += 1
-        self.amiss += any(d.action == "drop" or d.reason in NOT_AS_MEANT for d in decisions)
+        self.amiss += any(d.action == "drop" or d.reason in FAILS_CHECK for d in decisions)
         if outcome.strength is not None:
             self.mutants += outcome.strength.tried
             self.mutants_refused += outcome.strength.killed
@@ -68,18 +68,18 @@ class Tally(Struct):
 
 
 def count_tests(source: str | Path, progress: Callable[[], None] = lambda: None) -> SharedTests:
-    """Read a set and count in how many of its problems each test stands. UserError for an empty set."""
+    """Read a set and count the problems of each test. Raises UserError for an empty set."""
     shared = SharedTests()
     for problem in open_problems(source):
         shared.add(problem)
         progress()
     if not shared.problems:
-        raise UserError(f"{source}: holds no problems")
+        raise UserError(f"{source}: contains no problems")
     return shared
 
 
 def journal_path(out: str | Path) -> Path:
-    """Where an unfinished validation to ``out`` keeps what it has found."""
+    """Return the journal file of an unfinished validation to ``out``."""
     return Path(out).with_name(f"{Path(out).name}.validating.jsonl")
 
 
@@ -94,42 +94,59 @@ def validate_set(
     workers: int = 0,
     environment: str = "",
     watch: Watch = lambda problem, outcome: None,
-) -> Tally:
-    """Validate a set and count what was decided.
+) -> ValidationTally:
+    """Validate a set and count the decisions.
 
-    ``shared`` is of the same set (``count_tests``). With ``out``, a dataset folder or a problem file, the
-    kept problems are written there, with their decisions, and an interrupted run goes on where it was.
-    ``decisions`` is a file of all decisions, there at the end. ``workers`` are those of the judge, 0 for one
-    a core; ``environment`` names the packages of programs, with others of which no run is gone on with.
-    ``watch`` is called with every problem that is done, in order.
+    shared: of the same set (``count_tests``). out: a dataset folder or a problem file for the kept problems
+    and their decisions; an interrupted run is resumed. decisions: a file for all decisions, written at the
+    end. workers: of the judge, 0 for one per core. environment: the packages of programs; a run with
+    others is not resumed. watch: called with every validated problem, in order.
     """
-    tally = Tally()
+    tally = ValidationTally()
     runs = Runs(judge, policy.judge_attempts)
     validator = Validator(runs, policy, shared)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
-        journal = Journal(journal_path(out), policy, shared.problems, environment) if out else None
+        journal = ValidationJournal(journal_path(out), policy, shared.problems, environment) if out else None
         if journal is not None:
             stack.enter_context(journal)
         sink: BinaryIO | None = None
         if decisions:
+            # Replaced at the end only, so that an interrupted run leaves the earlier file.
             sink = stack.enter_context(stack.enter_context(replacing(decisions)).open("wb", buffering=0))
 
-        def step(problems: Iterator[Problem]) -> Iterator[Problem | Decision]:
+        def step(problems: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(problems, validator.validate, runs.stop, threads, journal)) as validated:
                 for problem, outcome in validated:
                     settled = list(settle(problem, outcome, policy))
-                    rows = [item for item in settled if isinstance(item, Decision)]
+                    rows = [item for item in settled if isinstance(item, ProblemDecision)]
                     tally.add(outcome, rows)
                     if sink is not None:
                         write_all(sink, b"".join(map(encode_decision, rows)))
                     yield from settled
                     watch(problem, outcome)
 
-        if out is None:
-            deque(step(open_problems(source)), maxlen=0)
-        else:
+        if out is not None:
             transform(source, out, step)
+        else:
+            deque(step(open_problems(source)), maxlen=0)
         if journal is not None:
             journal.remove()
     return tally
+
+
+class _Begun(Struct, frozen=True):
+    """The first line of the journal: the policy, the number of problems, and the packages for programs."""
+
+    policy: dict[str, Any]
+    problems: int
+    environment: str
+
+
+class ValidationJournal(ResumableFindings[ValidationOutcome]):
+    """A context manager over the file. Raises UserError if another run has locked it or began it with other
+    settings."""
+
+    def __init__(self, path: Path, policy: Policy, problems: int, environment: str = "") -> None:
+        begun = _Begun(policy.model_dump(mode="json"), problems, environment)
+        super().__init__(path, begun, ValidationOutcome, work="validation", how="policy or environment")

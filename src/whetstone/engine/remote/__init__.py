@@ -1,1 +1,1 @@
-"""Servers of models over HTTP: what they are, and how requests to them survive their bad hours."""
+"""Clients for model servers over HTTP: their endpoints, retries, timeouts and streams."""

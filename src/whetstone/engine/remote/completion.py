@@ -1,7 +1,7 @@
-"""The body of a completion, put together from the events in which a server streams it.
+"""Assembles the body of a completion from the events that a server streams.
 
-The form is that of OpenAI's API (server-sent events, each a JSON object with pieces of a choice), with what
-vLLM, SGLang and llama.cpp add. Only the first choice is read: a request asks for one reply.
+The format is that of OpenAI's API (server-sent events, each a JSON object with parts of a choice), with the
+extensions of vLLM, SGLang and llama.cpp. Only the first choice is read, because a request asks for one reply.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+# The most bytes of one answer: far above any reply, as a limit for servers that never stop.
 MOST_BYTES = 1 << 28
-"""Of one answer: far above any reply, and what a server that never stops may cost."""
 
 _TEXTS = ("content", "reasoning", "reasoning_content")
 _LAST = ("finish_reason", "stop_reason", "matched_stop")
 
 
 class StreamBroken(Exception):
-    """A stream that ended early or holds an error; the message says which."""
+    """A stream that ended early or contains an error; the message says which."""
 
 
-class Completion:
-    """Bytes of a stream in, a body as of an answer that is not streamed out."""
+class StreamAssembler:
+    """Takes the bytes of a stream, and returns the body of an equivalent answer without streaming."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -31,15 +31,16 @@ class Completion:
         self._ended = False
 
     def feed(self, data: bytes) -> None:
-        """Take in the next bytes. Raises StreamBroken for an error of the server, ValueError for no JSON."""
+        """Process the next bytes. Raises StreamBroken for an error of the server, ValueError for invalid
+        JSON."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             field, _, value = line.strip().partition(b":")
             if field == b"data":
-                self._event(value.strip())
+                self._add_event(value.strip())
 
     def body(self) -> dict[str, Any]:
-        """The completion, once the stream has ended. Raises StreamBroken where its end is missing."""
+        """Return the completion after the stream has ended. Raises StreamBroken if the end is missing."""
         if self._rest:
             self.feed(b"\n")
         if not self._ended:
@@ -52,12 +53,12 @@ class Completion:
             choice["message"] = {"role": "assistant", "content": None, **texts}
         return {"choices": [choice], "usage": self._usage}
 
-    def _event(self, value: bytes) -> None:
+    def _add_event(self, value: bytes) -> None:
         if value == b"[DONE]":
             return
         event = json.loads(value)
         if not isinstance(event, dict):
-            raise ValueError("an event that is no object")
+            raise ValueError("an event that is not an object")
         event = cast("dict[str, Any]", event)
         if event.get("error"):
             raise StreamBroken(f"an error in the stream: {json.dumps(event['error'])[:300]}")
@@ -65,9 +66,9 @@ class Completion:
             self._usage = event["usage"]
         for choice in event.get("choices") or ():
             if choice.get("index", 0) == 0:
-                self._piece(choice)
+                self._add_choice(choice)
 
-    def _piece(self, choice: dict[str, Any]) -> None:
+    def _add_choice(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta") or {}
         pieces = {"text": choice.get("text"), **{name: delta.get(name) for name in _TEXTS}}
         for name, piece in pieces.items():

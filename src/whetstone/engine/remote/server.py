@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint: where it is, and what it says about itself before anything is asked."""
+"""An OpenAI-compatible endpoint: its address, and the properties that it reports."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from urllib.parse import urlsplit
 import httpx2
 from msgspec import Struct
 
-from whetstone.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError, did_you_mean
 
 KEY_VARIABLES = ("WHETSTONE_API_KEY", "OPENAI_API_KEY")
+# Servers, by the reported owner of their models, that continue a reply begun in the request, and accept
+# sampling settings beyond the standard ones.
 CONTINUES_REPLIES = frozenset({"vllm", "sglang"})
-"""Servers, by what they call the owner of their models, that continue a reply which the request begins,
-and that take sampling settings beyond the standard ones."""
 
-_FIRST_LOOK_S = 30.0
+_PROBE_S = 30.0
 
 
-class Server(Struct, frozen=True):
-    """An endpoint that answers. ``url`` ends in ``/v1`` or the like; ``model`` is the name to ask for.
+class RemoteServer(Struct, frozen=True):
+    """An endpoint that answers. ``url`` ends in ``/v1`` or similar; ``model`` is the model name for requests.
 
-    ``owner``, ``root`` (the weights), ``context`` (tokens) and ``version`` are as reported, None where
-    the endpoint does not say.
+    ``owner``, ``root`` (the weights), ``context`` (tokens) and ``version`` are as reported, None if the
+    endpoint does not report them.
     """
 
     url: str
@@ -35,14 +35,14 @@ class Server(Struct, frozen=True):
 
     @property
     def continues_replies(self) -> bool:
-        """Whether a reply can be given a start, and takes vLLM's sampling settings."""
+        """Whether a request can contain the start of the reply, and vLLM's sampling settings."""
         return self.owner in CONTINUES_REPLIES
 
 
 def base_url(url: str) -> str:
-    """The address that requests go beneath; ``/v1`` is added to an address without a path.
+    """Return the base address of requests; ``/v1`` is added to an address without a path.
 
-    Raises UserError for what is no http(s) address.
+    Raises UserError for an address that is not http(s).
     """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -51,29 +51,30 @@ def base_url(url: str) -> str:
 
 
 def headers() -> dict[str, str]:
-    """The authorization from the environment (``KEY_VARIABLES``, in that order), if there is one."""
+    """Return the authorization header from the environment (``KEY_VARIABLES``, in that order), if set."""
     key = next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def look_up(url: str, model: str | None) -> Server:
-    """Ask the endpoint for its models and version.
+def probe_server(url: str, model: str | None) -> RemoteServer:
+    """Query the endpoint for its models and version.
 
-    Without ``model`` it must serve exactly one. Raises UserError when it cannot be reached, refuses
-    the key, or the model is not clear.
+    Without ``model`` it must serve exactly one. Raises UserError if it cannot be reached, refuses the key, or
+    the model is ambiguous.
     """
     base = base_url(url)
-    with httpx2.Client(headers=headers(), timeout=_FIRST_LOOK_S, follow_redirects=True) as client:
+    with httpx2.Client(headers=headers(), timeout=_PROBE_S, follow_redirects=True) as client:
         listed = {str(entry.get("id")): entry for entry in _models(client, base)}
         if model is None and len(listed) != 1:
             known = f" (it serves {', '.join(sorted(listed)[:20])})" if listed else ""
             raise UserError(f"--model is missing: the name of the model to ask {base} for{known}")
         name = model or next(iter(listed))
+        # An empty list means that the endpoint does not report its models.
         if listed and name not in listed:
             known = ", ".join(sorted(listed)[:20])
             raise UserError(f"{base} does not serve `{name}`{did_you_mean(name, listed)} (it serves {known})")
         entry = listed.get(name, {})
-        return Server(
+        return RemoteServer(
             url=base,
             model=name,
             owner=_text(entry.get("owned_by")),
@@ -84,11 +85,13 @@ def look_up(url: str, model: str | None) -> Server:
 
 
 def _models(client: httpx2.Client, base: str) -> list[dict[str, Any]]:
-    """The entries of ``GET /models``; none where the endpoint has no such list."""
+    """Return the entries of ``GET /models``; empty if the endpoint has no such list."""
     try:
         answer = client.get(f"{base}/models")
     except httpx2.HTTPError as error:
-        raise UserError(f"{base} cannot be reached ({_said(error)}); is the server running?") from None
+        raise UserError(
+            f"{base} cannot be reached ({_describe_error(error)}); is the server running?"
+        ) from None
     if answer.status_code in {401, 403}:
         raise UserError(f"{base} refuses the key ({answer.status_code}); set {' or '.join(KEY_VARIABLES)}")
     body = _json(answer)
@@ -97,7 +100,7 @@ def _models(client: httpx2.Client, base: str) -> list[dict[str, Any]]:
 
 
 def _version(client: httpx2.Client, base: str) -> str | None:
-    """What vLLM says at ``/version``, beside ``/v1``; None where nothing does."""
+    """Return vLLM's answer at ``/version``, next to ``/v1``; None if there is none."""
     try:
         body = _json(client.get(f"{base.removesuffix('/v1')}/version"))
     except httpx2.HTTPError:
@@ -116,5 +119,5 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -1,1 +1,1 @@
-"""Engines that are servers of their own, in processes and environments of their own: vLLM, SGLang."""
+"""Engines that are servers in separate processes and Python environments: vLLM, SGLang."""

@@ -1,10 +1,10 @@
-"""An engine that is a server of its own.
+"""An engine that is a separate server.
 
-Weights are never changed within a request: for an update the server ends what it is writing, and each reply
-goes on under the new weights from the tokens that it has. So every token's version is known, and nothing
-cached under old weights is read under new ones; the price is that the replies in flight are read once more.
+Weights never change within a request. For an update the server ends all replies in progress, and each reply
+continues under the new weights from the tokens that it has. So the version of every token is known, and no
+cache of old weights is read with new ones. The cost is one more prefill of the replies in progress.
 
-Asleep it has lost its weights: whoever wakes it hands over what the trainer has, or had last.
+A sleeping server has lost its weights. Waking it loads the trainer's current weights, or the last ones.
 """
 
 from __future__ import annotations
@@ -19,76 +19,79 @@ from typing import Any
 
 import httpx2
 
-from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
+from whetstone.core.errors import UserError
+from whetstone.core.sample import FinishReason
+from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.memory import return_device_memory
-from whetstone.engine.remote.connection import Connection, Manners, RequestFailed
-from whetstone.engine.remote.server import Server, headers
-from whetstone.engine.served.dialect import Dialect, Drawn, Facts
-from whetstone.engine.served.handover import Handover
+from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
+from whetstone.engine.remote.request_policy import RequestPolicy
+from whetstone.engine.remote.server import RemoteServer, headers
+from whetstone.engine.served.backend import Generation, ServerBackend, ServerFacts
+from whetstone.engine.served.model_folders import ModelFolderWriter
 from whetstone.engine.served.process import ServerProcess
 from whetstone.engine.stopping import StopRule
-from whetstone.errors import UserError
-from whetstone.sample import FinishReason
 
-_LET_GO_S = 10.0
-"""After a pause, for answers that are on their way; what has not come then is asked for again."""
+# After a pause, seconds to wait for answers in transit. Requests without an answer are sent again.
+_DRAIN_S = 10.0
 
-_AGAIN_S = 0.5
-"""Then the server is told once more: a request may have come in after the pause, and wait for its end."""
+# Seconds after which the pause is repeated, because a request may have arrived after the first one.
+_PAUSE_AGAIN_S = 0.5
 
-_LOST_AFTER = 8
-"""Requests that failed in a row, each after all its tries: the server is gone."""
+# Consecutive failed requests, each after all its tries, after which the server counts as lost.
+_MAX_FAILURES = 8
 
 _CONNECT_S = 30.0
 
 
 class ServedEngine:
-    """An Engine that speaks ``dialect`` to the server at ``url`` (its root).
+    """An Engine that uses ``backend`` for the server at ``url`` (its root).
 
-    handover: holds the run's first weights. loaded: whether the server has these already; else it gets them
-    before its first reply. process: the server itself, where it is ours. seeds: whether requests carry seeds.
-    Raises UserError for a server that cannot serve a run.
+    folder_writer: has the run's initial weights. loaded: whether the server has these weights already;
+    otherwise it loads them before its first reply. process: the server, if it was started here. seeds:
+    whether requests carry seeds. Raises UserError for a server that cannot serve a run.
     """
 
     def __init__(
         self,
-        dialect: Dialect,
+        backend: ServerBackend,
         url: str,
         tokenizer: Any,
-        handover: Handover,
+        folder_writer: ModelFolderWriter,
         *,
         loaded: bool,
         process: ServerProcess | None = None,
         seeds: bool = True,
-        manners: Manners,
+        policy: RequestPolicy,
     ) -> None:
         self.capabilities = Capabilities(
             repeatable_streams=False,
             weights=frozenset({"tensors", "folder"}),
-            full_logprobs=dialect.full_logprobs,
+            full_logprobs=backend.full_logprobs,
             every_rank=False,
         )
-        self._dialect = dialect
-        self._server = Server(url=url, model="", owner=dialect.name)
+        self._backend = backend
+        self._server = RemoteServer(url=url, model="", owner=backend.name)
         self._tokenizer = tokenizer
-        self._handover = handover
+        self._folder_writer = folder_writer
         self._process = process
         self._seeds = seeds
-        self._manners = manners
+        self._policy = policy
         self._version = 0
-        facts = _looked(dialect, self._server, manners)
-        _check_dtype(facts.dtype, handover.dtype, self._server.url)
+        facts = _probe(backend, self._server, policy)
+        _check_dtype(facts.dtype, folder_writer.dtype, self._server.url)
         self._context = facts.context
         self._loaded = loaded
         self._asleep = False
-        self._link: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient, Connection] | None = None
+        self._connection_of_loop: (
+            tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient, EndpointConnection] | None
+        ) = None
         self._serving = asyncio.Event()
         self._updating = asyncio.Lock()
-        self._asking: set[asyncio.Task[Drawn]] = set()
+        self._requests: set[asyncio.Task[Generation]] = set()
         self._failed = 0
         self._broken: str | None = None
         self.pause_s = 0.0
-        """For how long the last new weights kept the server from generating."""
+        """Seconds for which the last weight update stopped generation."""
         if loaded:
             self._serving.set()
 
@@ -99,47 +102,40 @@ class ServedEngine:
 
     def check(self, request: GenerationRequest) -> None:
         """See Engine."""
-        prompt, wanted = len(request.prompt_ids), request.params.max_tokens
-        if prompt == 0:
-            raise UserError("the prompt is empty; give at least one token, such as the tokenizer's bos token")
-        if request.n < 1:
-            raise UserError(f"n is {request.n}; ask for at least one reply")
-        if self._context is not None and prompt + wanted > self._context:
-            raise UserError(
-                f"a prompt of {prompt} tokens and up to {wanted} new ones exceed the server's context of "
-                f"{self._context}; lower max_tokens, or start it with a longer one"
-            )
+        remedy = "lower max_tokens, or start it with a longer one"
+        check_request(request, self._context, owner="the server's", remedy=remedy)
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """Ask for the replies now, and yield each as it ends. Call it inside an event loop.
+        """Request the replies now, and yield each as it ends. Call it inside an event loop.
 
-        Leaving the iterator early cancels what is left. A reply that could not be had ends with ``abort``.
-        Raises UserError as ``check`` does, and when the server is gone.
+        Leaving the iterator early cancels the remaining replies. A reply that failed ends with ``abort``.
+        Raises UserError as ``check`` does, and if the server is lost.
         """
         self._raise_if_broken()
         self.check(request)
         loop = asyncio.get_running_loop()
-        return _each([loop.create_task(self._reply(request, index)) for index in range(request.n)])
+        return _as_completed([loop.create_task(self._reply(request, index)) for index in range(request.n)])
 
     async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
-        """See Engine. Replies in flight are read again under the new weights and go on.
+        """See Engine. Replies in progress are prefilled again with the new weights and continue.
 
-        Raises ValueError for weights that do not fit, with nothing changed. A server that fails to read them
-        is not used again, since nobody knows what it holds: UserError, now and from then on.
+        Raises ValueError for weights that do not fit, with nothing changed. A server that fails to load them
+        is not used again, since its weights are unknown: UserError, now and later.
         """
         self._raise_if_broken()
         async with self._updating:
             if isinstance(weights, Path):
                 await self._load(weights, version)
             else:
-                # Not on a thread: the tensors may be a model's that torch computes with on this one.
-                self._handover.take(weights)
+                # Not in a thread: the tensors may belong to a model that torch uses on this thread.
+                self._folder_writer.update(weights)
                 if self._asleep:
-                    return_device_memory()  # the server is about to take what the trainer needs no more
-                await self._hand_over(version)
+                    # The server needs the memory that the trainer has freed.
+                    return_device_memory()
+                await self._load_current(version)
 
     async def sleep(self) -> None:
-        """See Sleeper. What is asked for meanwhile wakes the server, with the weights that it had."""
+        """See Sleeper. A request in the meantime wakes the server with the weights that it had."""
         self._raise_if_broken()
         async with self._updating:
             if self._asleep:
@@ -148,8 +144,8 @@ class ServedEngine:
             self._serving.clear()
             self._loaded = False
             try:
-                await self._silence(server)
-                await self._dialect.sleep(server)
+                await self._stop_generation(server)
+                await self._backend.sleep(server)
             except RequestFailed as error:
                 self._broken = f"{self._server.url}: the server did not fall asleep: {error}"
                 self._serving.set()
@@ -157,36 +153,37 @@ class ServedEngine:
             self._asleep = True
 
     async def close(self) -> None:
-        """End the server if it is ours; replies in flight end with ``abort``. A second call does nothing."""
+        """Stop the server if it was started here; replies in progress end with ``abort``. A second call does
+        nothing."""
         if self._broken is None:
             self._broken = "the engine is closed"
-        for task in list(self._asking):
+        for task in list(self._requests):
             task.cancel()
         self._serving.set()
-        if self._link is not None:
-            await self._link[1].aclose()
-            self._link = None
+        if self._connection_of_loop is not None:
+            await self._connection_of_loop[1].aclose()
+            self._connection_of_loop = None
         if self._process is not None:
             self._process.close()
             self._process = None
-        self._handover.close()
+        self._folder_writer.close()
 
     async def _reply(self, request: GenerationRequest, index: int) -> Completion:
         reply = _Reply(index, StopRule(self._tokenizer, frozenset(), request.params))
         seed = (request.seed * 1_000_003 + index) % 2**31 if self._seeds else None
         while True:
-            await self._first_weights()
+            await self._ensure_loaded()
             await self._serving.wait()
             version = self._version
             if self._broken is not None:
                 return reply.completion("abort")
             left = request.params.max_tokens - len(reply.token_ids)
             ids = [*request.prompt_ids, *reply.token_ids]
-            # Another stream for what follows: the same seed would draw the same numbers again.
+            # The continuation needs another seed, or it would draw the same random numbers again.
             own = None if seed is None else (seed + len(reply.token_ids)) % 2**31
-            body = self._dialect.request(ids, request.params, left, own)
+            body = self._backend.request(ids, request.params, left, own)
             try:
-                drawn = await self._asked(body)
+                drawn = await self._request(body)
             except RequestFailed as error:
                 self._count_failure(error)
                 return reply.completion("abort")
@@ -197,33 +194,37 @@ class ServedEngine:
                 self._count_failure(RequestFailed("it ended a reply without a token"))
                 return reply.completion("abort")
 
-    async def _asked(self, body: dict[str, Any]) -> Drawn:
-        """What one request brought; nothing, ended by ``abort``, where an update could not wait for it."""
-        ask = asyncio.ensure_future(self._connection().post(self._dialect.path, body, self._dialect.drawn))
-        self._asking.add(ask)
+    async def _request(self, body: dict[str, Any]) -> Generation:
+        """Return the result of one request; an empty ``abort`` if an update cancelled it."""
+        ask = asyncio.ensure_future(
+            self._connection().post(self._backend.path, body, self._backend.read_reply)
+        )
+        self._requests.add(ask)
         try:
             drawn = await ask
             self._failed = 0
             return drawn
         except asyncio.CancelledError:
-            if ask.cancelled() and not _cancelling():
-                return Drawn([], [], "abort")
+            if ask.cancelled() and not _task_is_cancelled():
+                return Generation([], [], "abort")
             ask.cancel()
             raise
         finally:
-            self._asking.discard(ask)
+            self._requests.discard(ask)
 
-    async def _first_weights(self) -> None:
+    async def _ensure_loaded(self) -> None:
         if self._loaded:
             return
         async with self._updating:
             if not self._loaded:
-                await self._hand_over(self._version)
+                await self._load_current(self._version)
 
-    async def _hand_over(self, version: int) -> None:
-        """Have the server read what the handover has. It is written beside all else that happens here."""
+    async def _load_current(self, version: int) -> None:
+        """Load the writer's current weights into the server. The folder is written in a thread."""
         with ExitStack() as held:
-            written = asyncio.ensure_future(asyncio.to_thread(held.enter_context, self._handover.now()))
+            written = asyncio.ensure_future(
+                asyncio.to_thread(held.enter_context, self._folder_writer.current_folder())
+            )
             try:
                 folder = await asyncio.shield(written)
             except asyncio.CancelledError:
@@ -237,13 +238,13 @@ class ServedEngine:
         began = time.perf_counter()
         try:
             if self._asleep:
-                await self._dialect.wake(server, "weights")
+                await self._backend.wake(server, "weights")
             else:
-                await self._silence(server)
-            await self._dialect.load(server, folder, version)
+                await self._stop_generation(server)
+            await self._backend.load(server, folder, version)
             if self._asleep:
-                await self._dialect.wake(server, "kv_cache")
-            await self._dialect.resume(server)
+                await self._backend.wake(server, "kv_cache")
+            await self._backend.resume(server)
         except RequestFailed as error:
             self._broken = f"{self._server.url}: the server did not take new weights: {error}"
             raise UserError(self._broken) from None
@@ -253,30 +254,30 @@ class ServedEngine:
             self.pause_s = time.perf_counter() - began
             self._serving.set()
 
-    async def _silence(self, server: Connection) -> None:
-        """Have the server end what it writes, and wait until it has."""
-        until = time.monotonic() + _LET_GO_S
-        await self._dialect.pause(server)
-        while self._asking and time.monotonic() < until:
-            await asyncio.wait(list(self._asking), timeout=_AGAIN_S)
-            if self._asking:
-                await self._dialect.pause(server)
-        for task in list(self._asking):
+    async def _stop_generation(self, server: EndpointConnection) -> None:
+        """Let the server end its replies, and wait until it has."""
+        until = time.monotonic() + _DRAIN_S
+        await self._backend.pause(server)
+        while self._requests and time.monotonic() < until:
+            await asyncio.wait(list(self._requests), timeout=_PAUSE_AGAIN_S)
+            if self._requests:
+                await self._backend.pause(server)
+        for task in list(self._requests):
             task.cancel()
 
-    def _connection(self) -> Connection:
-        """One for each event loop: its waits belong to it."""
+    def _connection(self) -> EndpointConnection:
+        """Return the connection of this event loop, because its waits belong to one loop."""
         loop = asyncio.get_running_loop()
-        if self._link is None or self._link[0] is not loop:
-            client = _client(self._manners)
-            self._link = (loop, client, Connection(client, self._server, self._manners))
-        return self._link[2]
+        if self._connection_of_loop is None or self._connection_of_loop[0] is not loop:
+            client = _client(self._policy)
+            self._connection_of_loop = (loop, client, EndpointConnection(client, self._server, self._policy))
+        return self._connection_of_loop[2]
 
     def _count_failure(self, error: RequestFailed) -> None:
         self._failed += 1
         if self._process is not None:
             self._process.check()
-        if self._failed >= _LOST_AFTER:
+        if self._failed >= _MAX_FAILURES:
             self._broken = f"{self._server.url}: {self._failed} requests in a row failed, the last: {error}"
             raise UserError(self._broken)
 
@@ -286,7 +287,7 @@ class ServedEngine:
 
 
 class _Reply:
-    """A reply that one request after another brings."""
+    """A reply that is assembled from consecutive requests."""
 
     def __init__(self, index: int, rule: StopRule) -> None:
         self.token_ids: list[int] = []
@@ -295,14 +296,14 @@ class _Reply:
         self._logprobs: list[float] = []
         self._versions: list[int] = []
 
-    def add(self, drawn: Drawn, version: int, most: int) -> FinishReason | None:
-        """Take in what a request brought, and say whether the reply has ended."""
+    def add(self, drawn: Generation, version: int, most: int) -> FinishReason | None:
+        """Add the result of a request, and return why the reply has ended, or None."""
         before = len(self.token_ids)
         self.token_ids += drawn.token_ids[:most]
         self._logprobs += drawn.logprobs[:most]
         self._versions += [version] * len(drawn.token_ids[:most])
         if before:
-            # The server does not know what came before, and a stop string may have begun there.
+            # The server only checks its own tokens, but a stop string may have begun in an earlier request.
             for length in range(before + 1, min(before + self._rule.reach, len(self.token_ids)) + 1):
                 if self._rule.check(self.token_ids[:length]) == "stop":
                     self._cut(length)
@@ -312,14 +313,14 @@ class _Reply:
         return "length" if drawn.finish_reason == "abort" else drawn.finish_reason
 
     def completion(self, ended: FinishReason) -> Completion:
-        """The reply as it is."""
+        """Return the reply so far."""
         return Completion(self._index, self.token_ids, self._logprobs, self._versions, ended)
 
     def _cut(self, length: int) -> None:
         del self.token_ids[length:], self._logprobs[length:], self._versions[length:]
 
 
-async def _each(replies: list[asyncio.Task[Completion]]) -> AsyncIterator[Completion]:
+async def _as_completed(replies: list[asyncio.Task[Completion]]) -> AsyncIterator[Completion]:
     try:
         for ended in asyncio.as_completed(replies):
             yield await ended
@@ -328,14 +329,15 @@ async def _each(replies: list[asyncio.Task[Completion]]) -> AsyncIterator[Comple
             reply.cancel()
 
 
-def _cancelling() -> bool:
+def _task_is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _client(manners: Manners) -> httpx2.AsyncClient:
+def _client(manners: RequestPolicy) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=manners.concurrency)
-    timeout = httpx2.Timeout(None, connect=_CONNECT_S)  # for the rest, see Hearing
+    # IdleWatch limits the time without data.
+    timeout = httpx2.Timeout(None, connect=_CONNECT_S)
     return httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout)
 
 
@@ -344,21 +346,21 @@ def _check_dtype(served: str | None, trained: str, url: str) -> None:
     if served not in (None, trained):
         raise UserError(
             f"the server at {url} computes in {served}, and the run in {trained} (`model.dtype`), so their "
-            f"log-probs would differ; start it with `--dtype {trained}`, take `--dtype` out of "
+            f"log-probs would differ; start it with `--dtype {trained}`, remove `--dtype` from "
             f"`engine.options.arguments`, or set `model.dtype: {served}`"
         )
 
 
-def _looked(dialect: Dialect, server: Server, manners: Manners) -> Facts:
-    """Ask the server what it is, from wherever we are."""
+def _probe(dialect: ServerBackend, server: RemoteServer, manners: RequestPolicy) -> ServerFacts:
+    """Query the server's facts, with or without a running event loop."""
 
-    async def look() -> Facts:
+    async def look() -> ServerFacts:
         async with _client(manners) as client:
             try:
-                return await dialect.look(Connection(client, server, manners))
+                return await dialect.probe(EndpointConnection(client, server, manners))
             except RequestFailed as error:
                 raise UserError(f"{server.url}: {error}") from None
 
-    # Engines are made where a loop may be running, and by a call that does not wait.
+    # Engines are built synchronously, possibly inside a running loop, so the query needs its own thread.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(look())).result()

@@ -1,4 +1,4 @@
-"""A server that we start: until it answers, while it works, and its end."""
+"""Starts, monitors and stops a model server."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from typing import Self
 
 import httpx2
 
-from whetstone.engine.served import leash
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.engine.served import die_with_parent
 
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 _END_S = 30.0
+# Seconds that a server's workers may take to end after it, and after they got a signal.
 _WORKERS_END_S = 10.0
-"""How long the workers of a server may take to end after it, and after they were told to."""
-_GROUP_EVERY_S = 0.05
-_SAID = 15  # lines of its log, in an error
+_GROUP_POLL_S = 0.05
+# The lines of the server's log in an error message.
+_LOG_LINES = 15
 
 
 class ServerProcess:
     """A server on loopback. It ends with this process, however this process ends.
 
-    command: what to run; what it writes goes to ``log``. Raises UserError when it cannot be started.
+    command: the command to run; its output goes to ``log``. Raises UserError if it cannot be started.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -39,19 +40,20 @@ class ServerProcess:
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-S", "-E", leash.__file__, str(os.getpid()), *command],
+                    [sys.executable, "-S", "-E", die_with_parent.__file__, str(os.getpid()), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     env={**os.environ, **environment},
-                    # A group of its own: Ctrl-C is for us, who then end it in good order.
+                    # A separate process group: Ctrl-C only reaches this process, which then stops the server.
                     start_new_session=True,
                 )
             except OSError as error:
                 raise UserError(f"{self._command}: {error}") from None
 
     def wait_until_ready(self, health: str, limit_s: float) -> None:
-        """Wait until the address ``health`` answers 200. Raises UserError with the server's last words."""
+        """Wait until the address ``health`` answers 200. Raises UserError with the end of the server's
+        log."""
         deadline = time.monotonic() + limit_s
         with httpx2.Client(timeout=5.0) as client:
             while True:
@@ -60,21 +62,22 @@ class ServerProcess:
                     if client.get(health).is_success:
                         return
                 except httpx2.HTTPError:
-                    pass  # not yet
+                    # The server is not ready yet.
+                    pass
                 if time.monotonic() > deadline:
-                    said = self._last_words()
+                    said = self._log_tail()
                     raise UserError(
-                        f"the server did not answer within {limit_s:.0f} s (`engine.options.start_s`); it "
-                        f"said last:\n{said}\nstarted as: {self._command}"
+                        f"the server did not answer within {limit_s:.0f} s (`engine.options.start_s`); last "
+                        f"output:\n{said}\nstarted as: {self._command}"
                     )
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_S)
 
     def check(self) -> None:
-        """Raise UserError with its last words if it has ended."""
+        """Raise UserError with the end of its log if the server has ended."""
         code = self._process.poll()
         if code is not None:
             raise UserError(
-                f"the server ended with code {code}; it said last:\n{self._last_words()}\n"
+                f"the server ended with code {code}; it said last:\n{self._log_tail()}\n"
                 f"started as: {self._command}"
             )
 
@@ -87,9 +90,10 @@ class ServerProcess:
         self.close()
 
     def close(self) -> None:
-        """End it and what it started, which has time to remove its shared memory.
+        """Stop the server and its child processes, with time to remove shared memory.
 
-        The server is told first, and ends its workers itself. What lives on after it is told, then killed.
+        The server gets a signal first and stops its workers itself. Remaining processes get a signal, then
+        are killed.
         """
         group = self._process.pid
         self._process.terminate()
@@ -97,26 +101,26 @@ class ServerProcess:
             self._process.wait(_END_S)
         for ending in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + _WORKERS_END_S
-            while (alive := _lives(group)) and time.monotonic() < deadline:
-                time.sleep(_GROUP_EVERY_S)
+            while (alive := _group_alive(group)) and time.monotonic() < deadline:
+                time.sleep(_GROUP_POLL_S)
             if not alive:
                 break
             with suppress(ProcessLookupError):
-                # The group keeps its number while any of it lives.
+                # The group id stays valid while any of its processes lives.
                 os.killpg(group, ending)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         text = self._log.read_text(errors="replace")
-        return "\n".join(line[:300] for line in text.splitlines()[-_SAID:])
+        return "\n".join(line[:300] for line in text.splitlines()[-_LOG_LINES:])
 
 
-def _lives(group: int) -> bool:
-    """Whether any process of a group runs. Zombies do not: nobody may be there to wait for them."""
+def _group_alive(group: int) -> bool:
+    """Return whether any process of a group runs. Zombies do not count, because they may never be reaped."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name, in parentheses, may hold anything.
+            # The process name, in parentheses, may contain any character.
             state, _, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
             if int(its_group) == group and state not in "ZX":
                 return True
@@ -124,7 +128,7 @@ def _lives(group: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """Return a free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

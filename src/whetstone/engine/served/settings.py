@@ -1,4 +1,4 @@
-"""What a recipe can say of a server that generates."""
+"""Recipe options of engines that are servers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from whetstone.engine.remote.connection import Manners
-from whetstone.errors import UserError
-from whetstone.settings import Count, NonEmpty, Positive, Section
+from whetstone.core.errors import UserError
+from whetstone.core.settings import Count, NonEmpty, Positive, Section
+from whetstone.engine.remote.request_policy import RequestPolicy
 
-_ASKED_S = 60.0
+_PROBE_S = 60.0
 
 
 class ServedOptions(Section):
     """``engine.options`` of the kinds ``vllm`` and ``sglang``.
 
-    python: the interpreter of an environment with the package, which starts a server on loopback, with
-        ``arguments`` after ours and ``environment`` beside this process's own; ``max_context`` is the longest
-        prompt and reply together, the model's own maximum unless given.
-    url: the root address of a server that is there already, in place of ``python``. It sees ``folder`` under
-        the same path; a vLLM knows the model as ``served_as``.
-    folder: where weights are handed over; this machine's memory unless given.
-    seeds: whether requests carry seeds, each of which costs vLLM a little time at every token.
-    concurrency: requests at once. start_s, timeout_s, silence_s: the longest waits, in seconds, for its
-        start, for one reply, and without a byte of any answer.
+    python: the interpreter of an environment with the package. It starts a server on loopback, with
+        ``arguments`` appended and ``environment`` added to this process's. ``max_context`` is the most tokens
+        of prompt and reply together; default: the model's maximum.
+    url: the root address of a running server, instead of ``python``. It must see ``folder`` under the same
+        path; vLLM knows the model as ``served_as``.
+    folder: where weights are written for the server; default: this machine's memory.
+    seeds: whether requests carry seeds, which costs vLLM some time for every token.
+    concurrency: concurrent requests.
+    start_s, timeout_s, silence_s: the longest waits in seconds for the start, for one reply, and without a
+        byte of any answer.
     """
 
     url: NonEmpty | None = None
@@ -45,7 +46,8 @@ class ServedOptions(Section):
     silence_s: Positive = 600.0
 
     def root(self) -> str | None:
-        """The root address of the server at ``url``; None where we start one. Raises UserError."""
+        """Return the root address of the server at ``url``; None if the server is started here. Raises
+        UserError."""
         if self.url is None:
             return None
         parts = urlsplit(self.url)
@@ -56,7 +58,7 @@ class ServedOptions(Section):
         return self.url.rstrip("/").removesuffix("/v1")
 
     def interpreter(self, package: str) -> str:
-        """The path of ``python``. Raises UserError where it is not there, or has no such package."""
+        """Return the path of ``python``. Raises UserError if it does not exist or lacks the package."""
         if self.python is None:
             raise UserError(
                 f"engine `{package}` needs `engine.options.python`, the interpreter of an environment with "
@@ -71,21 +73,21 @@ class ServedOptions(Section):
                 [found, "-c", asks],
                 env=os.environ | self.environment,
                 capture_output=True,
-                timeout=_ASKED_S,
+                timeout=_PROBE_S,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UserError(f"engine.options.python: {self.python}: does not run: {error}") from None
         if done.returncode:
             raise UserError(
-                f"engine.options.python: {self.python} has no package `{package}`; install it there, or name "
+                f"engine.options.python: {self.python} has no package `{package}`; install it there, or give "
                 "the interpreter of an environment that has it"
             )
         return found
 
-    def manners(self) -> Manners:
-        """How the server is asked."""
-        return Manners(
+    def request_policy(self) -> RequestPolicy:
+        """Return the limits of requests."""
+        return RequestPolicy(
             concurrency=self.concurrency,
             timeout_s=self.timeout_s,
             silence_s=self.silence_s,

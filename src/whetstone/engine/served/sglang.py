@@ -1,16 +1,18 @@
-"""SGLang's HTTP server, by its documentation of 0.5: token ids in and out, pause, weights from a folder."""
+"""The backend of SGLang's HTTP server, by its documentation of 0.5: token ids in and out, pause, weights from
+a folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal
 
-from whetstone.engine.remote.connection import Connection
-from whetstone.engine.served.dialect import Drawn, Facts
-from whetstone.sample import FinishReason
-from whetstone.settings import Sampling
+from whetstone.core.sample import FinishReason
+from whetstone.core.settings import Sampling
+from whetstone.engine.remote.connection import EndpointConnection
+from whetstone.engine.served.backend import Generation, ServerFacts
 
 _ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+# SGLang's names of compute types. ``auto`` is unknown.
 _DTYPES = {
     "bfloat16": "bfloat16",
     "half": "float16",
@@ -18,27 +20,26 @@ _DTYPES = {
     "float": "float32",
     "float32": "float32",
 }
-"""Its words for what it computes in. ``auto`` says nothing."""
 
 
 class SGLang:
-    """See Dialect. Its log-probs follow the temperature, and come before top-p and top-k."""
+    """See ServerBackend. Its log-probs follow the temperature, and are taken before top-p and top-k."""
 
     name = "sglang"
     path = "generate"
     full_logprobs = True
 
-    async def look(self, server: Connection) -> Facts:
-        """See Dialect."""
-        said = await server.get("get_server_info", dict[str, Any])
-        context = said.get("context_length") or said.get("max_req_input_len")
-        dtype = _DTYPES.get(str(said.get("dtype")))
-        return Facts(context if isinstance(context, int) else None, dtype)
+    async def probe(self, server: EndpointConnection) -> ServerFacts:
+        """See ServerBackend."""
+        info = await server.get("get_server_info", dict[str, Any])
+        context = info.get("context_length") or info.get("max_req_input_len")
+        dtype = _DTYPES.get(str(info.get("dtype")))
+        return ServerFacts(context if isinstance(context, int) else None, dtype)
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
     ) -> dict[str, Any]:
-        """See Dialect."""
+        """See ServerBackend."""
         sampling: dict[str, Any] = {
             "temperature": params.temperature,
             "top_p": params.top_p,
@@ -52,19 +53,19 @@ class SGLang:
             sampling["sampling_seed"] = seed
         return {"input_ids": prompt_ids, "sampling_params": sampling, "return_logprob": True}
 
-    def drawn(self, answer: Any) -> Drawn:
-        """See Dialect. Each of ``output_token_logprobs`` is [log-prob, token id, text or null]."""
+    def read_reply(self, answer: Any) -> Generation:
+        """See ServerBackend. Each of ``output_token_logprobs`` is [log-prob, token id, text or null]."""
         meta = answer["meta_info"]
         tokens = meta["output_token_logprobs"]
         ends = _ENDS.get(meta["finish_reason"]["type"], "abort")
-        return Drawn([int(one[1]) for one in tokens], [float(one[0]) for one in tokens], ends)
+        return Generation([int(one[1]) for one in tokens], [float(one[0]) for one in tokens], ends)
 
-    async def pause(self, server: Connection) -> None:
-        """See Dialect."""
+    async def pause(self, server: EndpointConnection) -> None:
+        """See ServerBackend."""
         await server.post("pause_generation", {"mode": "abort"}, lambda body: body)
 
-    async def load(self, server: Connection, folder: Path, version: int) -> None:
-        """See Dialect."""
+    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+        """See ServerBackend."""
         body = {"model_path": str(folder), "flush_cache": True, "weight_version": str(version)}
 
         def succeeded(answer: Any) -> None:
@@ -73,14 +74,14 @@ class SGLang:
 
         await server.post("update_weights_from_disk", body, succeeded)
 
-    async def sleep(self, server: Connection) -> None:
-        """See Dialect."""
+    async def sleep(self, server: EndpointConnection) -> None:
+        """See ServerBackend."""
         await server.post("release_memory_occupation", {"tags": ["kv_cache", "weights"]}, lambda body: body)
 
-    async def wake(self, server: Connection, part: Literal["weights", "kv_cache"]) -> None:
-        """See Dialect."""
+    async def wake(self, server: EndpointConnection, part: Literal["weights", "kv_cache"]) -> None:
+        """See ServerBackend."""
         await server.post("resume_memory_occupation", {"tags": [part]}, lambda body: body)
 
-    async def resume(self, server: Connection) -> None:
-        """See Dialect."""
+    async def resume(self, server: EndpointConnection) -> None:
+        """See ServerBackend."""
         await server.post("continue_generation", {}, lambda body: body)

@@ -1,7 +1,7 @@
-"""vLLM's HTTP server, as 0.32 speaks: token ids in and out, pause and resume, weights from a folder.
+"""The backend of vLLM's HTTP server (0.32): token ids in and out, pause and resume, weights from a folder.
 
-The paths beyond ``/v1`` exist only with ``VLLM_SERVER_DEV_MODE=1``, so such a server belongs on loopback or
-in a network of its own.
+The paths outside ``/v1`` only exist with ``VLLM_SERVER_DEV_MODE=1``, so such a server belongs on loopback or
+in a private network.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import re
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from whetstone.engine.remote.connection import Connection, RequestFailed
-from whetstone.engine.served.dialect import Drawn, Facts
-from whetstone.errors import UserError
-from whetstone.sample import FinishReason
-from whetstone.settings import Sampling
+from whetstone.core.errors import UserError
+from whetstone.core.sample import FinishReason
+from whetstone.core.settings import Sampling
+from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
+from whetstone.engine.served.backend import Generation, ServerFacts
 
-SWITCH = {"VLLM_SERVER_DEV_MODE": "1"}
-"""Of the environment: without it there are no new weights."""
+# Environment variable that enables weight updates.
+DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
 
 _SERVER = (
     "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER "
     "--logprobs-mode processed_logprobs"
 )
+# Every other reason is an end caused by the server: a pause or a shutdown.
 _ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
-"""Every other reason is an end that the server made: pausing, or shutting down."""
 
 
 class Vllm:
-    """See Dialect. ``model``: the name under which the server knows it."""
+    """See ServerBackend. ``model``: the model's name on the server."""
 
     name = "vllm"
     path = "v1/completions"
@@ -37,11 +37,11 @@ class Vllm:
     def __init__(self, model: str) -> None:
         self._model = model
 
-    async def look(self, server: Connection) -> Facts:
-        """The context, and a proof that log-probs follow the temperature.
+    async def probe(self, server: EndpointConnection) -> ServerFacts:
+        """Query the context, and check that log-probs follow the temperature.
 
-        vLLM gives those of temperature 1 unless told otherwise, and a trainer would take the difference for a
-        policy that has moved.
+        By default vLLM returns log-probs of temperature 1. The trainer would treat the difference as a change
+        of the policy.
         """
         listed = await server.get("v1/models", lambda body: cast("list[dict[str, Any]]", body["data"]))
         entry = next((one for one in listed if one.get("id") == self._model), None)
@@ -52,22 +52,23 @@ class Vllm:
             await server.get("is_paused", lambda body: body)
         except (RequestFailed, UserError):
             raise UserError(
-                f"the server has no `/is_paused`, so it takes no new weights; start it as {_SERVER}"
+                f"the server has no `/is_paused`, so it cannot load new weights; start it as {_SERVER}"
             ) from None
         if await self._best(server, 0.5) == await self._best(server, 1.0):
             raise UserError(f"the server's log-probs do not follow the temperature; start it as {_SERVER}")
         context = entry.get("max_model_len")
-        return Facts(context if isinstance(context, int) else None, await self._dtype(server))
+        return ServerFacts(context if isinstance(context, int) else None, await self._dtype(server))
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
     ) -> dict[str, Any]:
-        """See Dialect."""
+        """See ServerBackend."""
         return {
             "model": self._model,
             "prompt": prompt_ids,
             "temperature": params.temperature,
             "top_p": params.top_p,
+            # vLLM writes -1 for no limit.
             "top_k": params.top_k or -1,
             "max_tokens": max_tokens,
             "stop": list(params.stop),
@@ -75,43 +76,45 @@ class Vllm:
             "seed": seed,
             "logprobs": 0,
             "return_token_ids": True,
+            # The prompt is token ids, which already have all special tokens.
             "add_special_tokens": False,
             "skip_special_tokens": False,
         }
 
-    def drawn(self, answer: Any) -> Drawn:
-        """See Dialect."""
+    def read_reply(self, answer: Any) -> Generation:
+        """See ServerBackend."""
         choice = answer["choices"][0]
         token_ids = [int(i) for i in choice["token_ids"] or ()]
         logprobs = [float(p) for p in choice["logprobs"]["token_logprobs"]] if token_ids else []
         if len(logprobs) != len(token_ids):
             raise ValueError(f"{len(token_ids)} tokens with {len(logprobs)} log-probs")
-        return Drawn(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"))
+        return Generation(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"))
 
-    async def pause(self, server: Connection) -> None:
-        """See Dialect."""
+    async def pause(self, server: EndpointConnection) -> None:
+        """See ServerBackend."""
         await server.post("pause?mode=abort&clear_cache=true", {}, lambda body: body)
 
-    async def load(self, server: Connection, folder: Path, version: int) -> None:
-        """See Dialect."""
+    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+        """See ServerBackend."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await server.post("collective_rpc", body, lambda body: body)
+        # Cached keys and values are of the old weights.
         await server.post("reset_prefix_cache", {}, lambda body: body)
 
-    async def sleep(self, server: Connection) -> None:
-        """See Dialect. Level 2: nothing is copied to the host, for new weights come from there."""
+    async def sleep(self, server: EndpointConnection) -> None:
+        """See ServerBackend. Level 2 copies nothing to the host, because new weights come from there."""
         await server.post("sleep?level=2&mode=abort", {}, lambda body: body)
 
-    async def wake(self, server: Connection, part: Literal["weights", "kv_cache"]) -> None:
-        """See Dialect."""
+    async def wake(self, server: EndpointConnection, part: Literal["weights", "kv_cache"]) -> None:
+        """See ServerBackend."""
         await server.post(f"wake_up?tags={part}", {}, lambda body: body)
 
-    async def resume(self, server: Connection) -> None:
-        """See Dialect."""
+    async def resume(self, server: EndpointConnection) -> None:
+        """See ServerBackend."""
         await server.post("resume", {}, lambda body: body)
 
-    async def _dtype(self, server: Connection) -> str | None:
-        """What it computes in, from the text of its configuration; None where that cannot be read."""
+    async def _dtype(self, server: EndpointConnection) -> str | None:
+        """Return the compute type from the text of its configuration; None if it cannot be read."""
         try:
             text = await server.get("server_info?config_format=text", lambda body: str(body["vllm_config"]))
         except (RequestFailed, UserError):
@@ -119,8 +122,8 @@ class Vllm:
         found = re.search(r"\bdtype=torch\.([a-z0-9]+)", text)
         return found.group(1) if found else None
 
-    async def _best(self, server: Connection, temperature: float) -> float:
-        """The log-prob of the likeliest token after an arbitrary one."""
+    async def _best(self, server: EndpointConnection, temperature: float) -> float:
+        """Return the log-prob of the most likely token after an arbitrary one."""
         body = {
             "model": self._model,
             "prompt": [1],

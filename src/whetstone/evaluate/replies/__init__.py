@@ -1,1 +1,1 @@
-"""Who writes the replies of an evaluation: the embedded engine, or an OpenAI-compatible endpoint."""
+"""Writers of the replies of an evaluation: the embedded engine, or an OpenAI-compatible endpoint."""

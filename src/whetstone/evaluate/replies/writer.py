@@ -1,4 +1,4 @@
-"""What an evaluation needs of whoever writes its replies: prompts in text in, replies in text out."""
+"""The interface to a writer of replies: prompts as text in, replies as text out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from whetstone.problem import Problem
-from whetstone.workflow.prompt import Prompt
-from whetstone.workflow.replies import Reply
+from whetstone.core.problem import Problem
+from whetstone.environments.conversation import ModelClient, Reply
+from whetstone.environments.prompt import Prompt
+from whetstone.environments.turn_barrier import TurnBarrier
 
 
-class Question(Struct, frozen=True):
-    """A problem to be put to a model ``n`` times; ``wanted`` are the indices of replies still missing.
+class ReplyRequest(Struct, frozen=True):
+    """A problem to be sent to a model ``n`` times; ``wanted`` are the indices of the missing replies.
 
-    ``seed`` fixes the random streams of the n replies, one for each index.
+    ``seed`` fixes the random streams of the n replies, one for each index. ``number`` is the position of the
+    problem.
     """
 
     problem: Problem
@@ -23,32 +25,32 @@ class Question(Struct, frozen=True):
     n: int
     seed: int
     wanted: frozenset[int]
+    number: int = 0
 
 
-class ReplyWriter(Protocol):
-    """Writes the wanted replies to a stream of questions."""
+class ReplyWriter(ModelClient, Protocol):
+    """Writes the missing first replies to a stream of requests, and further turns on request."""
 
-    def write(self, questions: Iterable[Question]) -> AsyncGenerator[tuple[Question, Reply], None]:
-        """Yield each wanted reply as it ends, in any order, reading only a little ahead.
+    @property
+    def barrier(self) -> TurnBarrier:
+        """Synchronizes the further turns. Each reply that ``write`` yields is one participant."""
+        ...
 
-        What keeps a single reply from being written is a reply that ``failed``; UserError is for
-        what would keep all of them.
+    def write(
+        self, questions: Iterable[ReplyRequest], *, several_turns: bool = False
+    ) -> AsyncGenerator[tuple[ReplyRequest, Reply], None]:
+        """Yield each missing reply as it ends, in any order, reading only a little ahead.
+
+        An error of a single reply is a reply that ``failed``. Raises UserError for errors of all replies.
+        ``several_turns``: the replies are continued. Further turns are then repeatable only if all replies of
+        a batch are continued, so a writer may also yield replies that are not missing.
         """
         ...
 
-    def waiting(self) -> str:
-        """What the replies wait for, in words, beyond which they are; empty where there is nothing to say."""
+    async def close(self) -> None:
+        """Close connections. Called when nothing is requested any more."""
         ...
 
-
-class Weights(Struct, frozen=True):
-    """A model for the embedded engine: ``source`` is a folder, a .gguf file or a hub id.
-
-    ``device`` is auto, cpu, cuda or cuda:N; ``threads`` of torch are one for each core when 0.
-    """
-
-    source: str
-    revision: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
-    threads: int = 0
+    def waiting(self) -> str:
+        """Return what the replies wait for, as text; empty if there is nothing to report."""
+        ...

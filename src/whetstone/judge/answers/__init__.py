@@ -1,1 +1,1 @@
-"""Whether an answer is right: text, values, checkers. All of it happens outside of programs."""
+"""Decide whether an answer is correct: text, values, checkers. Programs have no access to this code."""

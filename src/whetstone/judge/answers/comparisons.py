@@ -1,8 +1,8 @@
-"""Comparisons that a judge is given beyond its own: the rules of other graders.
+"""Additional comparisons of a judge: the rules of other graders.
 
-A problem names one in ``Compare.mode``, as ``grader:NAME``. What stands behind the name is code, so a problem
-cannot bring it: whoever makes the judge says which modules hold comparisons (``Judge(comparisons=…)``), and
-its workers import these and no others.
+A problem names one in ``Compare.mode``, as ``grader:NAME``. A comparison is code, so a problem cannot contain
+it. The creator of the judge names the modules that contain comparisons (``Judge(comparisons=…)``). The
+workers import these modules and no others.
 """
 
 from __future__ import annotations
@@ -12,27 +12,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from whetstone.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.graders import INSTALL_COMMAND
+from whetstone.core.problem import GRADER_PREFIX, CallTests, Compare, Problem
 from whetstone.judge.answers.equality import equal
-from whetstone.problem import GRADER_PREFIX, CallTests, Compare, Problem
 
+# Stands for a returned object without a plain form. It is known only that it is not None.
 UNPLAIN = object()
-"""Stands for a returned object that has no plain form: all that is known of it is that it is not None."""
 
 
 class ValueRule(Protocol):
-    """Decides the values of one case, in order; ``args`` are the arguments of the call that gave one."""
+    """Compares the values of one case, in order; ``args`` are the arguments of the call that returned a
+    value."""
 
     def __call__(self, value: object, expected: object, args: Sequence[Any]) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a grader compares, for the kinds of test that it has a rule for.
+    """How a grader compares, for the kinds of test that it supports.
 
-    ``texts`` holds printed text against expected text, and gives a reason where they differ. ``values``
-    makes the rule for one case's returned values, which may remember what it saw; a value may be ``UNPLAIN``.
-    ``oracles`` are the special rules for tasks that it knows.
+    texts: compares printed text with expected text; returns whether it is correct, and a reason if not.
+    values: creates the rule for the returned values of one case. The rule may have a state; a value may be
+        ``UNPLAIN``.
+    oracles: names of the grader's special rules for single tasks.
     """
 
     texts: Callable[[bytes, bytes, Compare], tuple[bool, str]] | None = None
@@ -44,9 +47,10 @@ _ADDED: dict[str, Comparison] = {}
 
 
 def add_comparisons(modules: Iterable[str]) -> frozenset[str]:
-    """Make the comparisons of these modules known in this process; returns the modes that name them.
+    """Load the comparisons of these modules in this process. Returns the modes that name them.
 
-    A module holds them in ``COMPARISONS``, by mode. Raises UserError for one that cannot be imported.
+    A module has a mapping ``COMPARISONS`` from modes to comparisons. Raises UserError for a module that
+    cannot be imported.
     """
     modes: set[str] = set()
     for name in modules:
@@ -63,16 +67,16 @@ def add_comparisons(modules: Iterable[str]) -> frozenset[str]:
 
 
 def check_comparison(problem: Problem, modes: frozenset[str]) -> None:
-    """Raise UserError for a comparison that is not among ``modes``, or is for other tests than these."""
+    """Raise UserError for a comparison that is not in ``modes``, or that is for another kind of test."""
     mode = problem.compare.mode
     if not mode.startswith(GRADER_PREFIX):
         return
     if mode not in modes:
-        known = f"it has {', '.join(sorted(modes))}" if modes else "it was given none"
+        known = f"it has {', '.join(sorted(modes))}" if modes else "it has none"
         raise UserError(
-            f"problem {problem.id!r} is compared by `{mode}`, which this judge does not have: {known}"
-            f"{did_you_mean(mode, modes)}. Make it with Judge(comparisons=…); those of published graders are "
-            "in `whetstone.graders.comparisons`"
+            f"problem {problem.id!r} uses the comparison `{mode}`, which this judge does not have: {known}"
+            f"{did_you_mean(mode, modes)}. Pass the module that defines it with Judge(comparisons=…); the "
+            f"comparisons of published graders need the package whetstone-graders: {INSTALL_COMMAND}"
         )
     oracle, oracles = problem.compare.oracle, _ADDED[mode].oracles
     if oracle is not None and oracle not in oracles:
@@ -83,24 +87,29 @@ def check_comparison(problem: Problem, modes: frozenset[str]) -> None:
 
 
 def text_rule(compare: Compare) -> Callable[[bytes, bytes, Compare], tuple[bool, str]] | None:
-    """The added rule for printed text that ``compare`` names; None where it names none. Raises UserError."""
-    added = _added(compare)
+    """Return the added rule for printed text that ``compare`` names; None if it names none.
+
+    Raises UserError.
+    """
+    added = _added_comparison(compare)
     return None if added is None else added.texts
 
 
 def value_rule(compare: Compare) -> ValueRule:
-    """The rule of a problem's ``call`` tests; a new one for every case. Raises UserError."""
-    added = _added(compare)
-    return _ours if added is None or added.values is None else added.values(compare)
+    """Return the rule of a problem's ``call`` tests. Each case needs a new one. Raises UserError."""
+    added = _added_comparison(compare)
+    return _default_rule if added is None or added.values is None else added.values(compare)
 
 
-def _added(compare: Compare) -> Comparison | None:
+def _added_comparison(compare: Compare) -> Comparison | None:
     if not compare.mode.startswith(GRADER_PREFIX):
         return None
     if compare.mode not in _ADDED:
-        raise UserError(f"the comparison `{compare.mode}` is not known here: give a Judge its module first")
+        raise UserError(
+            f"the comparison `{compare.mode}` is not loaded: pass its module with Judge(comparisons=…)"
+        )
     return _ADDED[compare.mode]
 
 
-def _ours(value: object, expected: object, args: Sequence[Any]) -> bool:
+def _default_rule(value: object, expected: object, args: Sequence[Any]) -> bool:
     return value is not UNPLAIN and equal(value, expected)

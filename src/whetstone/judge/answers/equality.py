@@ -1,15 +1,15 @@
-"""When two plain values are the same answer: the comparison of ``call`` tests.
+"""The comparison of ``call`` tests: when two plain values are the same answer.
 
-Standard library only. The returned value was read by ``inert``, the expected one is JSON or a literal: exact
-builtin types, so that no method of a program ever runs here, and no hash that it chose is looked up.
+Standard library only. ``inert`` reads the returned value, and the expected one is JSON or a literal. Both
+have exact builtin types. So no method of a program runs here, and no hash that a program chose is used.
 
-- ``bool`` is 0 or 1, and numbers of all types compare by value. An expected float is met within
-  1e-9 relative; an expected integer exactly. ``nan`` is met by ``nan`` alone. A string is never a number.
+- ``bool`` is 0 or 1, and numbers of all types compare by value. An expected float has a relative tolerance of
+  1e-9; an expected integer has none. ``nan`` equals ``nan`` only. A string never equals a number.
 - list, tuple, deque and range are all sequences. A mapping is a dict.
-- A set meets a set of the same elements, and nothing else does. JSON has no sets, so a problem whose
-  answer is one says it in ``assert`` tests: a set that met a list would solve "sort the distinct items".
-- JSON has only string keys: where every expected key is a string, a returned key that is not one
-  counts as the string that ``json.dumps`` would write for it.
+- A set equals only a set with the same elements. JSON has no sets, so a problem whose answer is one uses
+  ``assert`` tests. If a set could equal a list, it would solve "sort the distinct items".
+- JSON has only string keys. If all expected keys are strings, any other returned key is converted to the
+  string that ``json.dumps`` would write for it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, cast
 from whetstone.judge.answers.inert import (
     DEQUE,
     Inert,
+    by_key,
     elements_of,
-    keyed,
-    longest,
+    longest_key,
     pairs_of,
     same_keys,
     size_of,
@@ -38,73 +38,74 @@ _SEQUENCES = (list, tuple, deque, range)
 _SCALARS = frozenset((bool, int, float, str, type(None)))
 _SETS = (set, frozenset)
 _INEXACT = (float, complex)
-# Two sets that differ only within float tolerance are matched in pairs, quadratically: so, few.
+# Sets that differ only within the float tolerance are compared pair by pair, in quadratic time. So they must
+# be small.
 _MAX_INEXACT_ELEMENTS = 300
-_DIGITS_OF_A_LOOK = 8
+_DIGITS_PER_UNIT = 8
+# The limit of all comparisons of pairs of elements, including sets inside sets.
 _MAX_INEXACT_PAIRS = 1_000_000
-"""Of an element with an item of another, over sets inside sets too."""
 
 
 def equal(actual: object, expected: object) -> bool:
-    """True when ``actual`` is the answer ``expected``, by the rules above."""
+    """Return whether ``actual`` is the answer ``expected``, by the rules in the module docstring."""
     return _Comparison().equal(actual, expected)
 
 
 class _Comparison:
-    """Compares two values, counting what sets may ask for beyond one look at every item."""
+    """Compares two values, and limits the additional work that sets can cause."""
 
     def __init__(self) -> None:
-        self._pairs = _MAX_INEXACT_PAIRS
+        self._comparisons_left = _MAX_INEXACT_PAIRS
 
     def equal(self, actual: object, expected: object) -> bool:
-        """``equal``, for a part of the values."""
+        """Compare two parts of the values."""
         if isinstance(expected, _NUMBERS):
             return isinstance(actual, _NUMBERS) and _numbers_equal(actual, expected)
         if isinstance(expected, _SETS):
-            return self._sets(elements_of(actual), cast("list[object]", elements_of(expected)))
+            return self._sets_equal(elements_of(actual), cast("list[object]", elements_of(expected)))
         if isinstance(expected, _SEQUENCES):
             if isinstance(actual, Inert):
                 actual = actual.items if actual.kind == DEQUE else None
-            return isinstance(actual, _SEQUENCES) and self._sequences(
+            return isinstance(actual, _SEQUENCES) and self._sequences_equal(
                 cast("list[object]", actual), cast("list[object]", expected)
             )
         if isinstance(expected, dict):
-            return self._mappings(pairs_of(actual), cast("dict[object, object]", expected))
+            return self._mappings_equal(pairs_of(actual), cast("dict[object, object]", expected))
         if isinstance(expected, (bytes, bytearray)):
             return isinstance(actual, (bytes, bytearray)) and actual == expected
         # str, None, Ellipsis, dates: the same type and the same value.
         return type(actual) is type(expected) and actual == expected
 
-    def _sequences(self, actual: Any, expected: Any) -> bool:
-        size = _length(actual)
-        if size != _length(expected):
+    def _sequences_equal(self, actual: Any, expected: Any) -> bool:
+        length = _length(actual)
+        if length != _length(expected):
             return False
-        # Python knows soon that scalars are equal; only where they differ is there more to ask.
+        # Python compares scalars fast. Only different ones need the rules of this module.
         if _SCALARS.issuperset(map(type, actual)) and list(actual) == list(expected):
             return True
-        # Loops, not all(...): a generator would cost a stack frame at every level of nesting.
+        # A loop, because the generator of all(...) would cost a stack frame for each level of nesting.
         for left, right in zip(actual, expected, strict=True):  # noqa: SIM110
             if not self.equal(left, right):
                 return False
         return True
 
-    def _sets(self, actual: list[Any] | None, expected: list[Any]) -> bool:
+    def _sets_equal(self, actual: list[Any] | None, expected: list[Any]) -> bool:
         if actual is None or len(actual) != len(expected):
             return False
         if same_keys(actual, expected):
             return True
         if len(actual) > _MAX_INEXACT_ELEMENTS or not any(_has_inexact(item) for item in expected):
             return False
-        return self._matched(actual, expected)
+        return self._match_inexact_elements(actual, expected)
 
-    def _matched(self, left: list[Any], right: list[Any]) -> bool:
-        """Every element of ``left`` paired with one of ``right`` of its own."""
+    def _match_inexact_elements(self, left: list[Any], right: list[Any]) -> bool:
+        """Return whether each element of ``left`` has an equal element of ``right`` of its own."""
         rest = [(item, size_of(item)) for item in right]
         for item in left:
-            weight = _weight(item)
-            for place, (candidate, size) in enumerate(rest):
-                self._pairs -= size + weight
-                if self._pairs < 0:
+            item_work = _number_work(item)
+            for place, (candidate, candidate_work) in enumerate(rest):
+                self._comparisons_left -= candidate_work + item_work
+                if self._comparisons_left < 0:
                     return False
                 if self.equal(item, candidate):
                     del rest[place]
@@ -113,7 +114,7 @@ class _Comparison:
                 return False
         return not rest
 
-    def _mappings(self, pairs: list[tuple[Any, Any]] | None, expected: dict[Any, Any]) -> bool:
+    def _mappings_equal(self, pairs: list[tuple[Any, Any]] | None, expected: dict[Any, Any]) -> bool:
         if pairs is None or len(pairs) != len(expected):
             return False
         wanted: dict[Any, Any] | None = expected
@@ -121,8 +122,8 @@ class _Comparison:
             found: dict[Any, Any] | None = {_json_key(key): value for key, value in pairs}
             found = found if len(found) == len(pairs) else None
         else:
-            wanted = keyed(expected.items())
-            found = keyed(pairs, longest(wanted))
+            wanted = by_key(expected.items())
+            found = by_key(pairs, longest_key(wanted))
         if found is None or wanted is None:
             return False
         for key, value in wanted.items():
@@ -131,8 +132,9 @@ class _Comparison:
         return True
 
 
-def _weight(value: object) -> int:
-    """What is read of the numbers of a value each time that it is compared, beside one look at each."""
+def _number_work(value: object) -> int:
+    """Return the work of reading the numbers of a value once more, in units of ``_DIGITS_PER_UNIT``
+    digits."""
     total, stack = 0, [value]
     while stack:
         item = stack.pop()
@@ -141,9 +143,9 @@ def _weight(value: object) -> int:
         elif isinstance(item, Inert):
             stack += item.items
         elif isinstance(item, Decimal):
-            total += len(str(item)) // _DIGITS_OF_A_LOOK
+            total += len(str(item)) // _DIGITS_PER_UNIT
         elif isinstance(item, Fraction):
-            total += (item.numerator.bit_length() + item.denominator.bit_length()) // (3 * _DIGITS_OF_A_LOOK)
+            total += (item.numerator.bit_length() + item.denominator.bit_length()) // (3 * _DIGITS_PER_UNIT)
     return total
 
 
@@ -151,12 +153,12 @@ def _numbers_equal(actual: Any, expected: Any) -> bool:
     if isinstance(expected, Decimal) or isinstance(actual, Decimal):
         return _decimals_equal(actual, expected)
     if isinstance(expected, complex) or isinstance(actual, complex):
-        return _close(actual.real, expected.real) and _close(actual.imag, expected.imag)
-    return _close(actual, expected)
+        return _is_close(actual.real, expected.real) and _is_close(actual.imag, expected.imag)
+    return _is_close(actual, expected)
 
 
-def _close(actual: Any, expected: Any) -> bool:
-    """Real numbers; the expected one decides whether there is a tolerance."""
+def _is_close(actual: Any, expected: Any) -> bool:
+    """Compare real numbers. The type of the expected one decides whether there is a tolerance."""
     if actual == expected:
         return True
     if not isinstance(expected, float):
@@ -183,13 +185,14 @@ def _decimals_equal(actual: Any, expected: Any) -> bool:
             return False
     if actual == expected:
         return True
-    return isinstance(expected, float) and _close(float(actual), expected)
+    return isinstance(expected, float) and _is_close(float(actual), expected)
 
 
 def _length(sequence: Any) -> int:
     try:
         return len(sequence)
-    except OverflowError:  # a range of 2**63 items or more, longer than anything that is expected
+    # A range of 2**63 items or more has no len(). No expected value is that long.
+    except OverflowError:
         return -1
 
 
@@ -200,7 +203,7 @@ def _has_inexact(value: Any) -> bool:
 
 
 def _json_key(key: object) -> str | None:
-    """A key of text, or the text that json.dumps writes for another key; None where it writes none."""
+    """Return a string key, or the string that json.dumps writes for another key; None if it writes none."""
     if type(key) is str:
         return key
     if key is None:

@@ -1,14 +1,15 @@
-"""What a program returned, read for comparison by a process that must not be made to work.
+"""Read a returned value for comparison. A program must not be able to cause much work in this process.
 
-Sets, mappings and deques stay lists of what they hold (``Inert``): no hash table is made of what a program
-chose. Python's hashes of numbers and tuples are known, so that keys can be found which collide, wholly or in
-a table of one size, and then every look-up takes time in proportion to the table. ``key_of`` writes a key as
-bytes instead, equal ones alike, whose hash is seeded.
+Sets, mappings and deques stay lists of their contents (``Inert``): no hash table is made of values that a
+program chose. Python's hashes of numbers and tuples are known, so a program can choose keys that collide.
+Each look-up then takes time in proportion to the size of the table. ``key_of`` encodes a key as bytes, equal
+keys as equal bytes. The hash of bytes is seeded, so collisions cannot be chosen.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,25 +21,25 @@ from typing import Any, cast
 from whetstone.judge.value_reader import TAGS, ItemReader, Reader, WireError, table
 
 SET, MAPPING, DEQUE = "set", "mapping", "deque"
+# Values may have this number of items plus four times the number of items of the expected value.
 FREE_ITEMS = 250_000
-"""Items of a value that are always read; beyond them, four times as many as the expected value has."""
 _FREE_BYTES = 1 << 20
-_HOLDERS = (dict, list, tuple, set, frozenset)
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+# No float has more significant digits than this, written in full.
 _FLOAT_DIGITS = 800
-"""More significant digits than any float has, written in full."""
+# A decimal digit corresponds to at least this number of hexadecimal digits.
 _HEX_PER_DIGIT = 0.83
-"""At least so many hexadecimal digits stand for a decimal one."""
 _serial = count()
 
 
-class Unkeyable(TypeError):
-    """A value that can be no key, or a longer one than any that is looked for."""
+class _Unkeyable(TypeError):
+    """A value that cannot be a key, or that is longer than all expected keys."""
 
 
 class Inert:
-    """A set, a mapping (keys and values in turn) or a deque that was read and not built.
+    """A set, a mapping (keys and values alternate) or a deque that was read but not constructed.
 
-    Its ``==`` is that of the builtin type: with real ones, and with others of its kind.
+    It compares with ``==`` like the builtin type: with builtin objects, and with others of its kind.
     """
 
     __slots__ = ("items", "kind")
@@ -52,15 +53,15 @@ class Inert:
         if self.kind == SET:
             return same_keys(self.items, elements_of(other))
         if self.kind == MAPPING:
-            return self._same_pairs(other)
+            return self._pairs_equal(other)
         return False
 
-    def _same_pairs(self, other: object) -> bool:
+    def _pairs_equal(self, other: object) -> bool:
         pairs = pairs_of(other)
         if pairs is None or 2 * len(pairs) != len(self.items):
             return False
-        wanted = keyed(pairs)
-        found = keyed(zip(self.items[::2], self.items[1::2], strict=True), longest(wanted))
+        wanted = by_key(pairs)
+        found = by_key(zip(self.items[::2], self.items[1::2], strict=True), longest_key(wanted))
         return (
             found is not None
             and wanted is not None
@@ -70,12 +71,14 @@ class Inert:
 
 
 def read_each(data: bytes, expected: Callable[[], Iterable[object]]) -> list[Any]:
-    """Values that stand one after the other, sets and mappings unbuilt. Raises WireError on anything else.
+    """Return the values in ``data``. Sets and mappings are not constructed. Raises WireError for invalid
+    data.
 
-    Long data may hold ``FREE_ITEMS`` items, and four times as many as all the ``expected`` values.
+    Long data may contain ``FREE_ITEMS`` items, plus four times the number of items of the ``expected``
+    values.
     """
-    most = None if len(data) <= _FREE_BYTES else FREE_ITEMS + 4 * sum(map(size_of, expected()))
-    reader = Reader(data, readers=_UNBUILT, most_items=most)
+    max_items = None if len(data) <= _FREE_BYTES else FREE_ITEMS + 4 * sum(map(size_of, expected()))
+    reader = Reader(data, readers=_UNBUILT, max_items=max_items)
     values: list[Any] = []
     while reader.position < len(data):
         values.append(reader.value())
@@ -83,38 +86,38 @@ def read_each(data: bytes, expected: Callable[[], Iterable[object]]) -> list[Any
 
 
 def read_one(data: bytes, expected: object) -> Any:
-    """The same for one value. Raises WireError."""
+    """Return the only value in ``data``. Raises WireError."""
     values = read_each(data, lambda: [expected])
     if len(values) != 1:
-        raise WireError("not one value")
+        raise WireError("not exactly one value")
     return values[0]
 
 
 def size_of(value: object) -> int:
-    """How many items a value holds, at any depth, itself included."""
+    """Return the number of items in a value, at any depth, including the value itself."""
     total, stack = 1, [value]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
             pairs = cast("dict[object, object]", item)
             total += 2 * len(pairs)
-            stack += [inner for inner in (*pairs.keys(), *pairs.values()) if isinstance(inner, _HOLDERS)]
+            stack += [inner for inner in (*pairs.keys(), *pairs.values()) if isinstance(inner, _CONTAINERS)]
         elif isinstance(item, list | tuple | set | frozenset):
             items = cast("Collection[object]", item)
             total += len(items)
-            stack += [inner for inner in items if isinstance(inner, _HOLDERS)]
+            stack += [inner for inner in items if isinstance(inner, _CONTAINERS)]
     return total
 
 
 def elements_of(value: object) -> list[Any] | None:
-    """What a set holds, built or not; None for anything else."""
+    """Return the elements of a set, constructed or not; None for any other value."""
     if isinstance(value, Inert):
         return value.items if value.kind == SET else None
     return list(cast("set[Any]", value)) if isinstance(value, set | frozenset) else None
 
 
 def pairs_of(value: object) -> list[tuple[Any, Any]] | None:
-    """Keys and values of a mapping, built or not; None for anything else."""
+    """Return the keys and values of a mapping, constructed or not; None for any other value."""
     if isinstance(value, Inert):
         items = value.items
         return list(zip(items[::2], items[1::2], strict=True)) if value.kind == MAPPING else None
@@ -122,45 +125,49 @@ def pairs_of(value: object) -> list[tuple[Any, Any]] | None:
 
 
 def same_keys(found: list[Any], wanted: list[Any] | None) -> bool:
-    """Whether two sets of so many elements, each once, are equal as Python says."""
+    """Return whether two sets are equal as in Python. Each list has every element of its set once."""
     if wanted is None or len(found) != len(wanted):
         return False
     kinds = {*map(type, found), *map(type, wanted)}
+    # Most sets have one of these types. Sorting them is faster than encoding keys, and uses no hash.
     if kinds == {int} or kinds == {str}:
         return sorted(found) == sorted(wanted)
     try:
-        needed = set(map(key_of, wanted))
-        most = max(map(len, needed), default=0)
-        return needed == {key_of(item, most) for item in found}
-    except Unkeyable:
+        wanted_keys = set(map(key_of, wanted))
+        max_bytes = max(map(len, wanted_keys), default=0)
+        return wanted_keys == {key_of(item, max_bytes) for item in found}
+    except _Unkeyable:
         return False
 
 
-def keyed(pairs: Iterable[tuple[Any, Any]], most: int | None = None) -> dict[Any, Any] | None:
-    """The values by ``key_of`` their keys; None where one is no key, longer than ``most``, or comes twice."""
+def by_key(pairs: Iterable[tuple[Any, Any]], max_bytes: int | None = None) -> dict[Any, Any] | None:
+    """Return the values by ``key_of`` their keys.
+
+    None if a key is not hashable, is longer than ``max_bytes``, or occurs twice.
+    """
     found: dict[Any, Any] = {}
     try:
         for key, value in pairs:
-            name = key_of(key, most)
+            name = key_of(key, max_bytes)
             if name in found:
                 return None
             found[name] = value
-    except Unkeyable:
+    except _Unkeyable:
         return None
     return found
 
 
-def longest(named: dict[Any, Any] | None) -> int:
-    """The length of the longest key of ``keyed``."""
+def longest_key(named: dict[Any, Any] | None) -> int:
+    """Return the length of the longest key of a result of ``by_key``."""
     return max(map(len, named or ()), default=0)
 
 
-def key_of(value: Any, most: float | None = None) -> str | bytes:
-    """Text or bytes that are the same for equal keys, and for no others. Linear in what is read.
+def key_of(value: Any, max_bytes: float | None = None) -> str | bytes:
+    """Return text or bytes that are equal exactly for equal keys. The time is linear in the bytes read.
 
-    A Decimal or Fraction that no int or float equals is its own kind. A nan equals nothing, itself included.
-    Raises Unkeyable for what has no hash, and for a key of containers or of a Decimal that takes more than
-    ``most`` bytes.
+    A Decimal or Fraction that equals no int or float has an encoding of its own. A nan equals no key, not
+    even itself. Raises _Unkeyable for a value that is not hashable, and for a container or Decimal that needs
+    more than ``max_bytes`` bytes.
     """
     kind = type(value)
     if kind is str:
@@ -168,40 +175,40 @@ def key_of(value: Any, most: float | None = None) -> str | bytes:
     if kind is int or kind is bool:
         return b"#%x" % value
     if kind is tuple or kind is frozenset or kind is Inert:
-        return _Joined(most).key(value)
+        return _Joined(max_bytes).key(value)
     if kind is Decimal:
-        return _decimal_key(value, most)
+        return _decimal_key(value, max_bytes)
     name = _KEYS.get(kind)
     if name is None:
-        raise Unkeyable(f"unhashable: {kind.__name__}")
+        raise _Unkeyable(f"unhashable: {kind.__name__}")
     return name(value)
 
 
 class _Joined:
-    """Writes tuples and frozen sets as one string of bytes."""
+    """Encodes tuples and frozen sets as one byte string."""
 
-    def __init__(self, most: float | None) -> None:
-        self._left = math.inf if most is None else most
+    def __init__(self, max_bytes: float | None) -> None:
+        self._bytes_left = math.inf if max_bytes is None else max_bytes
 
     def key(self, value: Any) -> bytes:
-        """The elements' keys, each behind its length; those of a set sorted."""
+        """Encode the elements, each after its length. Those of a set are sorted."""
         if type(value) is tuple:
             tag, items = b"t", cast("Iterable[Any]", value)
         else:
             elements = elements_of(value)
             if elements is None:
-                raise Unkeyable("unhashable")
+                raise _Unkeyable("unhashable")
             tag, items = b"z", elements
         parts: list[bytes] = []
         for item in items:
             nested = type(item) is tuple or type(item) is frozenset or type(item) is Inert
-            key = self.key(item) if nested else key_of(item, self._left)
+            key = self.key(item) if nested else key_of(item, self._bytes_left)
             part = b"s" + key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
             part = b"%x:" % len(part) + part
-            # What is nested was counted; here, what surrounds it is.
-            self._left -= 4 if nested else len(part)
-            if self._left < 0:
-                raise Unkeyable("longer than any key that is looked for")
+            # The nested call has counted its own bytes, so only the prefix is added.
+            self._bytes_left -= 4 if nested else len(part)
+            if self._bytes_left < 0:
+                raise _Unkeyable("longer than any key that is looked for")
             parts.append(part)
         if tag == b"z":
             parts = sorted(set(parts))
@@ -213,6 +220,7 @@ def _float_key(value: float) -> bytes:
         return b"#%x" % int(value)
     if math.isfinite(value):
         return b"." + pack("<d", value)
+    # Each nan gets a key of its own, because a nan equals no other value.
     return b"?%x" % next(_serial) if math.isnan(value) else b"+" if value > 0 else b"-"
 
 
@@ -222,21 +230,25 @@ def _complex_key(value: complex) -> bytes:
     return b"C" + _float_key(value.real) + b"," + _float_key(value.imag)
 
 
-def _decimal_key(value: Decimal, most: float | None = None) -> bytes:
-    """Linear in the digits, but for an integer of at most ``most`` hexadecimal digits."""
+def _decimal_key(value: Decimal, max_bytes: float | None = None) -> bytes:
+    """Encode a Decimal.
+
+    The time is linear in its digits, or in ``max_bytes`` for an integer with a large exponent.
+    """
     if not value.is_finite():
         return _float_key(float(str(value).replace("sNaN", "nan").rstrip("0123456789")))
     mantissa, _, exponent = format(value, "e").partition("e")
     digits = mantissa.lstrip("-").replace(".", "")
     whole = digits.rstrip("0")
     power = int(exponent) + 1 - len(whole)
+    # A Decimal that equals a float must have the key of that float. One with more digits equals none.
     if len(whole) <= _FLOAT_DIGITS:
         near = float(value)
         if math.isfinite(near) and value == near:
             return _float_key(near)
     if 0 <= power <= len(digits):
-        if most is not None and (len(whole) + power - 1) * _HEX_PER_DIGIT > most:
-            raise Unkeyable("longer than any key that is looked for")
+        if max_bytes is not None and (len(whole) + power - 1) * _HEX_PER_DIGIT > max_bytes:
+            raise _Unkeyable("longer than any key that is looked for")
         return b"#%x" % int(value)
     return f"D{value.is_signed():d}{whole}e{power}".encode()
 
@@ -285,3 +297,42 @@ _UNBUILT = table(
     | dict.fromkeys((b"d", b"O", b"C"), _unbuilt(MAPPING, 2))
     | {b"E": _unbuilt(DEQUE)}
 )
+
+
+def show(value: object, width: int = 60) -> str:
+    """Return a short text of a plain value, constructed or not. Never raises, and its time is bounded."""
+    text = _show(value, width)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _show(value: object, width: int) -> str:
+    if type(value) is int and value.bit_length() > 4000:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, (str, bytes, bytearray)):
+        return repr(value[: width + 1])
+    if isinstance(value, (list, tuple, set, frozenset, deque, dict, Inert)):
+        return _show_items(value, width)
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a value of type {type(value).__name__}"
+
+
+def _show_items(value: object, width: int) -> str:
+    items: list[str] = []
+    pairs = pairs_of(value)
+    if pairs is None:
+        content = value.items if isinstance(value, Inert) else cast("Iterable[object]", value)
+    else:
+        content = pairs
+    for item in content:
+        if sum(map(len, items)) > width:
+            break
+        if pairs is not None:
+            key, entry = cast("tuple[object, object]", item)
+            items.append(f"{_show(key, width)}: {_show(entry, width)}")
+        else:
+            items.append(_show(item, width))
+    listed = isinstance(value, (list, deque)) or (isinstance(value, Inert) and value.kind == DEQUE)
+    brackets = "()" if isinstance(value, tuple) else "[]" if listed else "{}"
+    return brackets[0] + ", ".join(items) + brackets[1]

@@ -1,23 +1,23 @@
-"""What a checker or interactor did, read off its run, in the protocols that problems come with.
+"""Read the event of a checker or interactor from its run, in the protocols of published problems.
 
-Sources: testlib 1e4e8a2 (``testlib.h``, the ``*_EXIT_CODE`` macros), the Kattis problem package format
-(42 accepts, 43 refuses), ScaleBox 4bcfefd (``check_special_judge``: 0 accepts, any other refuses).
+Sources: testlib 1e4e8a2 (``testlib.h``, the ``*_EXIT_CODE`` macros), the Kattis problem package format (42
+accepts, 43 refuses), ScaleBox 4bcfefd (``check_special_judge``: 0 accepts, any other refuses).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from whetstone.judge.answers.responsibility import Did, Event
+from whetstone.judge.answers.responsibility import CheckerEvent, Event
 from whetstone.judge.outcome import compile_failure, last_line, signal_name
 from whetstone.judge.values import WireError, decode
-from whetstone.sandbox import Ended, RunResult
+from whetstone.sandbox import EndReason, RunResult
 
 Protocol = Literal["testlib", "kattis", "scalebox"]
 
 _TRACEBACK = b"Traceback (most recent call last)"
-# Exceptions of an interpreter that ran out of room.
-_OUT_OF_ROOM = ("MemoryError", "RecursionError")
+# Python raises these exceptions when memory or stack is exhausted.
+_RESOURCE_EXCEPTIONS = ("MemoryError", "RecursionError")
 _ACCEPTS = {"testlib": 0, "kattis": 42, "scalebox": 0}
 _TESTLIB_REFUSALS = {
     1: "wrong answer",
@@ -27,44 +27,47 @@ _TESTLIB_REFUSALS = {
 }
 _TESTLIB_READ_BEYOND = 8
 _ENDED_EARLY = "the program's output ended too early"
-_ENDS = {
-    Ended.SIGNALED: Did.CRASHED,
-    Ended.KILLED: Did.BROKEN,  # by us
-    Ended.STARVED: Did.BROKEN,
-    Ended.CPU_LIMIT: Did.EXHAUSTED,
-    Ended.WALL_LIMIT: Did.EXHAUSTED,
-    Ended.MEMORY_LIMIT: Did.EXHAUSTED,
-    Ended.PROCESS_LIMIT: Did.EXHAUSTED,
-    Ended.OUTPUT_LIMIT: Did.FLOODED,
+_EVENTS_OF_ENDS = {
+    EndReason.SIGNALED: CheckerEvent.CRASHED,
+    EndReason.KILLED: CheckerEvent.BROKEN,  # the judge killed it
+    EndReason.STARVED: CheckerEvent.BROKEN,
+    EndReason.CPU_LIMIT: CheckerEvent.EXHAUSTED,
+    EndReason.WALL_LIMIT: CheckerEvent.EXHAUSTED,
+    EndReason.MEMORY_LIMIT: CheckerEvent.EXHAUSTED,
+    EndReason.PROCESS_LIMIT: CheckerEvent.EXHAUSTED,
+    EndReason.OUTPUT_LIMIT: CheckerEvent.FLOODED,
 }
 
 
-def event_of(protocol: Protocol, result: RunResult, *, python: bool, told: bool = False) -> Event:
-    """What a program that decides by its exit code did.
+def event_of(protocol: Protocol, result: RunResult, *, python: bool, saw_end: bool = False) -> Event:
+    """Return the event of a program that decides by its exit code.
 
-    ``python`` says that it is written in Python, where exit code 1 also stands for an uncaught exception;
-    ``told``, of an interactor, that the program's output had ended before it left.
+    python: the program is written in Python, where exit code 1 also means an uncaught exception.
+    saw_end: for an interactor, whether the program's output had ended before it exited.
     """
-    if stopped := _stopped(result):
+    if stopped := _event_of_end(result):
         return stopped
     code = result.exit_code
-    said = last_line(result.stderr)
+    detail = last_line(result.stderr)
     if code == _ACCEPTS[protocol]:
-        return Event(Did.ACCEPTED)
+        return Event(CheckerEvent.ACCEPTED)
     if python and code == 1 and compile_failure(result.result):
-        return Event(Did.BROKEN, f"it does not compile: {said}")
+        return Event(CheckerEvent.BROKEN, f"it does not compile: {detail}")
     if python and code == 1 and _TRACEBACK in result.stderr:
-        return _raised(said, told)
-    if refusal := _refusal(protocol, code):
-        return Event(Did.REFUSED, _with(refusal, said))
+        return _event_of_exception(detail, saw_end)
+    if refusal := _refusal_reason(protocol, code):
+        return Event(CheckerEvent.REFUSED, _with_detail(refusal, detail))
     if protocol == "testlib" and code == _TESTLIB_READ_BEYOND:
-        return Event(Did.READ_BEYOND, _with(_ENDED_EARLY, said))
-    return Event(Did.LEFT, _with(f"it ended with exit code {code}", said))
+        return Event(CheckerEvent.READ_BEYOND, _with_detail(_ENDED_EARLY, detail))
+    return Event(CheckerEvent.LEFT, _with_detail(f"it ended with exit code {code}", detail))
 
 
-def callable_event(result: RunResult, *, refused: str, told: bool = False) -> Event:
-    """What a Python callable did, as its harness wrote it. ``refused`` is the reason of a plain False."""
-    if stopped := _stopped(result):
+def callable_event(result: RunResult, *, refused: str, saw_end: bool = False) -> Event:
+    """Return the event of a Python callable, as its harness reported it.
+
+    ``refused``: the reason if it returned False.
+    """
+    if stopped := _event_of_end(result):
         return stopped
     try:
         answer = decode(result.result)
@@ -72,43 +75,46 @@ def callable_event(result: RunResult, *, refused: str, told: bool = False) -> Ev
         answer = None
     match answer:
         case [True]:
-            return Event(Did.ACCEPTED)
+            return Event(CheckerEvent.ACCEPTED)
         case [False]:
-            return Event(Did.REFUSED, refused)
-        case ["raised", str() as said]:
-            return _raised(said, told)
-        case ["no bool", str() as said]:
-            return Event(Did.RAISED, said)
-        case ["left", str() as said]:
-            return Event(Did.LEFT, said)
-        case ["broken", str() as said]:
-            return Event(Did.BROKEN, said)
+            return Event(CheckerEvent.REFUSED, refused)
+        case ["raised", str() as detail]:
+            return _event_of_exception(detail, saw_end)
+        case ["no bool", str() as detail]:
+            return Event(CheckerEvent.RAISED, detail)
+        case ["left", str() as detail]:
+            return Event(CheckerEvent.LEFT, detail)
+        case ["broken", str() as detail]:
+            return Event(CheckerEvent.BROKEN, detail)
         case _:
-            return Event(Did.LEFT, f"it ended with exit code {result.exit_code} before it decided")
+            return Event(CheckerEvent.LEFT, f"it ended with exit code {result.exit_code} before it decided")
 
 
-def _raised(said: str, told: bool) -> Event:
-    """What an uncaught exception means, given as ``Type: message``."""
-    if told and said.startswith("EOFError"):
-        return Event(Did.READ_BEYOND, _ENDED_EARLY)
-    return Event(Did.EXHAUSTED if said.startswith(_OUT_OF_ROOM) else Did.RAISED, f"it raised {said}")
+def _event_of_exception(detail: str, saw_end: bool) -> Event:
+    """Return the event of an uncaught exception, which is described as ``Type: message``."""
+    if saw_end and detail.startswith("EOFError"):
+        return Event(CheckerEvent.READ_BEYOND, _ENDED_EARLY)
+    return Event(
+        CheckerEvent.EXHAUSTED if detail.startswith(_RESOURCE_EXCEPTIONS) else CheckerEvent.RAISED,
+        f"it raised {detail}",
+    )
 
 
-def _stopped(result: RunResult) -> Event | None:
-    """The event of a run that did not end by itself."""
-    did = _ENDS.get(result.ended)
-    if did is None:
+def _event_of_end(result: RunResult) -> Event | None:
+    """Return the event of a run that a limit or a signal ended; None for one that exited."""
+    event = _EVENTS_OF_ENDS.get(result.ended)
+    if event is None:
         return None
-    how = signal_name(result.signal) if did is Did.CRASHED else result.ended.value
-    return Event(did, f"it was ended: {how}")
+    cause = signal_name(result.signal) if event is CheckerEvent.CRASHED else result.ended.value
+    return Event(event, f"it was ended: {cause}")
 
 
-def _refusal(protocol: Protocol, code: int | None) -> str | None:
-    """The words for an exit code that refuses; None for one that decides nothing."""
+def _refusal_reason(protocol: Protocol, code: int | None) -> str | None:
+    """Return the reason of an exit code that refuses the output; None for one that is no decision."""
     if protocol == "testlib":
         return _TESTLIB_REFUSALS.get(code or 0)
     return "refused" if protocol == "scalebox" or code == 43 else None
 
 
-def _with(what: str, said: str) -> str:
-    return f"{what}: {said}" if said else what
+def _with_detail(reason: str, detail: str) -> str:
+    return f"{reason}: {detail}" if detail else reason

@@ -1,15 +1,18 @@
-"""Who is to blame for what a checker or an interactor did: one table, the same for every protocol.
+"""The table that decides who is at fault for an event of a checker or interactor. It is the same for every
+protocol.
 
-What it did is read off its run in ``protocols``; what follows from it stands in ``BLAME`` and nowhere else.
-To decide is its work, and what it decides stands. Whatever else it does, it fails. A failure alone is the
-judge's (JUDGE_ERROR, no verdict). But where the same one decides on another output of the same case (a
-checker on the expected output or on a reference's, an interactor with a reference), what the program wrote
-made it fail, and that is a refusal. Otherwise a program could escape its verdict with nonsense, or with a
-number that the checker believes.
+``protocols`` derives the event from the run, and ``BLAME`` is the only place that assigns the fault. A
+decision of a checker is final. Every other event is a failure. A failure alone is the judge's fault
+(JUDGE_ERROR, no verdict).
 
-A signal may be the machine's doing, which kills what takes its memory: after one (``UNSURE``), a checker is
-asked about the same bytes again. An interactor is not: that would be another try for the program. Limits are
-counted in what a checker used itself, and one that met a limit would only take as long again.
+But suppose the same checker decides on another output of the case: the expected output, or that of a
+reference. (An interactor must accept a reference.) Then the program's output caused the failure, and the
+program is refused. Otherwise a program could escape its verdict with nonsense, or with a number that the
+checker believes.
+
+The machine may have sent a signal, for example when it is out of memory. So after a signal (``UNSURE``) a
+checker runs again on the same bytes. An interactor does not, because that would be another attempt for the
+program. Limits count the checker's own use, and a checker that exceeded one would only take as long again.
 """
 
 from __future__ import annotations
@@ -19,31 +22,31 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 
-class Did(Enum):
-    """What a checker or an interactor did."""
+class CheckerEvent(Enum):
+    """The event that ended a checker or an interactor."""
 
     ACCEPTED = auto()
     REFUSED = auto()
     READ_BEYOND = auto()
-    """It looked for more than there was, and says so (testlib's 8, an interactor's EOFError): it refuses."""
+    """It read beyond the end of the output and reports it (testlib's 8, an interactor's EOFError)."""
     RAISED = auto()
-    """An exception of a Python one over what the program wrote; or it returned no bool."""
+    """Python code raised an exception, or returned no bool."""
     LEFT = auto()
-    """It ended by itself as its protocol does not know: ``sys.exit``, ``os._exit``, an unknown exit code."""
+    """It exited without a decision: ``sys.exit``, ``os._exit``, or an exit code that its protocol lacks."""
     CRASHED = auto()
     """A signal ended it."""
     EXHAUSTED = auto()
     """It ran out of CPU time, wall time, memory, stack or processes."""
     FLOODED = auto()
-    """It wrote more than it may."""
+    """It wrote more than allowed."""
     BROKEN = auto()
-    """It does not compile, defines no such function, fails before it was given anything, or got no core."""
+    """It does not compile, does not define its function, failed before it got data, or got no CPU core."""
 
 
 class Blame(Enum):
-    """Whose doing it is."""
+    """Who is at fault."""
 
-    NOBODY = auto()
+    NONE = auto()
     """The program is accepted."""
     PROGRAM = auto()
     """The program is refused."""
@@ -52,56 +55,62 @@ class Blame(Enum):
 
 
 class Event(NamedTuple):
-    """What it did, and how."""
+    """The event and its details, for the reason of a judgement."""
 
-    did: Did
-    how: str = ""
+    kind: CheckerEvent
+    detail: str = ""
 
 
-class Decision(NamedTuple):
-    """Who is to blame, and why unless nobody is."""
+class BlameDecision(NamedTuple):
+    """Who is at fault, and the reason; empty for an accepted program."""
 
     blame: Blame
     reason: str = ""
 
 
-BLAME: Mapping[Did, tuple[Blame, Blame]] = {
-    Did.ACCEPTED: (Blame.NOBODY, Blame.NOBODY),
-    Did.REFUSED: (Blame.PROGRAM, Blame.PROGRAM),
-    Did.READ_BEYOND: (Blame.PROGRAM, Blame.PROGRAM),
-    Did.RAISED: (Blame.JUDGE, Blame.PROGRAM),
-    Did.LEFT: (Blame.JUDGE, Blame.PROGRAM),
-    Did.CRASHED: (Blame.JUDGE, Blame.PROGRAM),
-    Did.EXHAUSTED: (Blame.JUDGE, Blame.PROGRAM),
-    Did.FLOODED: (Blame.JUDGE, Blame.PROGRAM),
-    Did.BROKEN: (Blame.JUDGE, Blame.JUDGE),
+# Who is at fault without evidence that the checker works in this case, and with such evidence.
+BLAME: Mapping[CheckerEvent, tuple[Blame, Blame]] = {
+    CheckerEvent.ACCEPTED: (Blame.NONE, Blame.NONE),
+    CheckerEvent.REFUSED: (Blame.PROGRAM, Blame.PROGRAM),
+    CheckerEvent.READ_BEYOND: (Blame.PROGRAM, Blame.PROGRAM),
+    CheckerEvent.RAISED: (Blame.JUDGE, Blame.PROGRAM),
+    CheckerEvent.LEFT: (Blame.JUDGE, Blame.PROGRAM),
+    CheckerEvent.CRASHED: (Blame.JUDGE, Blame.PROGRAM),
+    CheckerEvent.EXHAUSTED: (Blame.JUDGE, Blame.PROGRAM),
+    CheckerEvent.FLOODED: (Blame.JUDGE, Blame.PROGRAM),
+    CheckerEvent.BROKEN: (Blame.JUDGE, Blame.JUDGE),
 }
-"""Without evidence that it works in this case, and with it."""
 
-UNSURE = frozenset({Did.CRASHED})
-"""What the machine might have had a part in."""
-
-
-def failed_over_program(who: str) -> str:
-    """How the reason of such a refusal begins, so that a report can count them; "checker" or "interactor"."""
-    return f"the {who} failed over what the program wrote, and works otherwise: "
+# Events that the machine may have caused.
+UNSURE = frozenset({CheckerEvent.CRASHED})
 
 
-def decided(event: Event) -> bool:
-    """Whether it did its work."""
-    alone, proved = BLAME[event.did]
+def output_failure_prefix(who: str) -> str:
+    """Return the start of the reason for a failure that the program's output caused. Reports count it.
+
+    ``who`` is "checker" or "interactor".
+    """
+    return f"the {who} failed on the output of the program, and works otherwise: "
+
+
+def is_decision(event: Event) -> bool:
+    """Return whether the event is a decision on the output."""
+    alone, proved = BLAME[event.kind]
     return alone is proved is not Blame.JUDGE
 
 
-def settle(who: str, event: Event, works: Callable[[], bool], unproved: str) -> Decision:
-    """Who is to blame for ``event``; ``who`` is "checker" or "interactor".
+def decide_blame(who: str, event: Event, works: Callable[[], bool], unproved: str) -> BlameDecision:
+    """Return who is at fault for ``event``.
 
-    ``works`` is asked only where that matters, whether it decides on another output of this case;
-    ``unproved`` says what it means that it does not.
+    who: "checker" or "interactor".
+    works: returns whether it decides on another output of this case. Called only if the answer matters.
+    unproved: the reason if it does not.
     """
-    alone, proved = BLAME[event.did]
+    alone, proved = BLAME[event.kind]
     if alone is proved:
-        return Decision(alone, f"the {who} failed: {event.how}" if alone is Blame.JUDGE else event.how)
+        return BlameDecision(
+            alone, f"the {who} failed: {event.detail}" if alone is Blame.JUDGE else event.detail
+        )
     if works():
-        return Decision(proved, failed_over_program(who) + event.how)
-    return Decision(alone, f"{unproved}: {event.how}")
+        return BlameDecision(proved, output_failure_prefix(who) + event.detail)
+    return BlameDecision(alone, f"{unproved}: {event.detail}")

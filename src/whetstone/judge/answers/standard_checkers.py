@@ -1,10 +1,10 @@
 """The standard checkers of testlib by name, with the rules of testlib at 1e4e8a2, on bytes in linear time.
 
-Tokens are separated by space, tab, CR and LF alone. What a checker reads, it reads strictly:
+Tokens are separated by space, tab, CR and LF only. Values have a strict form:
 
 - an integer has no ``+``, no leading zero and is not ``-0``, and fits int64 (``icmp``: int32);
 - a double consists of ``0-9 . e E + -`` and is one whole decimal number, so there is no nan, inf or 0x1;
-- after what is read, only white space may be left in the output.
+- after the last value, the output may contain white space only.
 
 | name | accepts |
 | --- | --- |
@@ -18,10 +18,10 @@ Tokens are separated by space, tab, CR and LF alone. What a checker reads, it re
 | ``rcmp4``, ``rcmp6``, ``rcmp9`` | doubles within 1e-4, 1e-6 or 1e-9, absolute or relative |
 | ``caseicmp``, ``casencmp``, ``casewcmp`` | after ``Case 1:`` and so on: one int64, many, tokens |
 
-Ours refuse three things that testlib lets pass: text after a byte 0xFF (which it takes for the end of
-the file), a last ``Case`` without a number, and a double like ``1e`` (which C's ``scanf`` reads). An expected
-output that a checker cannot read is the problem's fault, whatever the program printed. Of a long output no
-more tokens or lines are read than are expected, and a few.
+These checkers refuse three things that testlib accepts: text after a byte 0xFF (its mark of the end of file),
+a last ``Case`` without a number, and a double like ``1e`` (which C's ``scanf`` reads). If a checker cannot
+read the expected output, the problem is at fault, whatever the program printed. Of a long output, only a few
+more tokens or lines than expected are read.
 """
 
 from __future__ import annotations
@@ -34,26 +34,30 @@ from itertools import islice, zip_longest
 _TOKEN = re.compile(rb"[^ \t\r\n]+")
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
 _DOUBLE = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_RETURN = re.compile(rb"\r([^\n]?)")
+_CARRIAGE_RETURN = re.compile(rb"\r([^\n]?)")
 _BLANKS = b" \t\r\n"
 _INT32, _INT64 = 1 << 31, 1 << 63
 _INT64_DIGITS = 20
-_HUGE = 1e300
+_DOUBLE_BOUND = 1e300
 _ROUNDING = 1e-15
-_LONG = 1 << 20
-"""Bytes from which on the tokens of an output are counted before they are all made."""
+# Tokens of an output with at least this number of bytes are counted before all of them are created.
+_LONG_BYTES = 1 << 20
 
 Items = list[bytes]
 Read = Callable[[bytes, int], Items]
-"""Text into items, that many and one more at least if it is long."""
+"""Splits a text into items.
+
+A long text may be cut, but at least one item more than the given number is returned.
+"""
 
 
 class _Unreadable(Exception):
-    """A text does not have the form that the checker reads."""
+    """A text that does not have the form that the checker reads."""
 
 
 def check_standard(name: str, output: bytes, expected: bytes) -> tuple[bool | None, str]:
-    """(accepted, reason), the reason empty when accepted; accepted is None if ``expected`` is unreadable.
+    """Return (accepted, reason). The reason is empty if accepted. ``accepted`` is None if ``expected`` is
+    unreadable.
 
     Raises KeyError for an unknown name.
     """
@@ -66,40 +70,40 @@ def check_standard(name: str, output: bytes, expected: bytes) -> tuple[bool | No
 
 
 class _Checker:
-    """How to read a text, and when one reading meets another."""
+    """How to read a text, and how to compare two of them."""
 
-    def __init__(self, read: Read, meets: Callable[[Items, Items], str] | None = None) -> None:
+    def __init__(self, read: Read, compare: Callable[[Items, Items], str] | None = None) -> None:
         self.read = read
-        self._meets = meets or _same
+        self._compare = compare or _compare_tokens
 
     def check(self, output: bytes, wanted: Items) -> tuple[bool, str]:
         try:
-            difference = self._meets(self._read_output(output, len(wanted)), wanted)
+            difference = self._compare(self._read_output(output, len(wanted)), wanted)
         except _Unreadable as error:
             return False, str(error)
         return not difference, difference
 
-    def _read_output(self, output: bytes, most: int) -> Items:
-        return self.read(output, most)
+    def _read_output(self, output: bytes, limit: int) -> Items:
+        return self.read(output, limit)
 
 
 class _One(_Checker):
-    """Reads the first token; of an output, nothing but white space may follow it."""
+    """Reads the first token. In an output, only white space may follow it."""
 
-    def _read_output(self, output: bytes, most: int) -> Items:
-        items = self.read(output, most)
+    def _read_output(self, output: bytes, limit: int) -> Items:
+        items = self.read(output, limit)
         if len(_tokens(output, 1)) > 1:
             raise _Unreadable("extra output after the answer")
         return items
 
 
-def _tokens(text: bytes, most: int) -> Items:
-    if len(text) < _LONG:
+def _tokens(text: bytes, limit: int) -> Items:
+    if len(text) < _LONG_BYTES:
         return _TOKEN.findall(text)
-    return [match[0] for match in islice(_TOKEN.finditer(text), most + 1)]
+    return [match[0] for match in islice(_TOKEN.finditer(text), limit + 1)]
 
 
-def _first(convert: Callable[[bytes], bytes]) -> Read:
+def _first_token(convert: Callable[[bytes], bytes]) -> Read:
     def read(text: bytes, _most: int) -> Items:
         found = _TOKEN.search(text)
         if found is None:
@@ -109,19 +113,19 @@ def _first(convert: Callable[[bytes], bytes]) -> Read:
     return read
 
 
-def _each(convert: Callable[[bytes], bytes]) -> Read:
-    return lambda text, most: [convert(token) for token in _tokens(text, most)]
+def _all_tokens(convert: Callable[[bytes], bytes]) -> Read:
+    return lambda text, limit: [convert(token) for token in _tokens(text, limit)]
 
 
-def _huge(token: bytes) -> bytes:
+def _integer(token: bytes) -> bytes:
     if not _INTEGER.fullmatch(token):
         raise _Unreadable(f"{_show(token)} is not an integer")
     return token
 
 
 def _int64(token: bytes) -> bytes:
-    # The length first: converting a million digits would take quadratic time.
-    if len(token) > _INT64_DIGITS or not -_INT64 <= int(_huge(token)) < _INT64:
+    # Check the length first: converting a million digits would take quadratic time.
+    if len(token) > _INT64_DIGITS or not -_INT64 <= int(_integer(token)) < _INT64:
         raise _Unreadable(f"{_show(token)} is not an int64")
     return token
 
@@ -144,19 +148,19 @@ def _yes_or_no(token: bytes) -> bytes:
     return token.upper()
 
 
-def _single_huge(text: bytes, most: int) -> Items:
-    tokens = _tokens(text, most)
+def _single_integer(text: bytes, limit: int) -> Items:
+    tokens = _tokens(text, limit)
     if len(tokens) != 1:
         raise _Unreadable(f"{len(tokens) or 'no'} tokens instead of one")
-    return [_huge(tokens[0])]
+    return [_integer(tokens[0])]
 
 
-def _cases(convert: Callable[[bytes], bytes], single: bool = False) -> Read:
-    """The values after ``Case 1:``, ``Case 2:`` and so on, with the word itself before each case's."""
+def _case_values(convert: Callable[[bytes], bytes], single: bool = False) -> Read:
+    """Read the values after ``Case 1:``, ``Case 2:`` and so on, each case after the word ``Case``."""
 
-    def read(text: bytes, most: int) -> Items:
+    def read(text: bytes, limit: int) -> Items:
         items: Items = []
-        tokens = iter(_tokens(text, 2 * most))
+        tokens = iter(_tokens(text, 2 * limit))
         number = size = 0
         for token in tokens:
             if token == b"Case":
@@ -179,28 +183,30 @@ def _cases(convert: Callable[[bytes], bytes], single: bool = False) -> Read:
     return read
 
 
-def _lines(text: bytes, most: int) -> Items:
-    """All lines as testlib reads them: CR before LF is dropped, and elsewhere gives way to what follows."""
-    *ended, last = text.split(b"\n", -1 if len(text) < _LONG else most + 1)
-    lines = [_RETURN.sub(rb"\1", line) if b"\r" in line else line for line in ended]
+def _lines(text: bytes, limit: int) -> Items:
+    """Return all lines as testlib reads them: a CR is dropped before LF, and elsewhere replaced by the
+    next byte."""
+    *ended, last = text.split(b"\n", -1 if len(text) < _LONG_BYTES else limit + 1)
+    lines = [_CARRIAGE_RETURN.sub(rb"\1", line) if b"\r" in line else line for line in ended]
     if last:
-        # As there, a CR that ends the text is not the end of a line, but read with the mark of its end.
-        read = last if b"\n" in last else _RETURN.sub(lambda match: match[1] or b"\xff", last)
-        lines.append(read if last.strip(_BLANKS) else _Blank(read))
+        # As in testlib, a CR at the end of the text does not end a line. It is read with the end-of-file
+        # mark.
+        final = last if b"\n" in last else _CARRIAGE_RETURN.sub(lambda match: match[1] or b"\xff", last)
+        lines.append(final if last.strip(_BLANKS) else _Blank(final))
     return lines
 
 
 class _Blank(bytes):
-    """A last line of white space, which counts only where a line is asked for."""
+    """A last line of white space. It counts only if a line is expected there."""
 
 
 def _count(found: Items, wanted: Items) -> str:
-    """How many were found; of a long output, not all were looked for."""
+    """Return the number of found items. Of a long output, not all were read."""
     return "more" if len(found) > len(wanted) else str(len(found))
 
 
-def _same(found: Items, wanted: Items) -> str:
-    """What differs between two sequences of tokens, as a reason; empty when nothing does."""
+def _compare_tokens(found: Items, wanted: Items) -> str:
+    """Return the difference of two sequences of tokens, as a reason; empty if there is none."""
     if found == wanted:
         return ""
     for number, (left, right) in enumerate(zip(found, wanted, strict=False)):
@@ -209,9 +215,9 @@ def _same(found: Items, wanted: Items) -> str:
     return f"{_count(found, wanted)} tokens, expected {len(wanted)}"
 
 
-def _same_lines(same: Callable[[bytes, bytes], bool]) -> Callable[[Items, Items], str]:
-    def meets(found: Items, wanted: Items) -> str:
-        # The expected text's last line does not count when it is empty; lines the output lacks are empty.
+def _line_comparison(same: Callable[[bytes, bytes], bool]) -> Callable[[Items, Items], str]:
+    def compare(found: Items, wanted: Items) -> str:
+        # An empty last line of the expected text does not count. Lines that the output lacks count as empty.
         needed = wanted[:-1] if wanted and not wanted[-1] else wanted
         for number, (left, right) in enumerate(zip_longest(found[: len(needed)], needed, fillvalue=b"")):
             if left != right and not same(left, right):
@@ -219,7 +225,7 @@ def _same_lines(same: Callable[[bytes, bytes], bool]) -> Callable[[Items, Items]
         extra = b"".join(line for line in found[len(needed) :] if type(line) is not _Blank).strip(_BLANKS)
         return f"extra output {_show(extra)}" if extra else ""
 
-    return meets
+    return compare
 
 
 def _same_tokens(left: bytes, right: bytes) -> bool:
@@ -227,34 +233,36 @@ def _same_tokens(left: bytes, right: bytes) -> bool:
     return left.split(None, len(needed)) == needed
 
 
-def _same_multiset(found: Items, wanted: Items) -> str:
+def _compare_multisets(found: Items, wanted: Items) -> str:
     if len(found) != len(wanted):
         return f"{_count(found, wanted)} numbers, expected {len(wanted)}"
     return "" if Counter(found) == Counter(wanted) else "other numbers than expected"
 
 
-def _near(close: Callable[[float, float], bool]) -> Callable[[Items, Items], str]:
-    def meets(found: Items, wanted: Items) -> str:
+def _number_comparison(close: Callable[[float, float], bool]) -> Callable[[Items, Items], str]:
+    def compare(found: Items, wanted: Items) -> str:
         for number, (left, right) in enumerate(zip(found, wanted, strict=False)):
             if not close(float(left), float(right)):
                 return f"number {number + 1}: got {_show(left)}, expected {_show(right)}"
         return "" if len(found) == len(wanted) else f"{_count(found, wanted)} numbers, expected {len(wanted)}"
 
-    return meets
+    return compare
 
 
-def _absolute(bound: float) -> Callable[[float, float], bool]:
-    # Written so that two infinite doubles, whose difference is no number, meet, as they do in testlib.
+def _within_absolute(bound: float) -> Callable[[float, float], bool]:
+    # The difference of two infinite doubles is nan. With this form of the condition they are equal, as in
+    # testlib.
     return lambda found, wanted: not abs(wanted - found) > bound + _ROUNDING
 
 
-def _absolute_or_relative(bound: float) -> Callable[[float, float], bool]:
+def _within_absolute_or_relative(bound: float) -> Callable[[float, float], bool]:
     bound += _ROUNDING
 
     def close(found: float, wanted: float) -> bool:
-        if abs(wanted) > _HUGE:
-            return abs(found) > _HUGE and (found > 0) == (wanted > 0)
-        if abs(found) > _HUGE:
+        # testlib treats all doubles beyond this bound as infinite: only their signs are compared.
+        if abs(wanted) > _DOUBLE_BOUND:
+            return abs(found) > _DOUBLE_BOUND and (found > 0) == (wanted > 0)
+        if abs(found) > _DOUBLE_BOUND:
             return False
         if abs(found - wanted) <= bound:
             return True
@@ -269,23 +277,23 @@ def _show(token: bytes) -> str:
 
 
 CHECKERS: dict[str, _Checker] = {
-    "acmp": _One(_first(_double), _near(_absolute(1.5e-6))),
-    "caseicmp": _Checker(_cases(_int64, single=True)),
-    "casencmp": _Checker(_cases(_int64)),
-    "casewcmp": _Checker(_cases(bytes)),
-    "dcmp": _One(_first(_double), _near(_absolute_or_relative(1e-6))),
-    "fcmp": _Checker(_lines, _same_lines(bytes.__eq__)),
-    "hcmp": _Checker(_single_huge),
-    "icmp": _One(_first(_int32)),
-    "lcmp": _Checker(_lines, _same_lines(_same_tokens)),
-    "ncmp": _Checker(_each(_int64)),
-    "nyesno": _Checker(_each(_yes_or_no)),
-    "rcmp": _One(_first(_double), _near(_absolute(1.5e-6))),
-    "rcmp4": _Checker(_each(_double), _near(_absolute_or_relative(1e-4))),
-    "rcmp6": _Checker(_each(_double), _near(_absolute_or_relative(1e-6))),
-    "rcmp9": _Checker(_each(_double), _near(_absolute_or_relative(1e-9))),
-    "rncmp": _Checker(_each(_double), _near(_absolute(1.5e-5))),
-    "uncmp": _Checker(_each(_int64), _same_multiset),
+    "acmp": _One(_first_token(_double), _number_comparison(_within_absolute(1.5e-6))),
+    "caseicmp": _Checker(_case_values(_int64, single=True)),
+    "casencmp": _Checker(_case_values(_int64)),
+    "casewcmp": _Checker(_case_values(bytes)),
+    "dcmp": _One(_first_token(_double), _number_comparison(_within_absolute_or_relative(1e-6))),
+    "fcmp": _Checker(_lines, _line_comparison(bytes.__eq__)),
+    "hcmp": _Checker(_single_integer),
+    "icmp": _One(_first_token(_int32)),
+    "lcmp": _Checker(_lines, _line_comparison(_same_tokens)),
+    "ncmp": _Checker(_all_tokens(_int64)),
+    "nyesno": _Checker(_all_tokens(_yes_or_no)),
+    "rcmp": _One(_first_token(_double), _number_comparison(_within_absolute(1.5e-6))),
+    "rcmp4": _Checker(_all_tokens(_double), _number_comparison(_within_absolute_or_relative(1e-4))),
+    "rcmp6": _Checker(_all_tokens(_double), _number_comparison(_within_absolute_or_relative(1e-6))),
+    "rcmp9": _Checker(_all_tokens(_double), _number_comparison(_within_absolute_or_relative(1e-9))),
+    "rncmp": _Checker(_all_tokens(_double), _number_comparison(_within_absolute(1.5e-5))),
+    "uncmp": _Checker(_all_tokens(_int64), _compare_multisets),
     "wcmp": _Checker(_tokens),
-    "yesno": _One(_first(_yes_or_no)),
+    "yesno": _One(_first_token(_yes_or_no)),
 }

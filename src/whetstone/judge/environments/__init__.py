@@ -1,1 +1,1 @@
-"""The packages that Python programs may import: where they lie, what is loaded ahead, what is missing."""
+"""The packages that Python programs may import: where they are, which are preloaded, which are missing."""

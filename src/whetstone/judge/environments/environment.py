@@ -1,9 +1,10 @@
-"""An environment: the packages that Python programs may import, and nothing else that is installed here.
+"""Environments: the packages that Python programs may import. They see no other installed package.
 
-The default one is what lies beside Whetstone of the packages that competition programs use, each with what
-it requires: beside them lie other packages, and problem sets with their answers, so these alone are shown. A
-virtual environment of its own is shown whole, and must not hold Whetstone. Nothing in it is run to find it:
-``.pth`` files, editable installs and links that lead out of it have no meaning to programs.
+The default environment contains the installed packages that competition programs use, with their
+requirements. Other packages, and problem sets with their answers, are in the same folder, so only these
+packages are visible. A separate virtual environment is visible as a whole, and must not contain Whetstone. No
+code of an environment runs while it is read. So ``.pth`` files, editable installs and links to other folders
+have no effect for programs.
 """
 
 from __future__ import annotations
@@ -18,26 +19,35 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from whetstone.errors import UserError, did_you_mean
-from whetstone.judge.environments.installed import Installed, installed_in, normal_name, with_requirements
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.judge.environments.installed import (
+    InstalledDistribution,
+    installed_in,
+    normal_name,
+    with_requirements,
+)
 
 DEFAULT = "default"
+# Packages that competition programs use: the extra ``programs`` of this distribution.
 COMPETITION = ("numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainers")
-"""What competition programs use: the extra ``programs`` of this distribution."""
+# Tools for installing packages. Being required by no other package is no sign that programs use them.
 _INSTALLERS = frozenset({"pip", "setuptools", "wheel", "uv"})
-_OURS = "whetstone"
-_MOST_PRELOADED = 8
+_OWN_PACKAGE = "whetstone"
+_MAX_PRELOADED = 8
 _MODULE_ENDINGS = (".py", *sorted(EXTENSION_SUFFIXES, key=len, reverse=True))
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _DIGEST_DIGITS = 10
 
 
-class Environment(Struct, frozen=True):
-    """``label`` is its name and a digest of the versions of Python and the packages: what a judgement says.
+class PackageEnvironment(Struct, frozen=True):
+    """The packages of programs, as judgements report them and sandboxes show them.
 
-    ``versions`` are those of its distributions by name, ``modules`` what these have at the top. ``reads`` are
-    the files and folders that programs are shown, ``folders`` what is put in their search path, ``preload``
-    the modules that fork-servers may load ahead.
+    label: the name and a digest of the versions of Python and the packages.
+    versions: the versions of its distributions by name.
+    modules: its top-level modules.
+    reads: files and folders that programs can read.
+    folders: folders in the programs' search path.
+    preload: modules that fork-servers may preload.
     """
 
     name: str
@@ -50,45 +60,45 @@ class Environment(Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is what lies beside Whetstone."""
+        """Whether it is the default environment."""
         return self.name == DEFAULT
 
 
 def environments_folder() -> Path:
-    """Where environments with a name are kept: ``$XDG_DATA_HOME`` or ``~/.local/share``."""
+    """Return the folder of named environments, in ``$XDG_DATA_HOME`` or ``~/.local/share``."""
     base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return Path(os.path.realpath(base)) / "whetstone" / "environments"
 
 
 def named_environments() -> list[str]:
-    """The names of those that were made here, sorted."""
+    """Return the names of the environments that were created here, sorted."""
     folder = environments_folder()
     return sorted(path.parent.name for path in folder.glob("*/pyvenv.cfg")) if folder.is_dir() else []
 
 
-def environment_named(asked: str | os.PathLike[str] | None) -> Environment:
-    """The environment that ``asked`` says: a name, the folder of a virtual environment, or None: the default.
+def environment_named(name_or_folder: str | os.PathLike[str] | None) -> PackageEnvironment:
+    """Return an environment by its name or the folder of a virtual environment; None is the default one.
 
-    Raises UserError for one that is not there or cannot be shown to programs.
+    Raises UserError for one that does not exist or that programs must not see.
     """
-    text = os.fspath(asked) if asked is not None else DEFAULT
+    text = os.fspath(name_or_folder) if name_or_folder is not None else DEFAULT
     if text in (DEFAULT, ""):
         return default_environment()
     if os.sep in text or os.path.isdir(text):
-        return _of_folder(Path(text))
+        return _load_folder(Path(text))
     made = named_environments()
     if text not in made:
         raise UserError(
             f"there is no environment `{text}`{did_you_mean(text, [*made, DEFAULT])}; make it with "
             f"`whetstone judge environment create {text} PACKAGE…`, or give a virtual environment's folder"
         )
-    return _of_folder(environments_folder() / text)
+    return _load_folder(environments_folder() / text)
 
 
 @cache
-def default_environment() -> Environment:
-    """What lies beside Whetstone of the packages that competition programs use."""
-    preload = [name for name in COMPETITION if _is_here(name)]
+def default_environment() -> PackageEnvironment:
+    """Return the environment with the installed packages that competition programs use."""
+    preload = [name for name in COMPETITION if _is_installed(name)]
     versions: dict[str, str] = {}
     modules: set[str] = set()
     reads: dict[str, None] = {}
@@ -96,11 +106,12 @@ def default_environment() -> Environment:
     for found in with_requirements(preload):
         paths = [os.path.join(found.folder, name) for name in found.names]
         folders[found.folder] = None
+        # Links are not shown to programs, because they can lead to files outside of the environment.
         reads.update((path, None) for path in paths if os.path.exists(path) and not os.path.islink(path))
-        modules.update(filter(None, map(_module, found.names)))
+        modules.update(filter(None, map(_module_name, found.names)))
         versions[found.name] = found.version
     label = _label(DEFAULT, versions)
-    return Environment(DEFAULT, label, versions, sorted(modules), list(reads), list(folders), preload)
+    return PackageEnvironment(DEFAULT, label, versions, sorted(modules), list(reads), list(folders), preload)
 
 
 def _label(name: str, versions: dict[str, str]) -> str:
@@ -109,44 +120,51 @@ def _label(name: str, versions: dict[str, str]) -> str:
     return f"{name}:{digest[:_DIGEST_DIGITS]}"
 
 
-def _is_here(package: str) -> bool:
-    """Whether a package is installed beside Whetstone; it is not imported."""
+def _is_installed(package: str) -> bool:
+    """Return whether a package is installed in Whetstone's environment. Does not import it."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
         return False
+    # A package without __init__.py may be any folder with that name, such as one in the current directory.
     return spec is not None and bool(spec.origin) and Path(spec.origin or "").name == "__init__.py"
 
 
-def _module(entry: str) -> str:
-    """The module that a name in a search path's folder stands for; empty for what is none."""
+def _module_name(entry: str) -> str:
+    """Return the module of an entry of a search path's folder; empty if it is no module."""
     for ending in _MODULE_ENDINGS:
         entry = entry.removesuffix(ending)
     return entry if entry.isidentifier() else ""
 
 
-def _of_folder(folder: Path) -> Environment:
-    """A virtual environment. Raises UserError for what is none, or not for programs to see."""
+def _load_folder(folder: Path) -> PackageEnvironment:
+    """Return the environment of a virtual environment.
+
+    Raises UserError if it is none, or contains Whetstone.
+    """
     site = packages_folder(folder)
     found = installed_in(str(site))
     versions = {each.name: each.version for each in found}
-    if any(normal_name(name) == "whetstone-rl" for name in versions) or _holds_us(site):
+    if any(normal_name(name) == "whetstone-rl" for name in versions) or _contains_whetstone(site):
         raise UserError(
-            f"{folder}: Whetstone itself is installed there, and its problem sets with their answers are not "
-            "for programs to see; give a virtual environment without it, such as one made by "
+            f"{folder}: Whetstone is installed there, and programs must not see its problem sets with their "
+            "answers; give a virtual environment without it, such as one created with "
             "`whetstone judge environment create NAME PACKAGE…`"
         )
     entries = [entry.name for entry in os.scandir(site) if not entry.is_symlink()]
-    modules = sorted({module for entry in entries if (module := _module(entry))} - {"__pycache__"})
+    modules = sorted({module for entry in entries if (module := _module_name(entry))} - {"__pycache__"})
     name = Path(os.path.realpath(folder)).name
     place = [str(site)]
-    return Environment(
-        name, _label(name, versions), versions, modules, place, place, _to_preload(found, modules)
+    return PackageEnvironment(
+        name, _label(name, versions), versions, modules, place, place, _modules_to_preload(found, modules)
     )
 
 
 def packages_folder(folder: Path) -> Path:
-    """Where a virtual environment has its packages. Raises UserError, also for another version of Python."""
+    """Return the folder of packages of a virtual environment.
+
+    Raises UserError, also for another Python version.
+    """
     if not (folder / "pyvenv.cfg").is_file():
         raise UserError(
             f"{folder}: not a virtual environment; make one with `python{_PYTHON} -m venv {folder}`, or with "
@@ -162,31 +180,34 @@ def packages_folder(folder: Path) -> Path:
     return Path(os.path.realpath(site))
 
 
-def _holds_us(site: Path) -> bool:
-    """Whether our own files lie there, or beneath it."""
+def _contains_whetstone(site: Path) -> bool:
+    """Return whether Whetstone's own files are in this folder."""
     ours = Path(os.path.realpath(__file__)).parents[2]
-    return (site / _OURS).exists() or site in ours.parents
+    return (site / _OWN_PACKAGE).exists() or site in ours.parents
 
 
-def _to_preload(found: list[Installed], modules: list[str]) -> list[str]:
-    """The modules that programs are most likely to import: the competition packages, and each distribution
-    that no other requires, because somebody installed it on purpose."""
+def _modules_to_preload(found: list[InstalledDistribution], modules: list[str]) -> list[str]:
+    """Return the modules that programs probably import: the competition packages and packages installed on
+    purpose.
+
+    A distribution was installed on purpose if no other one requires it.
+    """
     needed = {name for each in found for name in each.requires} | _INSTALLERS
-    purposes = [each for each in found if normal_name(each.name) not in needed]
-    wanted = [*COMPETITION, *(module for each in purposes for module in _modules_of(each))]
-    return [name for name in dict.fromkeys(wanted) if name in modules][:_MOST_PRELOADED]
+    installed_on_purpose = [each for each in found if normal_name(each.name) not in needed]
+    wanted = [*COMPETITION, *(module for each in installed_on_purpose for module in _modules_of(each))]
+    return [name for name in dict.fromkeys(wanted) if name in modules][:_MAX_PRELOADED]
 
 
-def _modules_of(found: Installed) -> list[str]:
-    """The top modules of a distribution that have its name, or all of them."""
-    names = {_module(name) for name in found.names} - {""}
+def _modules_of(found: InstalledDistribution) -> list[str]:
+    """Return the top-level modules of a distribution that have its name, or all of them."""
+    names = {_module_name(name) for name in found.names} - {""}
     public = sorted(name for name in names if not name.startswith("_"))
     same = [name for name in public if normal_name(name) == normal_name(found.name)]
     return same or public
 
 
-def check_reachable(environment: Environment, isolation: str) -> None:
-    """Raise UserError where a tier that gives up root cannot reach what only root can."""
+def check_reachable(environment: PackageEnvironment, isolation: str) -> None:
+    """Raise UserError if a tier that gives up root cannot reach an environment that only root can."""
     if environment.is_default or isolation != "userns" or os.geteuid() != 0:
         return
     for folder in environment.folders:
@@ -195,6 +216,6 @@ def check_reachable(environment: Environment, isolation: str) -> None:
         ]
         if closed:
             raise UserError(
-                f"the environment `{environment.name}` lies beneath {closed[-1]}, which only its owner may "
-                f"enter, and isolation tier `{isolation}` gives up root: put it elsewhere (XDG_DATA_HOME)"
+                f"the environment `{environment.name}` is inside {closed[-1]}, which only its owner may "
+                f"enter, and isolation tier `{isolation}` gives up root: move it elsewhere (XDG_DATA_HOME)"
             )

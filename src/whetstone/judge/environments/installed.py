@@ -1,8 +1,8 @@
-"""Installed distributions: name, version, requirements, and the names they have in their folder.
+"""Read installed distributions: name, version, requirements, and their names in their folder.
 
-``importlib.metadata`` finds them; it takes long to import, so only the functions that search import it. Their
-metadata is read here: the library parses it again for each attribute, and makes a path object of every line
-of RECORD, of which large packages have thousands.
+``importlib.metadata`` finds them. Its import is slow, so only the functions that search import it. Their
+metadata is parsed here, because the library parses it again for each attribute. It also creates a path object
+for each line of RECORD, of which large packages have thousands.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"^(Name|Version|Requires-Dist):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 _END_OF_HEADERS = re.compile(r"^\r?\n", re.MULTILINE)
 _PROJECT = re.compile(r"[A-Za-z0-9._-]*")
-# A line of RECORD is `path,hash,size`, the path quoted where it has a comma.
-_FIRST_PART = re.compile(r'^"?([^/,"\r\n]+)', re.MULTILINE)
+# A line of RECORD is `path,hash,size`. The path is quoted if it contains a comma.
+_TOP_NAME = re.compile(r'^"?([^/,"\r\n]+)', re.MULTILINE)
 _EXTRA = re.compile(r"""extra == ["']([\w.-]+)["']""")
 _NOT_PACKAGES = frozenset({"..", "__pycache__"})
 
 
-class Installed(Struct, frozen=True):
-    """One distribution. ``requires`` are normal names without extras; ``names`` lie in ``folder``."""
+class InstalledDistribution(Struct, frozen=True):
+    """One distribution.
+
+    ``requires`` are normalised names without extras; ``names`` are entries of ``folder``.
+    """
 
     name: str
     version: str
@@ -36,34 +39,34 @@ class Installed(Struct, frozen=True):
     names: list[str]
 
 
-def installed_in(folder: str) -> list[Installed]:
-    """All distributions of one folder of packages."""
+def installed_in(folder: str) -> list[InstalledDistribution]:
+    """Return all distributions in a folder of packages."""
     from importlib.metadata import distributions
 
     return [_read(found) for found in distributions(path=[folder])]
 
 
-def with_requirements(names: Iterable[str]) -> list[Installed]:
-    """The distributions with these names on ``sys.path``, and all that they require."""
+def with_requirements(names: Iterable[str]) -> list[InstalledDistribution]:
+    """Return the distributions with these names on ``sys.path``, and everything that they require."""
     from importlib.metadata import PackageNotFoundError, distribution
 
-    waiting, found = list(names), dict[str, Installed]()
-    while waiting:
-        name = normal_name(waiting.pop())
+    pending, found = list(names), dict[str, InstalledDistribution]()
+    while pending:
+        name = normal_name(pending.pop())
         if name in found:
             continue
         try:
             found[name] = _read(distribution(name))
         except PackageNotFoundError:
             continue
-        waiting += found[name].requires
+        pending += found[name].requires
     return list(found.values())
 
 
 def extras_of(project: str) -> dict[str, list[str]]:
-    """The names of the distributions that each extra of an installed project requires.
+    """Return the names of the distributions that each extra of an installed project requires.
 
-    Empty for a project that is not installed.
+    Empty if the project is not installed.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -79,7 +82,7 @@ def extras_of(project: str) -> dict[str, list[str]]:
 
 
 def version_of(project: str) -> str | None:
-    """The version of an installed distribution; None where it is not installed."""
+    """Return the version of an installed distribution; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -89,36 +92,37 @@ def version_of(project: str) -> str | None:
 
 
 def normal_name(name: str) -> str:
-    """The name of a distribution in the form in which two names are compared."""
+    """Return the normalised name of a distribution. Two names are equal if their normalised names are."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _read(found: Distribution) -> Installed:
+def _read(found: Distribution) -> InstalledDistribution:
     text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
     end = _END_OF_HEADERS.search(text)
     headers = _HEADER.findall(text, 0, end.start() if end else len(text))
-    one = dict(headers)
+    header = dict(headers)
     needs = [value for key, value in headers if key == "Requires-Dist"]
-    if not needs and found.read_text("requires.txt") is not None:  # an egg
+    # An egg has its requirements in another file.
+    if not needs and found.read_text("requires.txt") is not None:
         needs = found.requires or []
-    return Installed(
-        one.get("Name") or found.name,
-        one.get("Version") or found.version,
+    return InstalledDistribution(
+        header.get("Name") or found.name,
+        header.get("Version") or found.version,
         os.path.realpath(str(found.locate_file(""))),
-        _required(needs),
-        _names(found),
+        _required_names(needs),
+        _top_names(found),
     )
 
 
-def _required(needs: list[str]) -> list[str]:
+def _required_names(needs: list[str]) -> list[str]:
     always = [need for need in needs if "extra ==" not in need]
     return [normal_name(match[0]) for need in always if (match := _PROJECT.match(need))]
 
 
-def _names(found: Distribution) -> list[str]:
+def _top_names(found: Distribution) -> list[str]:
     record = found.read_text("RECORD")
     if record is None:
         names = {file.parts[0] for file in found.files or ()}
     else:
-        names = set(_FIRST_PART.findall(record))
+        names = set(_TOP_NAME.findall(record))
     return sorted(names - _NOT_PACKAGES)

@@ -1,4 +1,4 @@
-"""Environments with a name: making them with ``venv`` and ``pip``, listing and removing them."""
+"""Create, list and remove named environments, with ``venv`` and ``pip``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from whetstone.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError, did_you_mean
 from whetstone.judge.environments.environment import (
     DEFAULT,
-    Environment,
+    PackageEnvironment,
     environment_named,
     environments_folder,
     named_environments,
@@ -22,44 +22,45 @@ from whetstone.judge.environments.environment import (
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _INSTALL_TIMEOUT_S = 3600
-_SAID_LINES = 3
-# What pip says, in the order of looking, and what it means for a person.
+_QUOTED_LINES = 3
+# Patterns of pip's error messages in the order of the search, and the message for the user.
 _FAILURES = (
     (
         r"Failed to establish a new connection|Temporary failure in name resolution|Network is unreachable"
         r"|ProxyError|ConnectTimeout|Read timed out|Connection refused",
-        "pip reached no package index: connect this machine, or say where packages are (pip config set "
+        "pip reached no package index: connect this machine, or set another index (pip config set "
         "global.index-url URL, or PIP_FIND_LINKS=FOLDER)",
     ),
     (
         r"Requires-Python|requires a different Python",
-        "no version of a package is for Python {python}: ask for an older one (PACKAGE==VERSION), or run "
+        "no version of a package supports Python {python}: request an older one (PACKAGE==VERSION), or run "
         "Whetstone with another Python",
     ),
     (
         r"No matching distribution found|Invalid requirement",
-        "a package is not known by that name or version (the module's name may be another one: cv2 is "
+        "a package with that name or version does not exist (modules can have other names: cv2 is "
         "opencv-python-headless)",
     ),
     (
         r"subprocess-exited-with-error|metadata-generation-failed|Failed to build|Getting requirements",
-        "a package has no wheel for Python {python} here, and does not build: ask for another version",
+        "a package has no wheel for Python {python} here, and cannot be built: request another version",
     ),
 )
 
 
-def create_environment(name: str, packages: Sequence[str]) -> Environment:
-    """Make a virtual environment called ``name`` with ``packages`` (as pip names them) in it.
+def create_environment(name: str, packages: Sequence[str]) -> PackageEnvironment:
+    """Create a virtual environment called ``name`` with ``packages`` (as pip names them).
 
-    It has the Python that programs run in. Nothing is left of one that failed. Raises UserError that names
-    the way out.
+    It has the Python that programs run with. If it fails, nothing is left. Raises UserError with a remedy.
     """
     if not _NAME.fullmatch(name) or name == DEFAULT:
-        raise UserError(f"`{name}` is no name for an environment: give letters, digits, dots and dashes")
+        raise UserError(
+            f"`{name}` is not a valid name for an environment: use letters, digits, dots, dashes, underscores"
+        )
     if not packages:
         raise UserError("name the packages to install, such as `numpy` or `scipy==1.17.1`")
     if options := [package for package in packages if package.startswith("-")]:
-        raise UserError(f"`{options[0]}` is no package; options of pip go into its configuration")
+        raise UserError(f"`{options[0]}` is not a package; set options of pip in its configuration")
     folder = environments_folder() / name
     if folder.exists():
         raise UserError(
@@ -68,18 +69,21 @@ def create_environment(name: str, packages: Sequence[str]) -> Environment:
         )
     if importlib.util.find_spec("pip") is None:
         raise UserError(
-            f"there is no pip beside Whetstone, which installs packages: `{sys.executable} -m ensurepip`, or "
-            "`uv pip install pip`; or make a virtual environment yourself, and give its folder"
+            f"pip is missing in Whetstone's environment; install it: `{sys.executable} -m ensurepip`, or "
+            "`uv pip install pip`; or create a virtual environment yourself, and give its folder"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         venv.create(folder, with_pip=False, symlinks=True)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise UserError(f"{folder}: cannot be made: {error.strerror or error} (see XDG_DATA_HOME)") from None
+        raise UserError(
+            f"{folder}: cannot be created: {error.strerror or error} (see XDG_DATA_HOME)"
+        ) from None
     try:
         _install(folder, packages)
         return environment_named(name)
+    # An interrupted installation must leave no incomplete environment, so this includes KeyboardInterrupt.
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -89,35 +93,37 @@ def _install(folder: Path, packages: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
     options = ["install", "--no-input", "--disable-pip-version-check", "--quiet"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, *options, *packages],
             capture_output=True,
             text=True,
             errors="replace",
             timeout=_INSTALL_TIMEOUT_S,
-            umask=0o022,  # programs run as another user, who has to read them
+            umask=0o022,  # programs run as another user, who must be able to read the packages
         )
     except subprocess.TimeoutExpired:
-        raise UserError(f"pip has not ended within {_INSTALL_TIMEOUT_S} s; see what it waits for") from None
-    if done.returncode:
-        raise UserError(_explained(done.stderr))
+        raise UserError(
+            f"pip has not ended within {_INSTALL_TIMEOUT_S} s; run it yourself to see what it waits for"
+        ) from None
+    if result.returncode:
+        raise UserError(_explain_failure(result.stderr))
 
 
-def _explained(said: str) -> str:
-    """What pip's failure means, and what it said of it."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _explain_failure(output: str) -> str:
+    """Return the cause of a failure of pip, with the last lines of its output."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error:")]
-    last = " / ".join((errors or lines)[-_SAID_LINES:])
+    last = " / ".join((errors or lines)[-_QUOTED_LINES:])
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     for pattern, meaning in _FAILURES:
-        if re.search(pattern, said):
+        if re.search(pattern, output):
             return f"{meaning.replace('{python}', python)}. pip said: {last}"
     return f"pip could not install them. It said: {last}"
 
 
 def remove_environment(name: str) -> None:
-    """Remove an environment that ``create_environment`` made. Raises UserError."""
-    made = named_environments()
-    if name not in made:
-        raise UserError(f"there is no environment `{name}`{did_you_mean(name, made)}")
+    """Remove an environment that ``create_environment`` created. Raises UserError."""
+    names = named_environments()
+    if name not in names:
+        raise UserError(f"there is no environment `{name}`{did_you_mean(name, names)}")
     shutil.rmtree(environments_folder() / name)

@@ -1,6 +1,6 @@
-"""Packages that a program imports and its environment lacks: named in the reason of its verdict.
+"""Explain missing packages: if a program imports a package that its environment lacks, the reason names it.
 
-What is read here is text that the program wrote or raised. Forging it only loses: the verdict stays.
+The reason is text that the program wrote or raised. Forging it has no effect on the verdict.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import re
 
 import msgspec
 
-from whetstone.judge.environments.environment import COMPETITION, Environment
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.judge.environments.environment import COMPETITION, PackageEnvironment
 
-_SAID = re.compile(r"No module named '([A-Za-z_]\w*)(?:\.[\w.]*)?'", re.ASCII)
+_IMPORT_ERROR = re.compile(r"No module named '([A-Za-z_]\w*)(?:\.[\w.]*)?'", re.ASCII)
 _MARK = "which the environment `"
-# Modules by another name than that of the distribution to install.
+# Modules whose distribution has another name.
 _DISTRIBUTIONS = {
     **{"attr": "attrs", "Bio": "biopython", "bs4": "beautifulsoup4", "Crypto": "pycryptodome"},
     **{"Cryptodome": "pycryptodomex", "cv2": "opencv-python-headless", "dateutil": "python-dateutil"},
@@ -79,30 +79,30 @@ _KNOWN = frozenset(
 )
 
 
-def missing_package(reason: str, environment: Environment) -> str:
-    """The package that a reason says is not here, if it is a known one; empty otherwise."""
-    found = _SAID.search(reason)
+def missing_package(reason: str, environment: PackageEnvironment) -> str:
+    """Return the missing package that a reason names, if it is a known one; empty otherwise."""
+    found = _IMPORT_ERROR.search(reason)
     name = found[1] if found else ""
     return name if name in _KNOWN and name not in environment.modules else ""
 
 
-def named_missing(judgement: Judgement, environment: Environment) -> Judgement:
-    """The judgement with its environment's name, and in its reasons how to have what is missing there."""
-    cases = [_explained(case, environment) for case in judgement.cases]
+def explain_missing_packages(judgement: Judgement, environment: PackageEnvironment) -> Judgement:
+    """Return the judgement with the name of its environment, and with remedies for missing packages."""
+    cases = [_with_explanation(case, environment) for case in judgement.cases]
     return msgspec.structs.replace(
         judgement,
         cases=cases,
-        reason=_with_way_out(judgement.reason, judgement.verdict, environment),
+        reason=_explain_reason(judgement.reason, judgement.verdict, environment),
         environment=environment.label,
     )
 
 
-def _explained(case: CaseJudgement, environment: Environment) -> CaseJudgement:
-    reason = _with_way_out(case.reason, case.verdict, environment)
+def _with_explanation(case: CaseJudgement, environment: PackageEnvironment) -> CaseJudgement:
+    reason = _explain_reason(case.reason, case.verdict, environment)
     return case if reason == case.reason else msgspec.structs.replace(case, reason=reason)
 
 
-def _with_way_out(reason: str, verdict: Verdict, environment: Environment) -> str:
+def _explain_reason(reason: str, verdict: Verdict, environment: PackageEnvironment) -> str:
     if verdict is Verdict.ACCEPTED or not reason or _MARK in reason:
         return reason
     if not (name := missing_package(reason, environment)):
@@ -110,13 +110,13 @@ def _with_way_out(reason: str, verdict: Verdict, environment: Environment) -> st
     return f"{reason} ({_MARK}{environment.name}` lacks: {way_out(name, environment)})"
 
 
-def way_out(name: str, environment: Environment) -> str:
-    """What a person does to have a package."""
+def way_out(name: str, environment: PackageEnvironment) -> str:
+    """Return the command that installs a package."""
     if environment.is_default and name in COMPETITION:
         return "pip install 'whetstone-rl[programs]'"
     return f"whetstone judge environment create NAME {_DISTRIBUTIONS.get(name, name)}"
 
 
 def lacks_package(reason: str) -> bool:
-    """Whether a judgement's reason says that its environment lacks a package."""
+    """Return whether a reason says that the environment lacks a package."""
     return _MARK in reason

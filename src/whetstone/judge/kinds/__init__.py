@@ -1,1 +1,1 @@
-"""One file for each kind of test: a case of it and a program become a judgement on the case."""
+"""One module for each kind of test. Each judges a program on one case."""

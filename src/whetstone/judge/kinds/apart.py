@@ -1,4 +1,4 @@
-"""What test code needs where it runs apart from the program, read from the problem alone."""
+"""Analysis of test code that runs in another process than the program. It uses the problem alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 
-from whetstone.syntax import nodes
+from whetstone.core.syntax import nodes
 
+# Test code that uses one of these modules may work with files. Its files are then exchanged with the program.
 _FILE_MODULES = frozenset(
     {"os", "pathlib", "shutil", "tempfile", "sqlite3", "zipfile", "tarfile", "gzip", "bz2", "lzma", "glob"}
     | {"fileinput", "filecmp", "dbm"}
@@ -17,9 +18,9 @@ _FILE_MODULES = frozenset(
 _FILE_NAME = re.compile(r"""["'`]([\w./ -]{1,100}[./][\w./ -]{1,100})["'`]""")
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def touches_files(code: str) -> bool:
-    """Whether test code opens, makes, removes or looks for files, as far as its text tells."""
+    """Return whether the text of test code opens, creates, deletes or searches for files."""
     for node in nodes(code):
         match node:
             case ast.Name(id="open"):
@@ -36,54 +37,57 @@ def touches_files(code: str) -> bool:
 
 
 def shown_files(text: str) -> list[str]:
-    """What a text that programs see puts in quotes and may be the name of a file."""
+    """Return the quoted parts of a text that may be file names. Programs see the text."""
     return list(dict.fromkeys(_FILE_NAME.findall(text)))
 
 
 def captures_output(code: str) -> bool:
-    """Whether test code puts something in the place of the standard output."""
+    """Return whether test code replaces the standard output."""
     return "stdout" in code
 
 
 def sets_seeds(code: str) -> bool:
-    """Whether test code seeds a generator of random numbers."""
+    """Return whether test code seeds a random number generator."""
     return "seed(" in code
 
 
-class CannotStandApart(ValueError):
-    """Test code that no program could pass in a process of its own. The text says why."""
+class NotSeparable(ValueError):
+    """Test code that no program could pass in a process of its own. The message gives the reason."""
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def refuse_inseparable(code: str, program: frozenset[str]) -> None:
-    """Raise CannotStandApart for test code that needs one interpreter with the program.
+    """Raise NotSeparable for test code that needs one interpreter with the program.
 
-    ``program`` are the names in the code that stand for the program.
+    ``program``: the names in the test code that stand for the program.
     """
     for node in nodes(code):
-        for found in _FINDERS.get(type(node), ()):
-            what = found(node, program)
-            if what is not None:
+        for find in _FINDERS.get(type(node), ()):
+            reason = find(node, program)
+            if reason is not None:
                 line = code.splitlines()[getattr(node, "lineno", 1) - 1].strip()
-                raise CannotStandApart(
-                    f"the test code {what}, which needs one interpreter with the program; "
+                raise NotSeparable(
+                    f"the test code {reason}, which needs one interpreter with the program; "
                     f"only a problem with a reference is judged in one: `{line[:80]}`"
                 )
 
 
-def _derives(node: ast.AST, program: frozenset[str]) -> str | None:
+# The finders return what the test code does, as the predicate of an error message, or None.
+def _find_subclass(node: ast.AST, program: frozenset[str]) -> str | None:
     if isinstance(node, ast.ClassDef):
         found = next((b.id for b in node.bases if isinstance(b, ast.Name) and b.id in program), None)
         return found and f"derives a class from `{found}`"
     return None
 
 
-def _awaits(node: ast.AST, _program: frozenset[str]) -> str | None:
-    awaits = isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) or _called(node) == "asyncio.run"
-    return "awaits what the program gives" if awaits else None
+def _find_await(node: ast.AST, _program: frozenset[str]) -> str | None:
+    is_await = isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith))
+    if is_await or _called_name(node) == "asyncio.run":
+        return "awaits an object of the program"
+    return None
 
 
-def _compares_types(node: ast.AST, program: frozenset[str]) -> str | None:
+def _find_type_comparison(node: ast.AST, program: frozenset[str]) -> str | None:
     match node:
         case ast.Compare(left=left, comparators=[right]):
             sides = [left, right]
@@ -91,47 +95,49 @@ def _compares_types(node: ast.AST, program: frozenset[str]) -> str | None:
             sides = [left, right]
         case _:
             return None
-    asks = any(_called(side) == "type" or _ends_in(side, "__class__") for side in sides)
+    reads_type = any(_called_name(side) == "type" or _is_attribute(side, "__class__") for side in sides)
     named = next((side.id for side in sides if isinstance(side, ast.Name) and side.id in program), None)
-    return f"compares the type of an object with `{named}` (use isinstance)" if asks and named else None
+    return f"compares the type of an object with `{named}` (use isinstance)" if reads_type and named else None
 
 
-def _looks_inside(node: ast.AST, program: frozenset[str]) -> str | None:
+def _find_introspection(node: ast.AST, program: frozenset[str]) -> str | None:
     match node:
-        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute in _INSIDE:
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute in _INTROSPECTION_ATTRIBUTES:
             return f"reads `{name}.{attribute}`" if name in program else None
         case ast.Attribute(value=ast.Call(func=ast.Name(id=name)), attr="__class__"):
-            # What a function returns may be a plain value, which has the class that it has anywhere.
-            a_class = name in program and name[:1].isupper()
-            return f"reads `__class__` of an object of `{name}`" if a_class else None
-        case ast.Call(args=[first, *_]) if _of_program(first, program):
-            called = _called(node)
+            # A lowercase name is a function. It may return a plain value, whose class is the same in each
+            # process.
+            is_class = name in program and name[:1].isupper()
+            return f"reads `__class__` of an object of `{name}`" if is_class else None
+        case ast.Call(args=[first, *_]) if _refers_to_program(first, program):
+            called = _called_name(node)
             module = called.partition(".")[0]
-            return f"calls {called} on the program" if module == "inspect" or called in _LOOK_INSIDE else None
+            reads_structure = module == "inspect" or called in _INTROSPECTION_CALLS
+            return f"calls {called} on the program" if reads_structure else None
         case ast.Call(func=ast.Name(id="globals")):
-            return "looks for names of the program in globals()"
+            return "reads names of the program from globals()"
         case _:
             return None
 
 
-def _replaces(node: ast.AST, _program: frozenset[str]) -> str | None:
+def _find_replacement(node: ast.AST, _program: frozenset[str]) -> str | None:
     match node:
-        case ast.Call(args=[ast.Constant(value=str() as target), *_]) if _called(node) in _PATCHES:
+        case ast.Call(args=[ast.Constant(value=str() as target), *_]) if _called_name(node) in _PATCHES:
             root = target.partition(".")[0]
-            known = root in sys.stdlib_module_names or root == "main"
-            return f"puts a mock in the place of `{target}`" if known and target != "sys.stdout" else None
+            is_known = root in sys.stdlib_module_names or root == "main"
+            return f"replaces `{target}` by a mock" if is_known and target != "sys.stdout" else None
         case ast.Assign(targets=[target]):
             written = ast.unparse(target)
-            changed = written == "sys.stdin" or written.startswith("os.environ[")
-            return f"sets `{written}`, which the program does not see" if changed else None
+            is_process_state = written == "sys.stdin" or written.startswith("os.environ[")
+            return f"sets `{written}`, which the program does not see" if is_process_state else None
         case ast.Call(func=ast.Attribute(attr="assertLogs" | "assertWarns" | "assertWarnsRegex" as name)):
-            return f"waits for what the program logs or warns of (`{name}`)"
+            return f"checks logs or warnings of the program (`{name}`)"
         case _:
             return None
 
 
-def _called(node: ast.AST) -> str:
-    """The dotted name that a call calls; empty for anything else."""
+def _called_name(node: ast.AST) -> str:
+    """Return the dotted name of the callee of a call; empty for any other node."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
         return ""
     named, attributes = node.func, ""
@@ -140,32 +146,35 @@ def _called(node: ast.AST) -> str:
     return named.id + attributes if isinstance(named, ast.Name) else ast.unparse(node.func)
 
 
-def _ends_in(node: ast.AST, attribute: str) -> bool:
+def _is_attribute(node: ast.AST, attribute: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == attribute
 
 
-def _of_program(node: ast.AST, program: frozenset[str]) -> bool:
-    """Whether an expression is a name of the program's, an attribute of one, or a call of one."""
+def _refers_to_program(node: ast.AST, program: frozenset[str]) -> bool:
+    """Return whether an expression is a name of the program, or an attribute or a call of one."""
     while isinstance(node, (ast.Attribute, ast.Call)):
         node = node.value if isinstance(node, ast.Attribute) else node.func
     return isinstance(node, ast.Name) and node.id in program
 
 
-_INSIDE = frozenset({"__mro__", "__bases__", "__subclasses__", "__code__", "__globals__", "__closure__"})
+_INTROSPECTION_ATTRIBUTES = frozenset(
+    {"__mro__", "__bases__", "__subclasses__", "__code__", "__globals__", "__closure__"}
+)
 _PATCHES = frozenset({"patch", "mock.patch", "unittest.mock.patch"})
-_LOOK_INSIDE = frozenset(
+_INTROSPECTION_CALLS = frozenset(
     {"pickle.dumps", "weakref.ref", "dataclasses.asdict", "dataclasses.astuple", "dataclasses.fields"}
     | {"dataclasses.replace", "asdict", "astuple"}
 )
 _Finder = Callable[[ast.AST, frozenset[str]], str | None]
+# The finders for each type of node, in the order in which they run. With a table, a node that no finder
+# handles costs one look-up.
 _FINDERS: dict[type[ast.AST], tuple[_Finder, ...]] = {
-    ast.ClassDef: (_derives,),
-    ast.Await: (_awaits,),
-    ast.AsyncFor: (_awaits,),
-    ast.AsyncWith: (_awaits,),
-    ast.Call: (_awaits, _compares_types, _looks_inside, _replaces),
-    ast.Compare: (_compares_types,),
-    ast.Attribute: (_looks_inside,),
-    ast.Assign: (_replaces,),
+    ast.ClassDef: (_find_subclass,),
+    ast.Await: (_find_await,),
+    ast.AsyncFor: (_find_await,),
+    ast.AsyncWith: (_find_await,),
+    ast.Call: (_find_await, _find_type_comparison, _find_introspection, _find_replacement),
+    ast.Compare: (_find_type_comparison,),
+    ast.Attribute: (_find_introspection,),
+    ast.Assign: (_find_replacement,),
 }
-"""What looks for each kind of node, in turn."""

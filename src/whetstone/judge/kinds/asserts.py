@@ -1,8 +1,8 @@
-"""Judging ``assert`` tests: test code in one process, the program in another, values between them.
+"""Judge ``assert`` tests: test code in one process, the program in another, values between them.
 
-A refusal that the testing process put down stands, whatever the program does then. Only where a problem's own
-reference shows that a unit of its tests cannot work so, the unit is judged in one interpreter instead, and
-marked: see ``shared_interpreter``.
+A failure that the test process recorded is final, whatever the program does afterwards. A unit is judged in
+one interpreter only if a reference of the problem shows that the proxy cannot run it. Such a judgement is
+marked; see ``shared_interpreter``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from whetstone.judge.blame import NotJudged, despite_faults, harmless_program
-from whetstone.judge.boxes import Boxes
-from whetstone.judge.kinds.apart import CannotStandApart
+from whetstone.core.problem import AssertTests, Problem
+from whetstone.core.verdict import CaseJudgement, Verdict, storable
+from whetstone.judge.failure_cause import NotJudged, despite_faults, harmless_program
+from whetstone.judge.kinds.apart import NotSeparable
 from whetstone.judge.kinds.by_calls import run_units
-from whetstone.judge.kinds.pair import REFUSALS, Outcome, Pair, Short, Stopped, unit_of
+from whetstone.judge.kinds.pair import REFUSALS, AnswerDigest, FirstAnswers, Pair, UnitOutcome, unit_of
 from whetstone.judge.kinds.shared_interpreter import judge_shared, needs_one_interpreter
 from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC
 from whetstone.judge.outcome import DIFFERS, case, crashed, is_stopped, judge_failure, limit_exceeded
+from whetstone.judge.sandboxes import SandboxSet
 from whetstone.judge.values import MAX_BYTES
-from whetstone.problem import AssertTests, Problem
-from whetstone.sandbox import Ended, SandboxFault
-from whetstone.verdict import CaseJudgement, Verdict, storable
+from whetstone.sandbox import EndReason, SandboxFault
 
 _VERDICTS = {
     "passed": Verdict.ACCEPTED,
@@ -33,84 +33,91 @@ _VERDICTS = {
     "raised": Verdict.RUNTIME_ERROR,
     "missing": Verdict.RUNTIME_ERROR,
 }
-# What a proxied program can bring about without being wrong.
-_DOUBTFUL = frozenset({"unusable", "missing", "broken", "spoiled"})
-_NO_OUTCOME = "the testing process ended without an outcome"
+# With these statuses, the proxy may have caused the failure of a correct program.
+_PROXY_STATUSES = frozenset({"unusable", "missing", "broken", "spoiled"})
+_NO_OUTCOME = "the test process ended without an outcome"
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A unit of the tests and the program that meets it."""
+    """A unit of the tests, and the program that it tests."""
 
-    boxes: Boxes
+    sandboxes: SandboxSet
     problem: Problem
     number: int
     content: dict[str, Any]
     source: str
 
-    def meets(self, source: str, expected: Short | None = None) -> tuple[Pair, Outcome | None]:
-        """A run of the unit alone with any program. Raises SandboxFault."""
-        pair = run_units(self.boxes, self.problem, [self.content], source, expected)
+    def run(self, source: str, expected: AnswerDigest | None = None) -> tuple[Pair, UnitOutcome | None]:
+        """Run the unit alone, with any program. Raises SandboxFault."""
+        pair = run_units(self.sandboxes, self.problem, [self.content], source, expected)
         return pair, pair.outcomes[0] if pair.outcomes else None
 
-    def shares(self, source: str) -> CaseJudgement:
-        """The unit in one interpreter with any program. Raises SandboxFault."""
-        return judge_shared(self.boxes, self.problem, self.content, source)
+    def run_shared(self, source: str) -> CaseJudgement:
+        """Run the unit and any program in one interpreter. Raises SandboxFault."""
+        return judge_shared(self.sandboxes, self.problem, self.content, source)
 
 
 def judge_assert(
-    boxes: Boxes,
+    sandboxes: SandboxSet,
     problem: Problem,
     tests: AssertTests,
     number: int,
     source: str,
-    stopped: Stopped | None = None,
+    stopped: FirstAnswers | None = None,
 ) -> CaseJudgement:
     """Run unit ``number`` of the tests against ``source``. Raises SandboxFault.
 
-    A unit is one of ``asserts``, or the whole of ``check`` or ``unittest``; it meets a fresh program, which
-    has to say again what it said in the run that a time limit ``stopped``.
+    A unit is one of ``asserts``, or the whole of ``check`` or ``unittest``. It runs with a fresh program. If
+    a time limit ``stopped`` an earlier run, the program must repeat the messages of that run.
     """
     try:
-        unit = _Unit(boxes, problem, number, unit_of(boxes, problem, tests, number), source)
-    except CannotStandApart as error:
+        unit = _Unit(sandboxes, problem, number, unit_of(sandboxes, problem, tests, number), source)
+    except NotSeparable as error:
         return judge_failure(str(error))
     except ValueError as error:
         return judge_failure(f"the test code does not compile: {error}")
     stopped = {} if stopped is None else stopped
-    pair, outcome = unit.meets(source, stopped.get(number))
-    judged = _judged(unit, pair, outcome)
+    pair, outcome = unit.run(source, stopped.get(number))
+    judged = _judge_outcome(unit, pair, outcome)
     if is_stopped(judged) and (outcome is None or outcome.status != "passed"):
         stopped[number] = pair.answered
     return judged
 
 
-def _judged(unit: _Unit, pair: Pair, outcome: Outcome | None) -> CaseJudgement:
-    """What an outcome through the proxy means; None is one that was not put down. Raises SandboxFault."""
-    ended = _ended(pair, outcome)
-    if ended is not None:
-        return ended
-    outcome = outcome or Outcome("spoiled", f"{_NO_OUTCOME}: {pair.tested.ended}", False)
+def _judge_outcome(unit: _Unit, pair: Pair, outcome: UnitOutcome | None) -> CaseJudgement:
+    """Return the judgement for an outcome, which is None if the test process recorded none.
+
+    Raises SandboxFault.
+    """
+    judged = _judge_process_end(pair, outcome)
+    if judged is not None:
+        return judged
+    outcome = outcome or UnitOutcome("spoiled", f"{_NO_OUTCOME}: {pair.tested.ended}", False)
     strained = outcome.strained or unit.content["inseparable"]
-    doubtful = outcome.status in _DOUBTFUL or (strained and outcome.status != "passed")
+    proxy_may_be_cause = outcome.status in _PROXY_STATUSES or (strained and outcome.status != "passed")
     try:
-        if doubtful and _needs_one_interpreter(unit):
-            return _in_one_interpreter(unit)
+        if proxy_may_be_cause and _needs_one_interpreter(unit):
+            return _judge_in_one_interpreter(unit)
         if outcome.status in _VERDICTS:
-            limit = _limit_raised(outcome.reason) if outcome.status == "raised" else None
+            limit = _verdict_of_limit_exception(outcome.reason) if outcome.status == "raised" else None
             return case(pair.program, limit or _VERDICTS[outcome.status], outcome.reason)
-        return _broken(unit, pair, outcome)
+        return _judge_broken_test(unit, pair, outcome)
     except NotJudged as failure:
         return CaseJudgement(failure.verdict, reason=storable(str(failure)))
 
 
-def _ended(pair: Pair, outcome: Outcome | None) -> CaseJudgement | None:
-    """The judgement where how the processes ended decides, not an outcome. Raises SandboxFault."""
+def _judge_process_end(pair: Pair, outcome: UnitOutcome | None) -> CaseJudgement | None:
+    """Return the judgement if the ends of the processes decide it; None if the outcome decides.
+
+    Raises SandboxFault.
+    """
     if pair.compile_error:
         return case(pair.program, Verdict.COMPILE_ERROR, pair.compile_error)
     status = outcome.status if outcome is not None else ""
     if status in REFUSALS:
         return None
+    # A recorded pass is final. Any other unit runs again after a fault.
     if pair.fault is not None and status != "passed":
         raise pair.fault
     if status == "differs":
@@ -118,56 +125,64 @@ def _ended(pair: Pair, outcome: Outcome | None) -> CaseJudgement | None:
     limit = limit_exceeded(pair.program) or limit_exceeded(pair.tested)
     if limit is not None and status != "broken":
         return limit
+    # The program has sent nothing yet, so it cannot be the cause. The fault makes the judge try again.
     if not status and not pair.begun:
-        raise SandboxFault(f"{_NO_OUTCOME}, before the program had a say: {pair.tested.ended}")
+        raise SandboxFault(f"{_NO_OUTCOME}, before the program could influence it: {pair.tested.ended}")
     if outcome is None or status != "gone":
         return None
-    if pair.program.ended not in {Ended.EXITED, Ended.SIGNALED}:
+    if pair.program.ended not in {EndReason.EXITED, EndReason.SIGNALED}:
         return case(pair.program, Verdict.RUNTIME_ERROR, outcome.reason)
-    early = case(pair.program, Verdict.RUNTIME_ERROR, "the program ended before its tests did")
+    early = case(pair.program, Verdict.RUNTIME_ERROR, "the program ended before its tests")
     return crashed(pair.program) or early
 
 
-def _limit_raised(reason: str) -> Verdict | None:
-    """The verdict on a limit that a program meets as an exception."""
+def _verdict_of_limit_exception(reason: str) -> Verdict | None:
+    """Return the verdict if the program exceeded a limit that it sees as an exception; else None."""
     if reason.startswith("MemoryError"):
         return Verdict.MEMORY_LIMIT
     return Verdict.OUTPUT_LIMIT if f"larger than {MAX_BYTES >> 20} MiB" in reason else None
 
 
 def _needs_one_interpreter(unit: _Unit) -> bool:
-    """See ``shared_interpreter``. Raises NotJudged."""
+    """Return whether the unit must be judged in one interpreter; see ``shared_interpreter``.
 
-    def proxied(source: str) -> bool:
-        return not _fails(unit, source)
+    Raises NotJudged.
+    """
 
-    def shared(source: str) -> bool:
-        return unit.shares(source).verdict is Verdict.ACCEPTED
+    def passes_apart(source: str) -> bool:
+        return not _reference_fails(unit, source)
+
+    def passes_shared(source: str) -> bool:
+        return unit.run_shared(source).verdict is Verdict.ACCEPTED
 
     return despite_faults(
         "the sandbox",
-        lambda: needs_one_interpreter(unit.problem, unit.number, proxied, shared),
+        lambda: needs_one_interpreter(unit.problem, unit.number, passes_apart, passes_shared),
         lambda _: False,
     )
 
 
-def _in_one_interpreter(unit: _Unit) -> CaseJudgement:
-    """The program and the test in one interpreter, twice where a time limit stops it. Raises NotJudged."""
+def _judge_in_one_interpreter(unit: _Unit) -> CaseJudgement:
+    """Run the program and the test in one interpreter, and once more after a time limit. Raises NotJudged."""
 
     def harmless(lived_s: float) -> bool:
-        unit.shares(harmless_program(lived_s).source)
+        unit.run_shared(harmless_program(lived_s).source)
         return True
 
-    judged = despite_faults("the sandbox", lambda: unit.shares(unit.source), harmless)
+    judged = despite_faults("the sandbox", lambda: unit.run_shared(unit.source), harmless)
     if judged.verdict is Verdict.TIME_LIMIT:
-        judged = despite_faults("the sandbox", lambda: unit.shares(unit.source), harmless)
+        judged = despite_faults("the sandbox", lambda: unit.run_shared(unit.source), harmless)
     return judged
 
 
-def _fails(unit: _Unit, source: str) -> bool:
-    """Whether a reference fails the unit, and not because it was stopped, twice. Raises SandboxFault."""
+def _reference_fails(unit: _Unit, source: str) -> bool:
+    """Return whether a reference fails the unit. Two runs that end by a limit are no failure.
+
+    Raises SandboxFault.
+    """
+    # A slow machine can cause one time limit, so only the second one is taken as the answer.
     for _ in range(2):
-        pair, outcome = unit.meets(source)
+        pair, outcome = unit.run(source)
         if outcome is not None and outcome.status in REFUSALS:
             return True
         if pair.fault is not None:
@@ -177,27 +192,30 @@ def _fails(unit: _Unit, source: str) -> bool:
     return False
 
 
-def _broken(unit: _Unit, pair: Pair, outcome: Outcome) -> CaseJudgement:
-    """Test code that failed as broken code does, or a testing process that died: whose doing that is.
+def _judge_broken_test(unit: _Unit, pair: Pair, outcome: UnitOutcome) -> CaseJudgement:
+    """Judge a unit whose test code failed like defective code, or whose test process died. Raises NotJudged.
 
-    The program's, where a reference passes. Without a reference nothing shows that it is ours if the program
-    had a say in it: it must not be a way out of a verdict. Raises NotJudged.
+    If a reference passes, the program is at fault. Without a reference, the program is at fault if it
+    influenced the test process: breaking the test must not help a program to avoid its verdict.
     """
     python = (PYTHON, PYTHON_SCIENTIFIC)
     reference = next((r.source for r in unit.problem.references if r.language in python), None)
-    ours = outcome.status == "broken"
+    test_is_broken = outcome.status == "broken"
     if reference is not None:
-        ours = despite_faults("the sandbox", lambda: _fails(unit, reference), lambda _: False)
-    if ours:
+        test_is_broken = despite_faults(
+            "the sandbox", lambda: _reference_fails(unit, reference), lambda _: False
+        )
+    if test_is_broken:
         return judge_failure(outcome.reason)
     return case(pair.program, Verdict.WRONG_ANSWER, f"made the test code fail: {outcome.reason}")
 
 
 @dataclass(frozen=True)
-class Together:
-    """What running the asserts of a list in turn settled, by number.
+class _BatchOutcome:
+    """The judgements of asserts that ran in shared processes, by number.
 
-    ``stopped``: the first of a process, when a time limit stopped it; it has had its first run.
+    settled: final judgements. stopped: the first assert of a process, if a time limit stopped it. Its first
+    run has been used.
     """
 
     settled: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
@@ -205,66 +223,73 @@ class Together:
 
 
 def judge_assert_list(
-    boxes: Boxes,
+    sandboxes: SandboxSet,
     problem: Problem,
     tests: AssertTests,
     numbers: Sequence[int],
     source: str,
     progress: Callable[[], None],
-    answered: Stopped,
-) -> Together:
-    """Judge the asserts of a list as plain Python runs them: in turn, against the program imported once.
+    answered: FirstAnswers,
+) -> _BatchOutcome:
+    """Judge the asserts of a list as plain Python runs them: in order, with one import of the program.
 
-    What was put down stands, and so does a crash, or a limit other than time, in the assert in which it
-    happened; the asserts behind it meet the program imported anew. A number is left out, and its assert
-    judged by itself, only where nothing was said of it: a time limit stopped them, which is that of one and
-    here of all together, or the sandbox died. An assert's cost is an equal share of its process's time,
-    and all of its memory. ``progress`` is called after each; ``answered`` gets what the program said in one
-    that a time limit stopped.
+    Recorded outcomes are final. So is a crash or a limit other than time in the assert in which it happened.
+    The asserts after it get a newly imported program. ``progress`` is called after each assert.
+
+    An assert has no judgement if nothing is known about it, and is then judged alone. This is so if the
+    sandbox died, or if a time limit stopped the process: the limit of one assert holds here for all together.
+
+    ``answered`` gets the digest of the program's messages in an assert that a time limit stopped. The cost of
+    an assert is an equal share of the time of its process, and all of its memory.
     """
-    found = Together()
+    found = _BatchOutcome()
     rest = list(numbers)
     while len(rest) > 1:
         try:
-            units = [_Unit(boxes, problem, n, unit_of(boxes, problem, tests, n), source) for n in rest]
-            pair = run_units(boxes, problem, [unit.content for unit in units], source)
+            units = [
+                _Unit(sandboxes, problem, n, unit_of(sandboxes, problem, tests, n), source) for n in rest
+            ]
+            pair = run_units(sandboxes, problem, [unit.content for unit in units], source)
         except (ValueError, SandboxFault):
             break
-        reached = _reached(units, pair)
+        reached = _judge_reached(units, pair)
         stopped = False
         for number, judged in zip(rest, reached, strict=False):
             progress()
             stopped = judged is not None and is_stopped(judged)
             if stopped:
                 answered[number] = pair.answered
-            # Where the testing process itself was kept busy, nothing tells what it had been answered.
+            # If the test process itself was busy, the program's messages are unknown, so a second run could
+            # not be compared with this one.
             if stopped and judged is not None and (number == rest[0] or pair.answered is None):
                 found.stopped[number] = replace(judged, index=number)
             elif judged is not None and not stopped:
                 cpu_s, wall_s = judged.cpu_s / len(reached), judged.wall_s / len(reached)
                 found.settled[number] = replace(judged, cpu_s=cpu_s, wall_s=wall_s, index=number)
+        # A program that ends its process in each assert gains nothing from a shared process.
         if stopped or pair.fault is not None or len(reached) < 2:
-            break  # what ends each process leaves nothing to share
+            break
         rest = rest[len(reached) :]
     return found
 
 
-def _reached(units: Sequence[_Unit], pair: Pair) -> list[CaseJudgement | None]:
-    """Judgements on the units that a pair of processes came to, in order; None for one that is left open."""
+def _judge_reached(units: Sequence[_Unit], pair: Pair) -> list[CaseJudgement | None]:
+    """Return judgements on the units that the processes reached, in order; None for an undecided unit."""
     limit = limit_exceeded(pair.program) or limit_exceeded(pair.tested)
     complete = len(pair.outcomes) == len(units) and not pair.cut
-    # A limit that was seen when all was over was exceeded somewhere: nobody knows by which of them.
-    open_ = complete and limit is not None and limit.verdict is not Verdict.TIME_LIMIT
-    outcomes: list[Outcome | None] = [*pair.outcomes]
+    # If a limit is detected only at the end, it is unknown which assert exceeded it.
+    is_open = complete and limit is not None and limit.verdict is not Verdict.TIME_LIMIT
+    outcomes: list[UnitOutcome | None] = [*pair.outcomes]
     if not pair.cut and (not pair.outcomes or pair.outcomes[-1].status != "gone"):
-        outcomes.append(None)  # it ended in the midst of the next one, if there is one
+        # The process ended during the next unit, if there is one.
+        outcomes.append(None)
     judged: list[CaseJudgement | None] = []
     for unit, outcome in zip(units, outcomes, strict=False):
         if outcome is not None and outcome.status == "passed":
-            judged.append(None if open_ else case(pair.program, Verdict.ACCEPTED))
+            judged.append(None if is_open else case(pair.program, Verdict.ACCEPTED))
             continue
         try:
-            judged.append(_judged(unit, pair, outcome))
+            judged.append(_judge_outcome(unit, pair, outcome))
         except SandboxFault:
             break
     return judged

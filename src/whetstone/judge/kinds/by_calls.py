@@ -1,8 +1,8 @@
-"""Judging plain asserts (see ``plain``) by calls alone: a process for the program, and none for the tests.
+"""Judge plain asserts (see ``plain``) by calls: a process for the program, and none for the tests.
 
-The judge asks one thing after the other, as the test would, and holds every answer against the literal as
-soon as it comes: an answer is final, and a refusal is put down before the program can do anything about it.
-Reading and comparing costs in proportion to what was received, of which there is a bound.
+The judge sends one call at a time, as the test would, and compares each answer with the literal at once. An
+answer is final. A failure is recorded before the program can react to it. The cost of reading and comparing
+is proportional to the received bytes, which are limited.
 """
 
 from __future__ import annotations
@@ -12,217 +12,231 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
+from whetstone.core.problem import AssertTests, Problem, case_count
 from whetstone.judge.answers.inert import read_one
-from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.harness.asked import LENGTH_BYTES, MOST_ANSWERED_BYTES, TRUTH_OF_LAST
-from whetstone.judge.harness.loading import describe
-from whetstone.judge.kinds.pair import NOTHING_RAN, Outcome, Pair, Short, described_unit, run_pair
-from whetstone.judge.kinds.plain import MOST_ASKED_BYTES, Plain, plain_asserts
+from whetstone.judge.kinds.pair import NOTHING_RAN, AnswerDigest, Pair, UnitOutcome, described_unit, run_pair
+from whetstone.judge.kinds.plain import MAX_REQUEST_BYTES, Plain, plain_asserts
 from whetstone.judge.outcome import run_limits
+from whetstone.judge.rpc.loading import describe
+from whetstone.judge.rpc.program_server import LENGTH_BYTES, MAX_ANSWER_BYTES, TRUTH_OF_LAST
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import WireError, encode
-from whetstone.problem import AssertTests, Problem, case_count
 from whetstone.sandbox import SandboxFault, supervise
 from whetstone.sandbox.streams import link_to_program
 
 _CHUNK = 1 << 16
-_MOST_HEARD_BYTES = 2 * MOST_ANSWERED_BYTES
-"""Of all answers of one run together, besides what so many that are right may take."""
-_TIMES_EXPECTED = 32
+# The limit of all answers of one run together, in addition to _MAX_EXPECTED_RATIO times the size of the
+# expected answers.
+_MAX_EXTRA_BYTES = 2 * MAX_ANSWER_BYTES
+_MAX_EXPECTED_RATIO = 32
 _MAX_REASON = 300
-_SAID_NOTHING: Short = [0, b""]
-"""A plain assert asks once: a program that was stopped before it answered has said nothing in it."""
+# A plain assert is one call. A program that was stopped before it answered has sent no message for it.
+_NO_MESSAGES: AnswerDigest = [0, b""]
 _TRUTH = encode([TRUTH_OF_LAST, [], {}])
 
 
-def is_asked(problem: Problem) -> bool:
-    """Whether the tests of a problem are asserts that the judge asks itself, one at least."""
+def is_judged_by_calls(problem: Problem) -> bool:
+    """Return whether a problem has assert tests of which the judge can run at least one by calls."""
     tests = problem.tests
     if not isinstance(tests, AssertTests):
         return False
     numbers = range(case_count(problem))
     try:
         return any(plain_asserts(described_unit(problem, tests, n)) is not None for n in numbers)
-    except ValueError:  # not Python, or it cannot stand apart
+    # The test code is not Python, or needs one interpreter with the program.
+    except ValueError:
         return False
 
 
 def run_units(
-    boxes: Boxes,
+    sandboxes: SandboxSet,
     problem: Problem,
     units: Sequence[dict[str, Any]],
     source: str,
-    expected: Short | None = None,
+    expected: AnswerDigest | None = None,
 ) -> Pair:
-    """What became of the units: by calls alone where they are plain, else as ``run_pair`` says, which see."""
+    """Run the units by calls if all of them are plain; otherwise see ``run_pair``."""
     plain = [asserts for unit in units if (asserts := plain_asserts(unit)) is not None]
-    asked_bytes = sum(_room(one.request) for asserts in plain for one in asserts)
-    if len(plain) < len(units) or asked_bytes > MOST_ASKED_BYTES:
-        return run_pair(boxes, problem, units, source, expected)
+    request_bytes = sum(_max_link_bytes(one.request) for asserts in plain for one in asserts)
+    # Requests are sent without waiting, so all of them must fit into the buffer of the link.
+    if len(plain) < len(units) or request_bytes > MAX_REQUEST_BYTES:
+        return run_pair(sandboxes, problem, units, source, expected)
     limits = problem.limits
     bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
     data = source.encode("utf-8", "surrogatepass")
     near, far = link_to_program()
-    with closing(Conversation(plain, near)) as talk, far:
-        run = boxes.python(Side.ASKED, source).start(harness_job("asked", data, bounds, link=far.fileno()))
-        far.detach()  # the sandbox has closed it
+    with closing(AssertConversation(plain, near)) as talk, far:
+        run = sandboxes.python(SandboxRole.QUERIED_BY_JUDGE, source).start(
+            harness_job("program_server", data, bounds, link=far.fileno())
+        )
+        far.detach()  # the sandbox owns the descriptor now
         run.talk = talk
         try:
             ran = supervise([run])[0]
         except SandboxFault as fault:
-            return Pair(NOTHING_RAN, NOTHING_RAN, talk.outcomes, False, True, _SAID_NOTHING, fault)
+            return Pair(NOTHING_RAN, NOTHING_RAN, talk.outcomes, False, True, _NO_MESSAGES, fault)
         talk.finish()
-    return Pair(NOTHING_RAN, ran, talk.outcomes, False, True, _SAID_NOTHING)
+    return Pair(NOTHING_RAN, ran, talk.outcomes, False, True, _NO_MESSAGES)
 
 
-def _room(request: bytes) -> int:
-    """Bytes that it takes on the way, at most, with what may be asked about its answer."""
+def _max_link_bytes(request: bytes) -> int:
+    """Return the largest size of a request on the link, with the second request that may follow it."""
     return 2 * LENGTH_BYTES + len(request) + len(_TRUTH)
 
 
-class Conversation:
-    """The judge's side of the link: what to ask next, and what became of each unit. It never waits."""
+class AssertConversation:
+    """The judge's end of the link: selects the next request and records the outcome of each unit. Never
+    blocks."""
 
     def __init__(self, units: Sequence[Sequence[Plain]], link: socket.socket) -> None:
-        """Over ``link``, which is closed when all is said."""
+        """``link`` is closed when the conversation ends."""
         link.setblocking(False)
         self._link = link
         self._units = units
-        self.outcomes: list[Outcome] = []
-        self._asked = 0
-        """How many asserts of the present unit were put to the program."""
-        self._greeted = self._over = self._ended = self._asked_truth = False
+        self.outcomes: list[UnitOutcome] = []
+        # The number of asserts of the current unit whose request was sent.
+        self._sent_asserts = 0
+        self._program_loaded = self._done = self._process_ended = self._truth_requested = False
         self._data = bytearray()
         expected = sum(one.rule.expected_bytes for asserts in units for one in asserts)
-        self._left = _MOST_HEARD_BYTES + _TIMES_EXPECTED * expected
+        self._bytes_left = _MAX_EXTRA_BYTES + _MAX_EXPECTED_RATIO * expected
 
     def fileno(self) -> int:
-        """The link's descriptor."""
+        """Return the descriptor of the link."""
         return self._link.fileno()
 
     def close(self) -> None:
-        """Have no more to say. The program then reads end of file."""
-        self._over = True
+        """End the conversation. The program then reads end of file."""
+        self._done = True
         self._link.close()
 
-    def heard(self) -> bool:
-        """Take what has come, and ask on; False when all is said."""
+    def receive(self) -> bool:
+        """Process the received data and send the next request. Returns False at the end of the
+        conversation."""
         try:
             data = self._link.recv(_CHUNK)
         except BlockingIOError:
-            if not self._ended:
+            if not self._process_ended:
                 return True
             data = b""
-        except OSError:  # closed with unread bytes: an end like any other
+        # The program closed its end with unread bytes. This counts as end of file.
+        except OSError:
             data = b""
-        self._left -= len(data)
+        self._bytes_left -= len(data)
         self._data += data
         if not data:
-            self._lose("the other process ended")
-        elif self._left < 0:
-            self._lose("it said more than any right answers take")
-        while not self._over and (message := self._message()) is not None:
-            self._take(message)
-        if self._over:
+            self._fail("the program ended")
+        elif self._bytes_left < 0:
+            self._fail("the program sent more than correct answers need")
+        while not self._done and (message := self._next_message()) is not None:
+            self._handle_message(message)
+        if self._done:
             self.close()
-        return not self._over
+        return not self._done
 
     def finish(self) -> None:
-        """Take what a process that has ended left on the link."""
-        self._ended = True
-        while not self._over:
-            self.heard()
+        """Process the data that a process left on the link when it ended."""
+        self._process_ended = True
+        while not self._done:
+            self.receive()
 
-    def _message(self) -> bytes | None:
-        """The next whole message."""
+    def _next_message(self) -> bytes | None:
+        """Remove and return the next complete message; None if there is none."""
         if len(self._data) < LENGTH_BYTES:
             return None
         end = LENGTH_BYTES + int.from_bytes(self._data[:LENGTH_BYTES], "little")
-        if end > MOST_ANSWERED_BYTES + _CHUNK:
-            self._lose("a message of absurd size")
-        if self._over or len(self._data) < end:
+        if end > MAX_ANSWER_BYTES + _CHUNK:
+            self._fail("a message is larger than any answer")
+        if self._done or len(self._data) < end:
             return None
         message = bytes(self._data[LENGTH_BYTES:end])
         del self._data[:end]
         return message
 
-    def _take(self, message: bytes) -> None:
-        now = self._now() if self._greeted else None
-        if now is not None and now.rule.answer is not None and message == now.rule.answer:
-            self._compared(now, right=True, strained=False)
+    def _handle_message(self, message: bytes) -> None:
+        current = self._current_assert() if self._program_loaded else None
+        # Most answers are correct, and then equal to the encoded expected answer. This comparison avoids
+        # decoding them.
+        if current is not None and current.rule.answer is not None and message == current.rule.answer:
+            self._finish_assert(current, right=True, strained=False)
             return
         try:
-            said = read_one(message, None if now is None else now.rule.expected)
+            content = read_one(message, None if current is None else current.rule.expected)
         except WireError:
-            said = None
-        if now is not None:
-            self._answered(now, said)
+            content = None
+        if current is not None:
+            self._handle_answer(current, content)
             return
-        self._greeted = True
-        match said:
+        self._program_loaded = True
+        match content:
             case ["loaded"]:
-                self._ask_next()
+                self._send_next()
             case ["failed", str() as reason]:
-                self.outcomes = [Outcome("raised", reason[:_MAX_REASON], False) for _ in self._units]
-                self._over = True
+                self.outcomes = [UnitOutcome("raised", reason[:_MAX_REASON], False) for _ in self._units]
+                self._done = True
             case _:
-                self._lose("a malformed greeting")
+                self._fail("a malformed greeting")
 
-    def _answered(self, now: Plain, said: object) -> None:
-        match said:
+    def _handle_answer(self, current: Plain, answer: object) -> None:
+        match answer:
             case ["value", value]:
                 try:
-                    right = now.rule.right(value)
-                except Exception as error:  # as the test would have raised it
+                    right = current.rule.right(value)
+                # The comparison can raise whatever it raises in the test itself, such as OverflowError.
+                except Exception as error:
                     self._settle("unusable", describe(error))
                 else:
-                    self._compared(now, right=right, strained=False)
-            case ["unplain"] if now.rule.unplain is not None:
-                self._compared(now, right=now.rule.unplain, strained=True)
-            case ["unplain"] if not self._asked_truth:
-                self._asked_truth = True
-                self._ask(_TRUTH)
+                    self._finish_assert(current, right=right, strained=False)
+            case ["unplain"] if current.rule.unplain is not None:
+                self._finish_assert(current, right=current.rule.unplain, strained=True)
+            # The assert tests the truth of an object that has no plain form, so the program must be asked for
+            # it.
+            case ["unplain"] if not self._truth_requested:
+                self._truth_requested = True
+                self._send(_TRUTH)
             case ["raised" | "unusable" as status, str() as reason]:
                 self._settle(status, reason[:_MAX_REASON])
             case ["missing"]:
-                self._settle("missing", now.missing)
+                self._settle("missing", current.missing)
             case _:
-                self._lose("a malformed answer")
+                self._fail("a malformed answer")
 
-    def _compared(self, now: Plain, *, right: bool, strained: bool) -> None:
+    def _finish_assert(self, current: Plain, *, right: bool, strained: bool) -> None:
         if not right:
-            self._settle("failed", now.reason, strained)
-        elif self._asked < len(self._units[len(self.outcomes)]):
-            self._ask_next()
+            self._settle("failed", current.reason, strained)
+        elif self._sent_asserts < len(self._units[len(self.outcomes)]):
+            self._send_next()
         else:
             self._settle("passed", "")
 
     def _settle(self, status: str, reason: str, strained: bool = False) -> None:
-        """The present unit is decided, for good."""
-        self.outcomes.append(Outcome(status, reason, strained))
-        self._asked = 0
+        """Record the final outcome of the current unit, and begin the next one."""
+        self.outcomes.append(UnitOutcome(status, reason, strained))
+        self._sent_asserts = 0
         if len(self.outcomes) < len(self._units):
-            self._ask_next()
+            self._send_next()
         else:
-            self._over = True
+            self._done = True
 
-    def _now(self) -> Plain:
-        """What the program was asked last."""
-        return self._units[len(self.outcomes)][self._asked - 1]
+    def _current_assert(self) -> Plain:
+        """Return the assert to which the last request belongs."""
+        return self._units[len(self.outcomes)][self._sent_asserts - 1]
 
-    def _ask_next(self) -> None:
-        self._asked += 1
-        self._asked_truth = False
-        self._ask(self._now().request)
+    def _send_next(self) -> None:
+        self._sent_asserts += 1
+        self._truth_requested = False
+        self._send(self._current_assert().request)
 
-    def _ask(self, request: bytes) -> None:
+    def _send(self, request: bytes) -> None:
         data = len(request).to_bytes(LENGTH_BYTES, "little") + request
         try:
             sent = self._link.send(data)
-        except OSError:  # also where there is no room, of which there is enough for all
+        # The link has room for all requests of a run. If it has none, the program does not read.
+        except OSError:
             sent = 0
         if sent != len(data):
-            self._lose("the other process ended")
+            self._fail("the program ended")
 
-    def _lose(self, reason: str) -> None:
-        self.outcomes.append(Outcome("gone", reason, False))
-        self._over = True
+    def _fail(self, reason: str) -> None:
+        self.outcomes.append(UnitOutcome("gone", reason, False))
+        self._done = True

@@ -1,14 +1,15 @@
-"""Judging a ``call`` case: arguments in, plain values out, compared by value here."""
+"""Judge ``call`` cases: call a function with arguments, and compare the returned plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, cast
 
+from whetstone.core.literal import read_literal
+from whetstone.core.problem import CallCase, CallTests, Compare, Problem
+from whetstone.core.verdict import CaseJudgement, Verdict
 from whetstone.judge.answers.comparisons import UNPLAIN, value_rule
-from whetstone.judge.answers.inert import read_each, read_one
-from whetstone.judge.answers.showing import show
-from whetstone.judge.boxes import Boxes, Side, harness_job
+from whetstone.judge.answers.inert import read_each, read_one, show
 from whetstone.judge.outcome import (
     case,
     compile_failure,
@@ -18,55 +19,56 @@ from whetstone.judge.outcome import (
     limit_exceeded,
     run_limits,
 )
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.value_reader import TooManyItems
 from whetstone.judge.values import WireError, decode_each, encode
-from whetstone.literal import read_literal
-from whetstone.problem import CallCase, CallTests, Compare, Problem
 from whetstone.sandbox import RunResult
-from whetstone.sandbox.script import HandedOut
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.sandbox.script import LinkedCode
 
 
 def judge_call(
-    boxes: Boxes, problem: Problem, tests: CallTests, test: CallCase, source: str
+    sandboxes: SandboxSet, problem: Problem, tests: CallTests, test: CallCase, source: str
 ) -> CaseJudgement:
-    """Call a function, or operations on a class, and judge what they return. Raises SandboxFault."""
+    """Call a function, or operations of a class, and judge the returned values. Raises SandboxFault."""
     try:
-        test = _read(tests, test)
+        test = _with_values(tests, test)
     except ValueError as error:
-        return judge_failure(f"the tests hold what is {error}")
-    result, said = _run(boxes, problem, tests, [test], source)
+        return judge_failure(f"the tests contain a value that is {error}")
+    result, returned = _run(sandboxes, problem, tests, [test], source)
     if failed := limit_exceeded(result):
         if failed.verdict is Verdict.OUTPUT_LIMIT:
             allowed = f"the {problem.limits.output_mb:g} MiB of output_mb"
             return case(result, failed.verdict, f"wrote, or returned, more than {allowed}")
         return failed
-    if why := compile_failure(said):
+    if why := compile_failure(returned):
         return case(result, Verdict.COMPILE_ERROR, why)
     if failed := crashed(result):
         return failed
     try:
-        answers = read_each(said, lambda: [test.expected])
+        answers = read_each(returned, lambda: [test.expected])
     except TooManyItems as error:
-        return case(result, Verdict.WRONG_ANSWER, f"returned {error}, far more than are expected")
+        return case(result, Verdict.WRONG_ANSWER, f"returned {error}, far more than expected")
     except WireError:
         answers = []
     return _judge_answer(result, answers[0] if len(answers) == 1 else None, test, problem.compare)
 
 
 def judge_calls(
-    boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
+    sandboxes: SandboxSet, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
 ) -> list[CaseJudgement]:
-    """The same for several cases in one process: those that got an answer, in order. Raises SandboxFault."""
+    """Run several cases in one process. Return judgements of those that got an answer, in order.
+
+    Raises SandboxFault.
+    """
     try:
-        cases = [_read(tests, test) for test in cases]
+        cases = [_with_values(tests, test) for test in cases]
     except ValueError:
         return []
-    result, said = _run(boxes, problem, tests, cases, source)
+    result, returned = _run(sandboxes, problem, tests, cases, source)
     if limit_exceeded(result) or crashed(result):
         return []
     try:
-        answers = read_each(said, lambda: [test.expected for test in cases])
+        answers = read_each(returned, lambda: [test.expected for test in cases])
     except WireError:
         return []
     if len(answers) > len(cases):
@@ -77,8 +79,8 @@ def judge_calls(
     ]
 
 
-def _read(tests: CallTests, test: CallCase) -> CallCase:
-    """The case with values for its literals. Raises ValueError for what is none."""
+def _with_values(tests: CallTests, test: CallCase) -> CallCase:
+    """Return the case with its literals replaced by values. Raises ValueError for an invalid literal."""
     if not tests.literals:
         return test
     if test.operations is None:
@@ -95,35 +97,36 @@ def _read(tests: CallTests, test: CallCase) -> CallCase:
 
 
 def _run(
-    boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
+    sandboxes: SandboxSet, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
 ) -> tuple[RunResult, bytes]:
-    """What happened, and the answers that came out. The first run of a program hands its code to the next."""
+    """Return the result of a run and the returned bytes. The first run stores the program's compiled code."""
     limits = problem.limits
-    sandbox = boxes.python(Side.PROGRAM, source)
+    sandbox = sandboxes.python(SandboxRole.PROGRAM, source)
     text = source.encode("utf-8", "surrogatepass")
-    code = boxes.last_code.of(sandbox, text)
+    code = sandboxes.last_code.get(sandbox, text)
     inputs = [[test.args, test.kwargs, test.operations] for test in cases]
     payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s), code])
-    hand_out = None if code else HandedOut()
-    link = None if hand_out is None else hand_out.link
+    new_code = None if code else LinkedCode()
+    link = None if new_code is None else new_code.link
     bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
     result = sandbox.run(harness_job("call", payload, bounds, link=link))
-    if hand_out is not None:
-        boxes.last_code.keep(sandbox, text, hand_out.code())
+    if new_code is not None:
+        sandboxes.last_code.store(sandbox, text, new_code.code())
     return result, result.result
 
 
 def values_returned(
-    boxes: Boxes, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
+    sandboxes: SandboxSet, problem: Problem, tests: CallTests, cases: Sequence[CallCase], source: str
 ) -> tuple[RunResult, list[object]]:
-    """What one process returned in the ``cases``, as the harness words it; nothing where that is no answer.
+    """Return the result of a run and the answers of the harness for ``cases``; no answers if they are
+    malformed.
 
-    Sets and mappings are built: this is for references, whose values become expected ones. Raises
-    SandboxFault.
+    Sets and mappings are constructed. Call this for references only, whose values become expected values.
+    Raises SandboxFault.
     """
-    result, said = _run(boxes, problem, tests, cases, source)
+    result, returned = _run(sandboxes, problem, tests, cases, source)
     try:
-        return result, decode_each(said)
+        return result, decode_each(returned)
     except WireError:
         return result, []
 
@@ -148,15 +151,15 @@ def _judge_answer(result: RunResult, answer: object, test: CallCase, compare: Co
         case ["missing", str() as text]:
             return case(result, Verdict.RUNTIME_ERROR, f"the program defines no `{text}`")
         case _:
-            said = last_line(result.stderr)
-            reason = "the program ended before its function returned" + (f": {said}" if said else "")
+            detail = last_line(result.stderr)
+            reason = "the program ended before its function returned" + (f": {detail}" if detail else "")
             return case(result, Verdict.RUNTIME_ERROR, reason)
 
 
 def _judge_operations(
     result: RunResult, values: list[Any], test: CallCase, compare: Compare
 ) -> CaseJudgement:
-    """Every operation's value, each in its own encoding, against what is expected of it."""
+    """Compare the value of each operation, each in its own encoding, with the expected one."""
     operations = test.operations or []
     if len(values) != len(operations):
         reason = f"{len(values)} operations returned, of {len(operations)}"
@@ -168,7 +171,7 @@ def _judge_operations(
             value = read_one(data, wanted) if type(data) is bytes else ...
         except WireError as error:
             return case(result, Verdict.WRONG_ANSWER, f"{place}: {error}")
-        # The first one constructs: a rule that is stateful has no part in it.
+        # The first operation constructs the object. A stateful comparison must not see its value.
         if not (right(value, wanted, test.args[number]) if number else value is None):
             return case(result, Verdict.WRONG_ANSWER, f"{place}: {_difference(value, wanted)}")
     return case(result, Verdict.ACCEPTED)

@@ -1,8 +1,8 @@
-"""Which names of test code stand for the program, and which for modules. Decided before anything runs.
+"""Sort the names of test code into those of the program and those of modules, before anything runs.
 
-The decision uses the problem alone (its test code, its reference programs, the imports that its statement
-or starter shows), never the program under test: otherwise a program could define ``abs`` or ``len`` and
-forge the comparison.
+The decision uses the problem alone (its test code, its reference programs, the imports that its statement or
+starter shows), never the program under test. Otherwise a program could define ``abs`` or ``len`` and forge
+the comparison.
 """
 
 from __future__ import annotations
@@ -15,28 +15,32 @@ import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from whetstone.core.syntax import nodes, parsed, symbols
 from whetstone.judge.kinds.apart import shown_files
-from whetstone.syntax import nodes, parsed, symbols
 
-# Third-party modules that a reference may import and test code then use without importing.
+# Third-party modules that a reference may import, and that test code then uses without an import.
 _KNOWN_MODULES = frozenset({"numpy", "pandas", "scipy", "sympy"})
-# What test code that uses them without importing means by these names. Were they asked of the program, its
-# class `np` with an `allclose` of its own would decide the test.
+# The modules that test code means by these names if it does not import them. If they stood for the program,
+# its class `np` with an `allclose` of its own could decide the test.
 _CONVENTIONAL = {"np": "numpy", "pd": "pandas", **{name: name for name in _KNOWN_MODULES}}
 _IMPORT = re.compile(r"^[ \t]*(?:>>>[ \t]*)?((?:import|from)[ \t]+[\w.]+(?:[ \t,][^\n#;]*)?)$", re.M)
 _DEFINITION = re.compile(r"^([ \t]*)(?:>>>[ \t]*)?(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.M)
-# A function that a text names without defining it: in quotes, or called in an example.
-_NAMED = re.compile(r"`(\w+)(?:\([^`\n]*\))?`|^[ \t]*(?:assert|>>>)[ \t]+(\w+)[ \t]*\(", re.M)
+# A function that a text mentions without a definition: in backquotes, or in an example call.
+_MENTION = re.compile(r"`(\w+)(?:\([^`\n]*\))?`|^[ \t]*(?:assert|>>>)[ \t]+(\w+)[ \t]*\(", re.M)
 _CLASS = re.compile(r"^[ \t]*(?:>>>[ \t]*)?class[ \t]+(\w+)", re.M)
-_CLASS_OF_TIMES = frozenset(dir(datetime.datetime)) - frozenset(dir(datetime))
+_DATETIME_CLASS_ATTRIBUTES = frozenset(dir(datetime.datetime)) - frozenset(dir(datetime))
 
 
 @dataclass(frozen=True)
-class TestNames:
-    """``program``: asked of the program; ``classes``: those of them that are classes, as the references, the
-    shown texts or the test code tell, whatever the program makes of them. ``imports``: name → (module,
-    attribute or empty), imported by the test's own process. ``free``: every name that the test code uses and
-    does not bind."""
+class _TestNames:
+    """The names of test code, sorted.
+
+    program: names that stand for the program.
+    classes: those of them that are classes, according to the references, the shown texts or the test code.
+        What the program defines has no influence.
+    imports: name → (module, attribute or empty). The test process imports them itself.
+    free: all names that the test code uses and does not bind.
+    """
 
     program: tuple[str, ...]
     classes: tuple[str, ...]
@@ -51,57 +55,61 @@ class _Reference:
     imported: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def test_names(
     code: str,
     entry_point: str | None,
     references: tuple[str, ...],
     shown: tuple[str, ...],
     packages: frozenset[str],
-) -> TestNames:
-    """Sort the free global names of test code. ``shown`` are texts that programs see, or ``naming_lines``;
-    ``packages`` are the modules that the test's process can import beside Python's own.
+) -> _TestNames:
+    """Sort the free global names of test code. Raises NotPython if the code does not compile.
 
-    A name stands for the program when it is the entry point, or every reference defines it at top
-    level, or ``shown`` defines it so and no reference does without it, or it is neither imported by a
-    reference or by ``shown``, nor a builtin, nor used as a module. Where that leaves the program nothing, the
-    builtins that ``shown`` names stand for the program. Raises NotPython when the code does not compile.
+    shown: texts that programs see, or ``naming_lines``.
+    packages: modules that the test process can import in addition to the standard library.
+
+    A name stands for the program if it is the entry point or if every reference defines it at top level. It
+    also does if ``shown`` defines it and at least one reference, if there are any, defines or imports it.
+    Finally, it does if neither a reference nor ``shown`` imports it, and it is neither a builtin nor used as
+    a module. If no name is left for the program, the builtins that ``shown`` mentions stand for it.
     """
     free = free_names(code)
-    known = [_read_reference(source, packages) for source in references]
-    defined = frozenset.intersection(*[r.defined for r in known]) if known else frozenset[str]()
-    shown_here = _shown_definitions(shown)
-    if known:  # which may show that the test means a builtin of that name
-        shown_here &= frozenset[str]().union(*(r.defined | r.imported.keys() for r in known))
-    defined |= shown_here
+    contents = [_read_reference(source, packages) for source in references]
+    defined = frozenset.intersection(*[r.defined for r in contents]) if contents else frozenset[str]()
+    shown_definitions = _shown_definitions(shown)
+    # If the references do without a definition of this name, the test may mean the builtin.
+    if contents:
+        shown_definitions &= frozenset[str]().union(*(r.defined | r.imported.keys() for r in contents))
+    defined |= shown_definitions
     shows = _shown_imports(shown, packages)
     program: set[str] = {entry_point} if entry_point else set()
     imports: dict[str, tuple[str, str]] = {}
     for name in free:
-        imported = next((r.imported[name] for r in known if name in r.imported), shows.get(name))
+        imported = next((r.imported[name] for r in contents if name in r.imported), shows.get(name))
         if name == entry_point or name in defined:
             program.add(name)
         elif imported is not None:
             imports[name] = imported
         elif hasattr(builtins, name):
             continue
-        elif (module := _as_used(name, code)) is not None:
+        elif (module := _module_used_as(name, code)) is not None:
             imports[name] = module
         else:
             program.add(name)
     if not program:
-        program = {name for name in free if hasattr(builtins, name)} & _shown_names(shown)
+        program = {name for name in free if hasattr(builtins, name)} & _mentioned_names(shown)
     if not program and shows:
-        # Nothing would be tested: what the texts import is what the program is to write, or not to use.
+        # Without a name of the program nothing would be tested. The names that the texts import must be the
+        # program's then.
         return test_names(code, entry_point, references, (), packages)
     classes = frozenset(_CLASS.findall("\n".join(shown))).union(
-        *(r.classes for r in known), _as_classes(code)
+        *(r.classes for r in contents), _names_used_as_classes(code)
     )
-    return TestNames(tuple(sorted(program)), tuple(sorted(program & classes)), imports, tuple(sorted(free)))
+    return _TestNames(tuple(sorted(program)), tuple(sorted(program & classes)), imports, tuple(sorted(free)))
 
 
-def _as_classes(code: str) -> set[str]:
-    """Names that test code uses as classes: in ``isinstance``."""
+def _names_used_as_classes(code: str) -> set[str]:
+    """Return the names that test code passes to ``isinstance`` as classes."""
     found: set[str] = set()
     for node in nodes(code):
         match node:
@@ -112,20 +120,23 @@ def _as_classes(code: str) -> set[str]:
     return found
 
 
-def _as_used(name: str, code: str) -> tuple[str, str] | None:
-    """What a module's name stands for that test code uses without importing it; None for the program's."""
+def _module_used_as(name: str, code: str) -> tuple[str, str] | None:
+    """Return the module that a name stands for where test code does not import it.
+
+    None for a name of the program.
+    """
     if name not in sys.stdlib_module_names and name not in _CONVENTIONAL:
         return None
     called, attributes = _uses(code).get(name, (False, frozenset[str]()))
-    if name == "datetime" and (called or attributes & _CLASS_OF_TIMES):
+    if name == "datetime" and (called or attributes & _DATETIME_CLASS_ATTRIBUTES):
         return name, name
-    # No module can be called: a function of this name is what is tested, or what the program imports.
+    # A module cannot be called. A called name is the tested function, or one that the program imports.
     return None if called else (_CONVENTIONAL.get(name, name), "")
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _uses(code: str) -> dict[str, tuple[bool, frozenset[str]]]:
-    """Of every name in the code: whether it is called, and which of its attributes are used."""
+    """Return for each name in the code whether it is called, and which of its attributes are used."""
     called: set[str] = set()
     attributes: dict[str, set[str]] = {}
     for node in nodes(code):
@@ -142,22 +153,22 @@ def _uses(code: str) -> dict[str, tuple[bool, frozenset[str]]]:
 
 
 def naming_lines(*texts: str) -> str:
-    """What these texts import, define, name, and put in quotes as a file's name.
+    """Return the imports, definitions, mentioned names and quoted file names in these texts, one per line.
 
-    That is all that judging reads of them. Of names, only those of builtins matter.
+    Judging needs nothing else of them. Of mentioned names, only builtins matter.
     """
     found = [f"'{name}'" for name in shown_files("\n".join(texts))]
     for text in texts:
         found += [match.group().strip() for match in _IMPORT.finditer(text)]
-        # With its indentation, which says whether it is inside another one.
+        # The indentation tells whether the definition is inside another one.
         found += [match.group() for match in _DEFINITION.finditer(text)]
-        found += [f"`{name}`" for name in sorted(_shown_names((text,))) if hasattr(builtins, name)]
+        found += [f"`{name}`" for name in sorted(_mentioned_names((text,))) if hasattr(builtins, name)]
     return "\n".join(found)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _shown_imports(texts: tuple[str, ...], packages: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """What the lines of these texts that are imports bind, but for names that the texts define themselves."""
+    """Return the names that import lines of these texts bind, without names that the texts define."""
     lines = [line.strip() for text in texts for line in _IMPORT.findall(text)]
     found: dict[str, tuple[str, str]] = {}
     for line in lines:
@@ -167,7 +178,7 @@ def _shown_imports(texts: tuple[str, ...], packages: frozenset[str]) -> dict[str
 
 
 def _shown_definitions(texts: tuple[str, ...]) -> frozenset[str]:
-    """Names that these texts define, but not inside another definition, as a class does its methods."""
+    """Return names that these texts define outside of other definitions, so without methods of classes."""
     found: set[str] = set()
     for text in texts:
         outer: list[int] = []
@@ -181,13 +192,13 @@ def _shown_definitions(texts: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _shown_names(texts: tuple[str, ...]) -> set[str]:
-    """Names that these texts put in backquotes, or call in an example."""
-    return {quoted or called for text in texts for quoted, called in _NAMED.findall(text)}
+def _mentioned_names(texts: tuple[str, ...]) -> set[str]:
+    """Return the names that these texts put in backquotes or call in an example."""
+    return {quoted or called for text in texts for quoted, called in _MENTION.findall(text)}
 
 
 def free_names(code: str) -> set[str]:
-    """Names that code reads from its globals without ever binding them there."""
+    """Return the names that code reads from its globals without binding them there."""
     top = symbols(code)
     found = top.get_symbols()
     bound = {s.get_name() for s in found if s.is_assigned() or s.is_imported()}
@@ -202,9 +213,9 @@ def free_names(code: str) -> set[str]:
     return used - bound
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _read_reference(source: str, packages: frozenset[str]) -> _Reference:
-    """What a reference program defines and imports at top level; nothing when it does not parse."""
+    """Return the names that a reference defines and imports at top level; none if it does not parse."""
     if (tree := parsed(source)) is None:
         return _Reference(frozenset())
     defined: set[str] = set()

@@ -1,6 +1,6 @@
-"""Two processes joined by a link: test code in one, the program in the other, and what the first put down.
+"""Two processes joined by a link: test code in one, the program in the other. The first records outcomes.
 
-What is put down stands whatever happens afterwards: to the program, to the testing process, or to a sandbox.
+A recorded outcome is final, even if the program, the test process or a sandbox dies afterwards.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
-from whetstone.judge.boxes import Boxes, Side, harness_job
-from whetstone.judge.harness.compiling import TestCodeError, compiled
-from whetstone.judge.harness.record import LENGTH_BYTES
+from whetstone.core.problem import AssertTests, Problem, case_count
+from whetstone.core.syntax import parsing
 from whetstone.judge.kinds.apart import (
-    CannotStandApart,
+    NotSeparable,
     captures_output,
     refuse_inseparable,
     sets_seeds,
@@ -27,32 +26,36 @@ from whetstone.judge.kinds.apart import (
 from whetstone.judge.kinds.names import test_names
 from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC
 from whetstone.judge.outcome import compile_failure, outlasting, run_limits
+from whetstone.judge.rpc.compiling import TestCodeError, compile_test_code
+from whetstone.judge.rpc.result_recorder import LENGTH_BYTES
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import WireError, decode
-from whetstone.problem import AssertTests, Problem, case_count
-from whetstone.sandbox import Ended, RunLimits, RunResult, SandboxFault, supervise
+from whetstone.sandbox import EndReason, RunLimits, RunResult, SandboxFault, supervise
 from whetstone.sandbox.streams import link_to_program
-from whetstone.syntax import parsing
 
+# Statuses of a unit that the program failed. For the others, see `rpc/tests.py`.
 REFUSALS = frozenset({"failed", "unusable", "raised", "missing"})
-"""Statuses of a unit that the program failed. The others are no refusals; see the harness."""
 _STATUSES = REFUSALS | {"passed", "gone", "differs", "broken", "spoiled"}
-# The testing process holds what the program sends beside the test's own data.
+# The test process needs memory for its own data and for values that the program sends.
 _TEST_MEMORY_MB = 1024.0
+# Room for the records of one unit in the result of the test process.
 _RECORD_BYTES = 4096
-_MOST_COMPILED = 64 << 10
-"""Characters of test code that is compiled here and kept. Longer code its process compiles, within limits."""
-NOTHING_RAN = RunResult(Ended.KILLED, None, None, 0.0, 0.0, 0, b"", b"", b"")
+# The test process compiles longer test code itself, within its own limits.
+_MAX_COMPILED_CHARS = 64 << 10
+NOTHING_RAN = RunResult(EndReason.KILLED, None, None, 0.0, 0.0, 0, b"", b"", b"")
 
 
-Short = list[Any]
-"""Of what a program said: how much, and a digest."""
-Stopped = dict[int, Short | None]
-"""What the program said in the first run of a case that a time limit stopped, by the case's number; None
-where that is not known, and no other run could be held against it."""
+AnswerDigest = list[Any]
+"""The number of a program's messages and their digest."""
+FirstAnswers = dict[int, AnswerDigest | None]
+"""The digest of the first run of a case that a time limit stopped, by the number of the case.
+
+None if it is not known. A second run could then not be compared with the first one.
+"""
 
 
-class Outcome(NamedTuple):
-    """Of one unit. ``strained``: the proxy itself may be why it failed."""
+class UnitOutcome(NamedTuple):
+    """The outcome of one unit. ``strained``: the proxy itself may have caused the failure."""
 
     status: str
     reason: str
@@ -61,37 +64,43 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """What happened. ``outcomes`` are those of the first units, the last of which was ``cut`` short if it was
-    failing, and its end was never put down; ``begun`` says that the program may have had a hand in how the
-    testing process ended; ``answered`` is what the program said in the unit in which it was lost, in short.
-    With a ``fault`` neither process came to its end."""
+    """The results of both processes.
+
+    ``outcomes`` are those of the first units. ``cut``: the last unit was failing when the process ended, and
+    has no final record. ``begun``: the program may have influenced the end of the test process. ``answered``
+    is the digest of the program's messages in the unit in which the link was lost. With a ``fault``, neither
+    process has a result.
+    """
 
     tested: RunResult
     program: RunResult
-    outcomes: list[Outcome]
+    outcomes: list[UnitOutcome]
     cut: bool
     begun: bool
-    answered: Short | None
+    answered: AnswerDigest | None
     fault: SandboxFault | None = None
 
     @property
     def compile_error(self) -> str | None:
-        """Why the program is not Python; None where it is."""
-        return compile_failure(self.program.result) if self.program.ended is Ended.EXITED else None
+        """The error of a program that does not compile; else None."""
+        return compile_failure(self.program.result) if self.program.ended is EndReason.EXITED else None
 
 
-def unit_of(boxes: Boxes, problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
-    """What the testing process needs to run one unit. Raises NotPython, CannotStandApart (ValueErrors).
+def unit_of(sandboxes: SandboxSet, problem: Problem, tests: AssertTests, number: int) -> dict[str, Any]:
+    """Return the description of a unit for the test process. Raises NotPython, NotSeparable (ValueErrors).
 
-    The second says that no program could pass it, and no reference shows otherwise.
+    NotSeparable means that no program can pass the unit through the proxy, and that no reference does.
     """
-    return described_unit(problem, tests, number, frozenset(boxes.environment.modules))
+    return described_unit(problem, tests, number, frozenset(sandboxes.environment.modules))
 
 
 def described_unit(
     problem: Problem, tests: AssertTests, number: int, packages: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """The same where ``packages`` are what the testing process may import beside Python's own."""
+    """Return the same as ``unit_of``.
+
+    ``packages``: those that the test process may import in addition to the standard library.
+    """
     kind, code = "unittest", tests.unittest
     if tests.check:
         kind, code = "check", tests.check
@@ -105,7 +114,7 @@ def described_unit(
     inseparable = False
     try:
         refuse_inseparable(whole, frozenset(names.program))
-    except CannotStandApart:
+    except NotSeparable:
         if not references:
             raise
         inseparable = True
@@ -125,63 +134,70 @@ def described_unit(
     }
 
 
-def tests_payload(units: Sequence[dict[str, Any]], expected: Short | None) -> bytes:
-    """What the testing process is given, which is an interpreter of the same version as this one."""
+def tests_payload(units: Sequence[dict[str, Any]], expected: AnswerDigest | None) -> bytes:
+    """Return the payload of the test process.
+
+    It may contain compiled code, because both processes run the same Python.
+    """
     return marshal.dumps([[[unit, _codes(unit["setup"], unit["code"])] for unit in units], expected])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _codes(setup: str, code: str) -> list[CodeType] | None:
-    """Test code compiled: once for all programs of a problem. None where its process is to do that."""
-    if len(setup) + len(code) > _MOST_COMPILED:
+    """Compile test code, once for all programs of a problem. None if the test process must compile it."""
+    if len(setup) + len(code) > _MAX_COMPILED_CHARS:
         return None
-    with suppress(TestCodeError), parsing():  # what is wrong, or odd, that process tells
-        return [compiled(setup, "<setup>", hooks=True), compiled(code, "<test>", hooks=True)]
+    with suppress(TestCodeError), parsing():  # the test process reports the error
+        return [
+            compile_test_code(setup, "<setup>", hooks=True),
+            compile_test_code(code, "<test>", hooks=True),
+        ]
     return None
 
 
 def why_inseparable(problem: Problem) -> str | None:
-    """Why no program could pass the tests of a problem without references; None where one could."""
+    """Return why no program can pass the tests of a problem without references; None if one can."""
     if isinstance(problem.tests, AssertTests):
         try:
             for number in range(case_count(problem)):
                 described_unit(problem, problem.tests, number)
-        except CannotStandApart as why:
+        except NotSeparable as why:
             return str(why)
         except ValueError:
-            pass  # that is for the judge to say
+            pass  # the judge reports it
     return None
 
 
 def run_pair(
-    boxes: Boxes,
+    sandboxes: SandboxSet,
     problem: Problem,
     units: Sequence[dict[str, Any]],
     source: str,
-    expected: Short | None = None,
+    expected: AnswerDigest | None = None,
 ) -> Pair:
-    """Both processes to their end, or a sandbox's. The program has to begin the first unit as ``expected``.
+    """Run both processes until they end, or until a sandbox dies.
 
-    Raises SandboxFault where they could not be started.
+    In the first unit, the program's messages must begin as ``expected``. Raises SandboxFault if the processes
+    cannot be started.
     """
     limits = problem.limits
     program_limits = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
     memory_mb = max(_TEST_MEMORY_MB, 2 * limits.memory_mb)
     test_limits = run_limits(2 * limits.cpu_s, memory_mb, limits.output_mb)
     imports = [f"import {module}" for unit in units for module, _ in unit["imports"].values()]
-    test_box = boxes.python(Side.TESTS, _test_source(problem), *imports)
-    program_box = boxes.python(Side.CALLED, source)
+    test_box = sandboxes.python(SandboxRole.TESTS, _test_source(problem), *imports)
+    program_box = sandboxes.python(SandboxRole.CALLED_BY_TESTS, source)
     near, far = link_to_program()
     with near, far:
         program = program_box.start(
             harness_job("program", source.encode("utf-8", "surrogatepass"), program_limits, link=far.fileno())
         )
-        far.detach()  # the sandbox closes it from here on
+        far.detach()  # the sandbox now owns it and closes it
         try:
             job = harness_job(
                 "tests",
                 tests_payload(units, expected),
-                _with_wall(test_limits, program_limits),
+                _outlast(test_limits, program_limits),
                 link=near.fileno(),
             )
             tested = test_box.start(replace(job, result_extra=_RECORD_BYTES * len(units)))
@@ -193,46 +209,49 @@ def run_pair(
         try:
             results = supervise([tested, program])
         except SandboxFault as fault:
-            return Pair(NOTHING_RAN, NOTHING_RAN, *read_record(tested.said()), fault)
+            return Pair(NOTHING_RAN, NOTHING_RAN, *read_record(tested.harness_output()), fault)
     return Pair(results[0], results[1], *read_record(results[0].result))
 
 
 def _test_source(problem: Problem) -> str:
-    """All code of the tests, which may import what the program does not."""
+    """Return all code of the tests, which may import other packages than the program."""
     tests = problem.tests
     if not isinstance(tests, AssertTests):
         return ""
     return "\n".join((tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ())))
 
 
-def _with_wall(limits: RunLimits, program: RunLimits) -> RunLimits:
+def _outlast(limits: RunLimits, program: RunLimits) -> RunLimits:
+    """Return ``limits`` with a longer wall clock limit than the program's.
+
+    If the program hangs, its own limit must end it.
+    """
     return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, outlasting(program))
 
 
-def read_record(data: bytes) -> tuple[list[Outcome], bool, bool, Short | None]:
-    """The outcomes in a record, whether the last was only seen to fail, whether it was begun, and what the
-    program said in the unit in which it was lost."""
-    outcomes: list[Outcome] = []
-    answered: Short | None = None
-    begun, seen = False, list[Outcome]()
+def read_record(data: bytes) -> tuple[list[UnitOutcome], bool, bool, AnswerDigest | None]:
+    """Return ``(outcomes, cut, begun, answered)`` of a record; see ``Pair``."""
+    outcomes: list[UnitOutcome] = []
+    answered: AnswerDigest | None = None
+    begun, seen = False, list[UnitOutcome]()
     for entry in _entries(data):
         match entry:
             case ["begun"]:
                 begun = True
             case ["unit", str() as status, str() as reason, bool() as strained] if status in _STATUSES:
-                outcomes.append(Outcome(status, reason, strained))
+                outcomes.append(UnitOutcome(status, reason, strained))
                 seen = []
             case ["answered", int() as count, bytes() as digest]:
                 answered = [count, digest]
             case ["seen", str() as status, str() as reason] if status in REFUSALS:
-                seen = [Outcome(status, reason, False)]
+                seen = [UnitOutcome(status, reason, False)]
             case _:
                 seen = []
     return outcomes + seen, bool(seen), begun, answered
 
 
 def _entries(data: bytes) -> Iterator[object]:
-    """What was put down in full: the process may have been ended in the middle of an entry."""
+    """Yield the complete entries. The process may have died in the middle of one."""
     at = 0
     with suppress(WireError):
         while at + LENGTH_BYTES <= len(data):

@@ -1,16 +1,15 @@
-"""Cases of a Python program in turn in one process: cheaper than a fork for each, and less strict.
+"""Run the cases of a Python program one after the other in one process: cheaper than forks, but less strict.
 
-A fork per case is the rule. Without it (``JudgeOptions.fork_per_case``), all cases are first run in one
-process, each with globals, streams and arguments of its own, and all of them together within the limits of
-*one* case: whatever meets them in sum meets them case by case, so nothing that the process says of time or
-memory need be believed. What comes out for each case is what a run of its own gives, output or a value, and
-is compared in the same place: expected values are as far away as ever.
+A fork for each case is the default. Without it (``JudgeOptions.fork_per_case``), all cases run first in one
+process. Each case has globals, streams and arguments of its own. All cases together have the limits of *one*
+case. A program that stays within them does so in each case, so no measurement of the process has to be
+trusted. Each case returns the same data as in a run of its own, output or a value. It is compared in the
+judge, so the process has no access to expected values.
 
-For each case the first answer that is compared decides: one that is accepted or wrong here stands. A run that
-failed here without an answer (a limit, a crash, an odd claim) has shown nothing, for what ran before it may
-be why; it is made again in a fork of its own. When that is accepted, the program is one that does not bear
-sharing: then no acceptance of the shared process counts, and each of these cases is judged in a fork of its
-own as well.
+The first answer that is compared decides a case, whether it is accepted or wrong. A run without an answer (a
+limit, a crash, a malformed message) shows nothing, because an earlier case may be the cause. Such a case runs
+again in a fork of its own. If it is accepted there, sharing changes the behaviour of the program. Then no
+acceptance of the shared process counts, and each of these cases is judged again in a fork of its own.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from whetstone.judge.boxes import Boxes
+from whetstone.core.problem import CallTests, Problem, Program, StdinTests
+from whetstone.core.verdict import CaseJudgement, Verdict
 from whetstone.judge.kinds.call import judge_calls
 from whetstone.judge.kinds.stdin import judge_python_sequence
-from whetstone.problem import CallTests, Problem, Program, StdinTests
+from whetstone.judge.sandboxes import SandboxSet
 from whetstone.sandbox import SandboxFault
-from whetstone.verdict import CaseJudgement, Verdict
 
 _ANSWERED = frozenset({Verdict.ACCEPTED, Verdict.WRONG_ANSWER, Verdict.JUDGE_ERROR})
 
 
 @dataclass(frozen=True)
 class SharedProcess:
-    """The judgements on cases that were run in shared processes, by the number of the case.
+    """The judgements on cases that ran in shared processes, by the number of the case.
 
-    ``answered``: cases whose output or value was compared: right, wrong, or what the checker failed on.
-    ``failed``: cases that gave nothing to compare (a limit, a crash), which a process of their own decides.
+    answered: cases whose output or value was compared, and cases in which the checker failed.
+    failed: cases without an answer (a limit, a crash). A process of their own decides them.
     """
 
     answered: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
@@ -43,29 +42,33 @@ class SharedProcess:
 
     @property
     def accepted(self) -> dict[int, CaseJudgement]:
-        """The right ones."""
+        """Return the accepted cases."""
         return {n: judged for n, judged in self.answered.items() if judged.verdict is Verdict.ACCEPTED}
 
     @property
     def wrong(self) -> dict[int, CaseJudgement]:
-        """The answered ones that were not right."""
+        """Return the answered cases that were not accepted."""
         return {n: judged for n, judged in self.answered.items() if judged.verdict is not Verdict.ACCEPTED}
 
 
 def judge_in_sequence(
-    boxes: Boxes, problem: Problem, chosen: Sequence[int], program: Program, progress: Callable[[], None]
+    sandboxes: SandboxSet,
+    problem: Problem,
+    chosen: Sequence[int],
+    program: Program,
+    progress: Callable[[], None],
 ) -> SharedProcess:
-    """Run the ``chosen`` cases in shared processes, as far as that goes; ``progress`` is called after each.
+    """Run the ``chosen`` cases in shared processes, as far as possible; ``progress`` is called after each.
 
-    What fails here, the sandbox included, fails without consequence. A case's cost is an equal share of its
-    process's time, and all of its memory.
+    A failure here, also of the sandbox, has no consequence: the cases are judged alone. The cost of a case is
+    an equal share of the time of its process, and all of its memory.
     """
-    found = SharedProcess()
+    outcome = SharedProcess()
     rest = list(chosen)
     while len(rest) > 1:
         reached: list[CaseJudgement | None] = []
         try:
-            for judged in _reached(boxes, problem, rest, program.source):
+            for judged in _judge_reached(sandboxes, problem, rest, program.source):
                 reached.append(judged)
                 progress()
         except SandboxFault:
@@ -75,27 +78,28 @@ def judge_in_sequence(
                 continue
             if judged.verdict in _ANSWERED:
                 share = len(reached)
-                found.answered[number] = replace(
+                outcome.answered[number] = replace(
                     judged, cpu_s=judged.cpu_s / share, wall_s=judged.wall_s / share, index=number
                 )
             else:
-                found.failed.add(number)
+                outcome.failed.add(number)
+        # The program ends its process in the first case, so a shared process saves nothing.
         if len(reached) < 2:
-            break  # it ends its process: a shared one gains nothing
+            break
         rest = rest[len(reached) :]
-    return found
+    return outcome
 
 
-def _reached(
-    boxes: Boxes, problem: Problem, numbers: list[int], source: str
+def _judge_reached(
+    sandboxes: SandboxSet, problem: Problem, numbers: list[int], source: str
 ) -> Iterable[CaseJudgement | None]:
-    """One process over these cases: judgements on those that it came to, in order, None for one left open.
+    """Run one process over these cases. Return judgements on those that it reached, in order.
 
-    Raises SandboxFault.
+    None stands for an undecided case. Raises SandboxFault.
     """
     tests = problem.tests
     if isinstance(tests, StdinTests):
-        return judge_python_sequence(boxes, problem, [tests.cases[n] for n in numbers], source)
+        return judge_python_sequence(sandboxes, problem, [tests.cases[n] for n in numbers], source)
     if isinstance(tests, CallTests):
-        return judge_calls(boxes, problem, tests, [tests.cases[n] for n in numbers], source)
+        return judge_calls(sandboxes, problem, tests, [tests.cases[n] for n in numbers], source)
     return []

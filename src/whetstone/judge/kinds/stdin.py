@@ -1,33 +1,37 @@
-"""Judging a ``stdin`` case: text in, text out, compared here or by the problem's checker."""
+"""Judge ``stdin`` cases: text in, text out, compared in the judge or by the problem's checker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from whetstone.core.problem import Checker, Problem, Program, StdinCase
+from whetstone.core.verdict import CaseJudgement, Verdict, storable
 from whetstone.judge.answers.checkers import check
-from whetstone.judge.answers.responsibility import Blame, Decision
+from whetstone.judge.answers.responsibility import Blame, BlameDecision
 from whetstone.judge.answers.text import compare
-from whetstone.judge.blame import NotJudged, despite_faults
-from whetstone.judge.boxes import Boxes, Side
+from whetstone.judge.failure_cause import NotJudged, despite_faults
 from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.outcome import case, judge_failure, run_limits
-from whetstone.problem import Checker, Problem, Program, StdinCase
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet
 from whetstone.sandbox import RunResult
 from whetstone.sandbox.execute import NotExecuted
 from whetstone.sandbox.sequence import sequence_job
-from whetstone.verdict import CaseJudgement, Verdict, storable
 
 
-def judge_stdin(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> CaseJudgement:
-    """Run ``program`` on a case's input and judge what it printed. Raises SandboxFault."""
-    ran = _run(boxes, problem, test, program)
-    return ran if isinstance(ran, CaseJudgement) else _judge_output(boxes, problem, test, ran, ran.stdout)
+def judge_stdin(sandboxes: SandboxSet, problem: Problem, test: StdinCase, program: Program) -> CaseJudgement:
+    """Run ``program`` on the input of a case and judge its output. Raises SandboxFault."""
+    result = _run(sandboxes, problem, test, program)
+    if isinstance(result, CaseJudgement):
+        return result
+    return _judge_output(sandboxes, problem, test, result, result.stdout)
 
 
-def _run(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> RunResult | CaseJudgement:
-    """The run of a program that ended well; or the judgement of one that did not."""
+def _run(
+    sandboxes: SandboxSet, problem: Problem, test: StdinCase, program: Program
+) -> RunResult | CaseJudgement:
+    """Return the result of a run that ended normally; otherwise its judgement. Raises SandboxFault."""
     limits = problem.limits
-    runnable = prepare(boxes, program)
+    runnable = prepare(sandboxes, program)
     if isinstance(runnable, CompileFailure):
         return CaseJudgement(Verdict.COMPILE_ERROR, reason=storable(runnable.reason))
     sandbox, job = runnable.job(
@@ -39,11 +43,11 @@ def _run(boxes: Boxes, problem: Problem, test: StdinCase, program: Program) -> R
 
 
 def judge_python_sequence(
-    boxes: Boxes, problem: Problem, cases: Sequence[StdinCase], source: str
+    sandboxes: SandboxSet, problem: Problem, cases: Sequence[StdinCase], source: str
 ) -> Iterator[CaseJudgement]:
-    """The same for several cases of a Python program in one process: judgements on those that ended.
+    """Yield judgements on cases of a Python program that run in one process, in order.
 
-    They come in order; cases after one that ended the process get none. Each is judged when it is asked for.
+    Cases after one that ended the process have none. Each output is compared when its judgement is requested.
     Raises SandboxFault.
     """
     limits = problem.limits
@@ -52,48 +56,54 @@ def judge_python_sequence(
         [test.input.encode("utf-8", "surrogatepass") for test in cases],
         run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb),
     )
-    result = boxes.python(Side.PROGRAM, source).run(run.job)
+    result = sandboxes.python(SandboxRole.PROGRAM, source).run(run.job)
     claims = run.claims(result)
+    # The process wrote the claims itself. More claims than cases are forged.
     if len(claims) > len(cases):
         return
     for claim, test in zip(claims, cases, strict=False):
         if claim.succeeded:
-            yield _judge_output(boxes, problem, test, result, claim.stdout)
+            yield _judge_output(sandboxes, problem, test, result, claim.stdout)
         else:
-            yield case(result, Verdict.RUNTIME_ERROR, "did not end well")
+            yield case(result, Verdict.RUNTIME_ERROR, "did not end normally")
 
 
 def _judge_output(
-    boxes: Boxes, problem: Problem, test: StdinCase, result: RunResult, output: bytes
+    sandboxes: SandboxSet, problem: Problem, test: StdinCase, result: RunResult, output: bytes
 ) -> CaseJudgement:
-    """What a program that ended well wrote: right, or not."""
+    """Compare the output of a program that ended normally."""
     if problem.checker is not None:
-        return _checked(boxes, problem, problem.checker, test, result, output)
+        return _judge_by_checker(sandboxes, problem, problem.checker, test, result, output)
     right, reason = compare(output, test.output, problem.compare)
     return case(result, Verdict.ACCEPTED if right else Verdict.WRONG_ANSWER, reason)
 
 
-def _checked(
-    boxes: Boxes, problem: Problem, checker: Checker, test: StdinCase, result: RunResult, output: bytes
+def _judge_by_checker(
+    sandboxes: SandboxSet,
+    problem: Problem,
+    checker: Checker,
+    test: StdinCase,
+    result: RunResult,
+    output: bytes,
 ) -> CaseJudgement:
-    """The checker's decision, which is the only one. Where its sandbox dies, only it is run again."""
+    """Judge by the checker alone. If its sandbox dies, only the checker runs again."""
     expected = test.output.encode("utf-8", "surrogatepass")
 
-    def right_ones() -> Iterator[bytes]:
+    def reference_outputs() -> Iterator[bytes]:
         for reference in problem.references:
-            ran = _run(boxes, problem, test, reference)
-            if isinstance(ran, RunResult):
-                yield ran.stdout
+            reference_result = _run(sandboxes, problem, test, reference)
+            if isinstance(reference_result, RunResult):
+                yield reference_result.stdout
 
     def harmless(_: float) -> bool:
-        check(boxes, checker, test, expected, right_ones)
+        check(sandboxes, checker, test, expected, reference_outputs)
         return True
 
-    def attempt() -> Decision:
+    def attempt() -> BlameDecision:
         try:
-            return check(boxes, checker, test, output, right_ones)
+            return check(sandboxes, checker, test, output, reference_outputs)
         except NotExecuted as fault:
-            return Decision(Blame.JUDGE, str(fault))
+            return BlameDecision(Blame.JUDGE, str(fault))
 
     try:
         blame, reason = despite_faults("the checker's sandbox", attempt, harmless)
@@ -101,4 +111,4 @@ def _checked(
         return case(result, failure.verdict, str(failure))
     if blame is Blame.JUDGE:
         return judge_failure(reason)
-    return case(result, Verdict.ACCEPTED if blame is Blame.NOBODY else Verdict.WRONG_ANSWER, reason)
+    return case(result, Verdict.ACCEPTED if blame is Blame.NONE else Verdict.WRONG_ANSWER, reason)

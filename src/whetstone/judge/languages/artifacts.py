@@ -1,7 +1,8 @@
-"""What compilers made, kept by content: in a worker's memory and in a private folder of the user's cache.
+"""Stores the output of compilers by content, in a worker's memory and in a private folder of the user's
+cache.
 
-The folder is only ever touched by the judge itself: programs and compilers hand their products out through a
-pipe and see, read-only, no more of it than the kits.
+Only the judge writes to the folder. Programs and compilers return their output through a pipe. They can only
+read kits, and no other part of the folder.
 """
 
 from __future__ import annotations
@@ -20,54 +21,58 @@ from whetstone.sandbox.execute import File
 
 _MEMORY_BYTES = 64 << 20
 _DISK_BYTES = 1 << 30
-_KITS = 8
-_PUTS_BETWEEN_SWEEPS = 64
+_MAX_KITS = 8
+_PUTS_PER_SWEEP = 64
 _DIGEST_BYTES = 32
 
 
 class ArtifactStore:
-    """Products by key. Every fault of the disk is a miss: the compiler then runs again."""
+    """Compiled products by key. An error of the disk counts as a miss: the compiler then runs again."""
 
     def __init__(self, directory: Path | None, disk_bytes: int = _DISK_BYTES) -> None:
-        """``directory`` None: memory alone. It becomes ours alone, and is not used if another owns it."""
+        """``directory`` None: memory only.
+
+        Otherwise it becomes private; a folder of another user is not used.
+        """
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._memory_used = 0
         self._disk_bytes = disk_bytes
-        self._puts = 0
+        self._put_count = 0
         self._checked_kits: set[str] = set()
-        self._hopeless_kits: set[str] = set()
-        self._products = _private_folder(directory, "products", 0o700)
+        self._failed_kits: set[str] = set()
+        self._products_folder = _private_folder(directory, "products", 0o700)
         self.kits = _private_folder(directory, "kits", 0o755)
         """The folder of kits, which compilers may read; None where nothing can be kept."""
 
     @classmethod
-    def of_user(cls) -> ArtifactStore:
-        """The store in the user's cache folder, ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    def for_user(cls) -> ArtifactStore:
+        """Return the store in the user's cache folder, ``$XDG_CACHE_HOME`` or ``~/.cache``."""
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         return cls(Path(os.path.realpath(base)) / "whetstone" / "judge" if os.path.isabs(base) else None)
 
     def get(self, key: str) -> bytes | None:
-        """The product kept under ``key``, a hexadecimal digest; None when there is none."""
+        """Return the product with this key, a hexadecimal digest; None if there is none."""
         if key in self._memory:
             self._memory.move_to_end(key)
             return self._memory[key]
         data = self._read(key)
         if data is not None:
-            self._remember(key, data)
+            self._keep_in_memory(key, data)
         return data
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep a product."""
-        self._remember(key, data)
-        if self._products is None:
+        """Store a product."""
+        self._keep_in_memory(key, data)
+        if self._products_folder is None:
             return
         with contextlib.suppress(OSError):
-            _write(self._products / key, hashlib.sha256(data).digest() + data)
-            if self._puts % _PUTS_BETWEEN_SWEEPS == 0:
+            _write(self._products_folder / key, hashlib.sha256(data).digest() + data)
+            # A sweep reads the whole folder, so it does not run after each put.
+            if self._put_count % _PUTS_PER_SWEEP == 0:
                 self._sweep()
-            self._puts += 1
+            self._put_count += 1
 
-    def _remember(self, key: str, data: bytes) -> None:
+    def _keep_in_memory(self, key: str, data: bytes) -> None:
         if key not in self._memory and len(data) <= _MEMORY_BYTES // 4:
             self._memory[key] = data
             self._memory_used += len(data)
@@ -75,24 +80,26 @@ class ArtifactStore:
             self._memory_used -= len(self._memory.popitem(last=False)[1])
 
     def _read(self, key: str) -> bytes | None:
-        if self._products is None:
+        if self._products_folder is None:
             return None
-        path = self._products / key
+        path = self._products_folder / key
         try:
             data = path.read_bytes()
+            # A power failure or a full disk may have damaged the file.
             if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
                 path.unlink()
                 return None
-            os.utime(path)  # used now: the oldest are the first to go
+            os.utime(path)  # marks the product as used: a sweep deletes the oldest ones first
         except OSError:
             return None
         return data[_DIGEST_BYTES:]
 
     def _sweep(self) -> None:
-        """Delete the products that were not used for longest, down to four fifths of the bound."""
-        assert self._products is not None
+        """Delete the products that were not used for the longest time, down to four fifths of the limit."""
+        assert self._products_folder is not None
         found = sorted(
-            (entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(self._products)
+            (entry.stat().st_mtime, entry.stat().st_size, entry.path)
+            for entry in os.scandir(self._products_folder)
         )
         used = sum(size for _, size, _ in found)
         if used <= self._disk_bytes:
@@ -105,7 +112,7 @@ class ArtifactStore:
                 return
 
     def kit(self, key: str) -> Path | None:
-        """The folder of a kit that was put before, whole; None when there is none."""
+        """Return the folder of a stored kit; None if there is none or it is damaged."""
         if self.kits is None:
             return None
         folder = self.kits / key
@@ -114,56 +121,58 @@ class ArtifactStore:
         try:
             with contextlib.suppress(PermissionError):
                 os.utime(folder)
-            said = (folder / ".digest").read_text()
+            stored_digest = (folder / ".digest").read_text()
         except OSError:
             return None
-        if _digest_of_folder(folder) != said:
+        if _digest_of_folder(folder) != stored_digest:
             shutil.rmtree(folder, ignore_errors=True)
             return None
         self._checked_kits.add(key)
         return folder
 
     def put_kit(self, key: str, files: Sequence[File]) -> Path | None:
-        """Keep a kit's files in a folder of their own; None when they cannot be kept."""
+        """Store the files of a kit in a folder of their own. Returns None if they cannot be stored."""
         if self.kits is None:
             return None
         try:
-            made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.kits))
+            folder = Path(tempfile.mkdtemp(prefix=".new-", dir=self.kits))
             for file in files:
-                (made / file.name).parent.mkdir(parents=True, exist_ok=True)
-                _write(made / file.name, file.data, 0o644)
-            _write(made / ".digest", _digest_of_folder(made).encode(), 0o644)
-            made.chmod(0o755)
+                (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
+                _write(folder / file.name, file.data, 0o644)
+            _write(folder / ".digest", _digest_of_folder(folder).encode(), 0o644)
+            folder.chmod(0o755)
             with contextlib.suppress(OSError):  # another worker was faster
-                made.rename(self.kits / key)
-            shutil.rmtree(made, ignore_errors=True)
-            self._forget_old_kits()
+                folder.rename(self.kits / key)
+            shutil.rmtree(folder, ignore_errors=True)
+            self._delete_old_kits()
         except OSError:
             return None
         return self.kit(key)
 
-    def give_up_kit(self, key: str) -> None:
-        """Note that this process could not make a kit: it goes without."""
-        self._hopeless_kits.add(key)
+    def mark_kit_failed(self, key: str) -> None:
+        """Note that this process could not build a kit. It then compiles without the kit."""
+        self._failed_kits.add(key)
 
-    def gave_up_kit(self, key: str) -> bool:
-        """Whether this process could not make a kit."""
-        return key in self._hopeless_kits
+    def kit_has_failed(self, key: str) -> bool:
+        """Return whether this process could not build a kit."""
+        return key in self._failed_kits
 
-    def _forget_old_kits(self) -> None:
+    def _delete_old_kits(self) -> None:
         assert self.kits is not None
         kits = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(self.kits))
-        for _, path in kits[:-_KITS]:
+        for _, path in kits[:-_MAX_KITS]:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _private_folder(directory: Path | None, name: str, mode: int) -> Path | None:
-    """A folder inside one that only we can enter; None where there can be none."""
+    """Return a folder inside one that only this user can enter; None if that is not possible."""
     if directory is None:
         return None
     try:
         directory.mkdir(parents=True, mode=0o700, exist_ok=True)
         found = directory.lstat()
+        # A user who can write here can replace the executables that the judge runs. So the folder must be
+        # private.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             return None
         folder = directory / name
@@ -175,7 +184,7 @@ def _private_folder(directory: Path | None, name: str, mode: int) -> Path | None
 
 
 def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file that is there whole or not at all, also after a power cut."""
+    """Write a file completely or not at all, also if the power fails."""
     fd, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with open(fd, "wb") as file:

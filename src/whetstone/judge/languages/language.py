@@ -1,10 +1,14 @@
-"""What a language is to the judge: one entry, of which ``table`` has one for each.
+"""The description of one language. ``table`` has one for each language.
 
-In an entry's command lines, ``{tool[NAME]}`` is the path of a tool found on this machine, ``{home}`` the
-folder that the first tool is installed in, ``{kit}`` the folder of what the compiler prepared once (an
-argument with it is left out where there is none), ``{memory_mb}`` the memory limit,
-``{stack_mb}`` and ``{stack_kb}`` the stack that a runtime with stacks of its own may have, ``{source}``
-the source file and ``{main}`` what the source says is to be started.
+In command lines, these placeholders are replaced:
+
+- ``{tool[NAME]}``: the path of a tool on this machine
+- ``{home}``: the folder in which the first tool is installed
+- ``{kit}``: the folder of the compiler kit; an argument with it is omitted if there is no kit
+- ``{memory_mb}``: the memory limit
+- ``{stack_mb}`` and ``{stack_kb}``: the stack limit for runtimes that have stacks of their own
+- ``{source}``: the source file
+- ``{main}``: the class or file to start, according to the source
 """
 
 from __future__ import annotations
@@ -12,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+# The input of the `probe_source` of each language, and its output.
 SUM_INPUT, SUM_OUTPUT = "17 25\n", "42\n"
-"""What every language's ``proof`` reads, and what it prints."""
 
 
 @dataclass(frozen=True)
-class Kit:
-    """What a compiler prepares once for all programs: ``commands`` over ``files`` make what is kept.
+class CompilerKit:
+    """Files that a compiler prepares once for all programs: ``commands`` turn ``files`` into ``keep``.
 
-    With a kit, ``use`` comes before the commands that compile. There is no need for one where the pattern
-    ``unless`` finds something in the tools' folder.
+    With a kit, the commands ``use`` run before the compile commands. No kit is built if the pattern
+    ``unless`` matches a file in the tools' folder.
     """
 
     files: dict[str, str]
@@ -33,49 +37,54 @@ class Kit:
 
 @dataclass(frozen=True)
 class Language:
-    """How programs of one language are compiled and run. No ``run``: Python, which has a fork-server."""
+    """How programs of one language are compiled and run.
+
+    Python has no ``run``, because a fork-server runs it.
+    """
 
     name: str
-    spoken: str
-    """What people call it, in a prompt."""
-    proof: str
-    """The smallest honest program: it reads two integers on a line and prints their sum (``SUM_INPUT``)."""
+    display_name: str
+    """The name of the language in prompts."""
+    probe_source: str
+    """The smallest correct program: it reads two integers on a line and prints their sum (``SUM_INPUT``)."""
     aliases: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
-    """Of the files that its programs are in, without the dot."""
+    """The file endings of its programs, without the dot."""
     fences: tuple[str, ...] = ()
-    """What models write on the fence of a block, besides the names."""
-    whole: str = ""
-    """A pattern found in every whole program, and rarely in a piece of one."""
-    begins: str = ""
-    """A pattern for the first line of a whole program."""
+    """Other tags that models write on the fence of a code block."""
+    program_pattern: str = ""
+    """A pattern that matches in each complete program, and rarely in a part of one."""
+    first_line_pattern: str = ""
+    """A pattern for the first line of a complete program."""
     source: str = ""
-    """The file that a program is compiled in."""
-    places: Callable[[str], tuple[str, str]] | None = None
-    """Where the text of a program decides: the file it must be in, and the ``{main}`` that is started."""
+    """The name of the file that is compiled."""
+    name_finder: Callable[[str], tuple[str, str]] | None = None
+    """Returns the file name and ``{main}`` of a program, if its text decides them."""
     tools: tuple[str, ...] = ()
-    """Executables that must be there, found on PATH; the first one's version is the language's."""
+    """The required executables on PATH. The version of the first one is that of the language."""
     install: str = ""
-    """What a person installs to have it."""
+    """What to install to get the language."""
     version: tuple[str, ...] = ("--version",)
     reads: tuple[str, ...] = ()
-    """Glob patterns of what the tools read outside of their own folder and the system's libraries."""
+    """Glob patterns of files that the tools read outside of their own folder and the system's libraries."""
     compile: tuple[tuple[str, ...], ...] = ()
     compile_space_mb: int = 0
-    """What a compiler that reserves no more than it uses may reserve; 0 for one that reserves more."""
+    """The address space for a compiler that reserves no more than it uses; 0 for one that reserves more."""
     keep: tuple[str, ...] = ()
-    """Glob patterns of the compiler's products, which a run finds in its working directory."""
-    kit: Kit | None = None
+    """Glob patterns of the compiler's products. A run has them in its working directory."""
+    kit: CompilerKit | None = None
     run: tuple[str, ...] = ()
-    out_of_memory: tuple[str, ...] = ()
-    """What its runtime says on standard error when memory is refused to it and it gives up. A program that
-    forges this has failed all the same, with MEMORY_LIMIT in the place of RUNTIME_ERROR."""
+    out_of_memory_messages: tuple[str, ...] = ()
+    """Messages of the runtime on standard error when it gets no more memory and exits.
+
+    A program that forges one has failed anyway, with MEMORY_LIMIT instead of RUNTIME_ERROR.
+    """
     environment: dict[str, str] = field(default_factory=dict[str, str])
     extra_memory_mb: int = 0
-    """Resident memory of the runtime itself, on top of a problem's limit."""
+    """Resident memory of the runtime itself, in addition to a problem's limit."""
     extra_cpu_s: float = 0.0
-    """CPU time that the runtime takes to start, on top of a problem's limit."""
+    """CPU time that the runtime needs to start, in addition to a problem's limit."""
     processes: bool = False
-    """Programs of it usually start processes, beyond threads."""
+    """Whether its programs usually start processes, not only threads."""
     needs_namespaces: str = ""
-    """Why the restricted tier cannot run it; empty where it can."""
+    """Why the restricted tier cannot run it; empty if it can."""

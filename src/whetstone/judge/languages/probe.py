@@ -1,13 +1,13 @@
-"""Whether each language works here: found out by judging a small program in it."""
+"""Check that each language works on this machine, by judging a small program in it."""
 
 from __future__ import annotations
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.judge.api import Judge
 from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import Availability, available_languages
-from whetstone.problem import Problem, Program, StdinCase, StdinTests
 
 SUM_PROBLEM = Problem(
     id="doctor/sum", statement="", tests=StdinTests(cases=[StdinCase(input=SUM_INPUT, output=SUM_OUTPUT)])
@@ -15,18 +15,20 @@ SUM_PROBLEM = Problem(
 
 
 def probe_languages(judge: Judge) -> list[Availability]:
-    """Every language with its version, or with what is missing or does not work."""
-    return [found if not found.available else _tried(judge, found) for found in available_languages()]
+    """Return each language with its version, or with what is missing or does not work."""
+    return [_probe(judge, found) if found.available else found for found in available_languages()]
 
 
-def _tried(judge: Judge, found: Availability) -> Availability:
-    program = Program(found.language, LANGUAGES[found.language].proof)
+def _probe(judge: Judge, availability: Availability) -> Availability:
+    program = Program(availability.language, LANGUAGES[availability.language].probe_source)
     try:
         judged = judge.judge(SUM_PROBLEM, program)
     except UserError as error:
-        return Availability(found.language, False, str(error))
+        return Availability(availability.language, False, str(error))
     if judged.accepted:
-        return found
+        return availability
     return Availability(
-        found.language, False, f"{found.detail}, but a sum was judged {judged.verdict.value}: {judged.reason}"
+        availability.language,
+        False,
+        f"{availability.detail}, but a sum was judged {judged.verdict.value}: {judged.reason}",
     )

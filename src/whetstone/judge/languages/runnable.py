@@ -1,6 +1,6 @@
-"""A program made ready to run, whatever its language: which sandbox to start, with which job.
+"""Prepare a program of any language to run: which sandbox to start, with which job.
 
-Checkers and interactors that are programs go the same way, on the side of the tests.
+Checkers and interactors that are programs are prepared in the same way, with the role of tests.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from whetstone.judge.boxes import Boxes, LastCode, Side
-from whetstone.judge.languages.compiling import CompileFailure, compiled, environment
+from whetstone.core.problem import Program
+from whetstone.core.verdict import CaseJudgement, Verdict
+from whetstone.judge.languages.compiling import CompileFailure, compile_source, tool_environment
 from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
 from whetstone.judge.languages.table import language_named
-from whetstone.judge.languages.toolchains import Toolchain, toolchain
+from whetstone.judge.languages.toolchains import Toolchain, find_toolchain
 from whetstone.judge.outcome import case, compile_failure, crashed, limit_exceeded
-from whetstone.problem import Program
-from whetstone.sandbox import Job, RunLimits, RunResult, Sandbox
-from whetstone.sandbox.execute import File, NotExecuted, execute_job, fault
-from whetstone.sandbox.script import HandedOut, script_job, script_job_with_code
-from whetstone.verdict import CaseJudgement, Verdict
+from whetstone.judge.sandboxes import CompiledCode, SandboxRole, SandboxSet
+from whetstone.sandbox import RunLimits, RunResult, Sandbox, SandboxJob
+from whetstone.sandbox.execute import File, NotExecuted, execute_job, execution_error
+from whetstone.sandbox.script import LinkedCode, script_job, script_job_with_code
 
 __all__ = ["CompileFailure", "Runnable", "prepare"]
 
 _MIB = 1 << 20
 _MAX_STACK_MB = 512
-_PROOF_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 20)
+_PROBE_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 20)
 
 
 class Runnable(Protocol):
-    """A program that can be run any number of times."""
+    """A program that can run any number of times."""
 
     def job(
         self,
@@ -39,68 +39,75 @@ class Runnable(Protocol):
         args: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         link: int | None = None,
-    ) -> tuple[Sandbox, Job]:
-        """What to start, and where.
+    ) -> tuple[Sandbox, SandboxJob]:
+        """Return the sandbox to use and the job to start.
 
-        ``files`` appear in the working directory; a name that ends with ``/`` is an empty directory. With
-        ``link``, a socket, that is the program's standard input and output.
+        ``files`` are created in the working directory; a name that ends with ``/`` is an empty directory.
+        ``link``: a socket that becomes the program's standard input and output.
         """
         ...
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
-        """The judgement of a run that failed by itself; None for one that ended well.
+        """Return the judgement of a run that failed by itself; None for one that ended normally.
 
-        Raises NotExecuted when the program was not run at all.
+        Raises NotExecuted if the program did not run at all.
         """
         ...
 
 
-def prepare(boxes: Boxes, program: Program, *, side: Side = Side.PROGRAM) -> Runnable | CompileFailure:
-    """Make ``program`` ready to run, compiling it unless that was done before.
+def prepare(
+    sandboxes: SandboxSet, program: Program, *, role: SandboxRole = SandboxRole.PROGRAM
+) -> Runnable | CompileFailure:
+    """Prepare ``program`` to run. Compile it unless its products are stored.
 
-    Raises UserError for a language that is not here, SandboxFault when compiling could not be tried.
+    Raises UserError for a language that is not available, and SandboxFault if the compiler cannot be run.
     """
     language = language_named(program.language, "the program")
     source = program.source.encode("utf-8", "surrogatepass")
     if not language.run:
-        return _PythonProgram(boxes.python(side, program.source), source, boxes.last_code)
-    found = toolchain(language.name)
-    _prove(boxes, found)
-    return _built(boxes, side, found, source)
+        return _PythonProgram(sandboxes.python(role, program.source), source, sandboxes.last_code)
+    toolchain = find_toolchain(language.name)
+    _probe(sandboxes, toolchain)
+    return _build(sandboxes, role, toolchain, source)
 
 
-def _built(boxes: Boxes, side: Side, found: Toolchain, source: bytes) -> _NativeProgram | CompileFailure:
-    products = compiled(boxes, found, source)
+def _build(
+    sandboxes: SandboxSet, role: SandboxRole, toolchain: Toolchain, source: bytes
+) -> _NativeProgram | CompileFailure:
+    products = compile_source(sandboxes, toolchain, source)
     if isinstance(products, CompileFailure):
         return products
-    return _NativeProgram(boxes, side, found, products.files, products.names)
+    return _NativeProgram(sandboxes, role, toolchain, products.files, products.names)
 
 
-def _prove(boxes: Boxes, found: Toolchain) -> None:
-    """See a program of this language run here, once. Raises NotExecuted: broken tools are no verdict."""
-    name = found.language.name
-    if name in boxes.proved:
+def _probe(sandboxes: SandboxSet, toolchain: Toolchain) -> None:
+    """Run the probe program of a language once on this machine.
+
+    Raises NotExecuted: broken tools must give no verdict.
+    """
+    name = toolchain.language.name
+    if name in sandboxes.probed_languages:
         return
-    program = _built(boxes, Side.PROGRAM, found, found.language.proof.encode())
+    program = _build(sandboxes, SandboxRole.PROGRAM, toolchain, toolchain.language.probe_source.encode())
     if isinstance(program, CompileFailure):
         raise NotExecuted(f"the tools for {name} do not work here: {program.reason}")
-    sandbox, job = program.job(_PROOF_LIMITS, stdin=SUM_INPUT.encode())
+    sandbox, job = program.job(_PROBE_LIMITS, stdin=SUM_INPUT.encode())
     result = sandbox.run(job)
     if result.stdout.split() != SUM_OUTPUT.encode().split():
         why = program.failure(result)
         raise NotExecuted(f"the tools for {name} do not work here: {why.reason if why else 'no output'}")
-    boxes.proved.add(name)
+    sandboxes.probed_languages.add(name)
 
 
 @dataclass
 class _PythonProgram:
-    """A Python program: each run is a fork of an interpreter that has started already."""
+    """A Python program. Each run is a fork of an interpreter that has already started."""
 
     sandbox: Sandbox
     source: bytes
-    last_code: LastCode
-    hand_out: HandedOut | None = None
-    """The code that the job made last hands out."""
+    last_code: CompiledCode
+    new_code: LinkedCode | None = None
+    """Receives the code that the last job compiles."""
 
     def job(
         self,
@@ -110,22 +117,22 @@ class _PythonProgram:
         args: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         link: int | None = None,
-    ) -> tuple[Sandbox, Job]:
+    ) -> tuple[Sandbox, SandboxJob]:
         """See ``Runnable.job``."""
-        self.hand_out = None
+        self.new_code = None
         if args or files or link is not None:
             job = script_job(self.source, limits, stdin=stdin, args=args, files=files, link=link)
         else:
-            code = self.last_code.of(self.sandbox, self.source)
-            self.hand_out = None if code else HandedOut()
-            job = script_job_with_code(self.source, code, limits, stdin=stdin, hand_out=self.hand_out)
+            code = self.last_code.get(self.sandbox, self.source)
+            self.new_code = None if code else LinkedCode()
+            job = script_job_with_code(self.source, code, limits, stdin=stdin, hand_out=self.new_code)
         return self.sandbox, job
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
         """See ``Runnable.failure``."""
-        if self.hand_out is not None:
-            self.last_code.keep(self.sandbox, self.source, self.hand_out.code())
-            self.hand_out = None
+        if self.new_code is not None:
+            self.last_code.store(self.sandbox, self.source, self.new_code.code())
+            self.new_code = None
         limit = limit_exceeded(result)
         if limit is None and result.exit_code == 1 and (why := compile_failure(result.result)):
             return case(result, Verdict.COMPILE_ERROR, why)
@@ -134,11 +141,11 @@ class _PythonProgram:
 
 @dataclass(frozen=True)
 class _NativeProgram:
-    """A program of any other language: each run executes it, or its runtime."""
+    """A program of another language. Each run executes it or its runtime."""
 
-    boxes: Boxes
-    side: Side
-    found: Toolchain
+    sandboxes: SandboxSet
+    role: SandboxRole
+    toolchain: Toolchain
     products: tuple[File, ...]
     names: Mapping[str, str]
 
@@ -150,43 +157,43 @@ class _NativeProgram:
         args: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         link: int | None = None,
-    ) -> tuple[Sandbox, Job]:
-        """See ``Runnable.job``. The runtime's own needs come on top of ``limits``."""
-        language = self.found.language
+    ) -> tuple[Sandbox, SandboxJob]:
+        """See ``Runnable.job``. The needs of the runtime are added to ``limits``."""
+        language = self.toolchain.language
         memory_mb = max(limits.memory_bytes // _MIB, 1)
         stack_mb = max(min(memory_mb // 2, _MAX_STACK_MB), 1)
         values = {
             **self.names,
-            "tool": self.found.tools,
+            "tool": self.toolchain.tools,
             **{"memory_mb": memory_mb, "stack_mb": stack_mb, "stack_kb": stack_mb * 1024},
         }
         argv = [word.format_map(values) for word in language.run]
-        given = [File(name, data) for name, data in (files or {}).items()]
-        raised = replace(
+        extra_files = [File(name, data) for name, data in (files or {}).items()]
+        raised_limits = replace(
             limits,
             cpu_s=limits.cpu_s + language.extra_cpu_s,
             memory_bytes=limits.memory_bytes + language.extra_memory_mb * _MIB,
         )
         job = execute_job(
-            *([*argv, *args], [*self.products, *given], raised),
-            environment=environment(self.found),
+            *([*argv, *args], [*self.products, *extra_files], raised_limits),
+            environment=tool_environment(self.toolchain),
             stdin=stdin,
             link=link,
             processes=language.processes,
         )
-        return self.boxes.native(self.side, processes=language.processes), job
+        return self.sandboxes.native(self.role, processes=language.processes), job
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
         """See ``Runnable.failure``."""
         if limit := limit_exceeded(result):
             return limit
-        if why := fault(result.result):
+        if why := execution_error(result.result):
             raise NotExecuted(f"the program could not be executed: {why}")
         failed = crashed(result)
-        if failed is not None and _says(result, self.found.language.out_of_memory):
-            return case(result, Verdict.MEMORY_LIMIT, "the runtime was refused more memory")
+        if failed is not None and _mentions(result, self.toolchain.language.out_of_memory_messages):
+            return case(result, Verdict.MEMORY_LIMIT, "the runtime got no more memory")
         return failed
 
 
-def _says(result: RunResult, words: Sequence[str]) -> bool:
-    return any(each.encode() in result.stderr for each in words)
+def _mentions(result: RunResult, messages: Sequence[str]) -> bool:
+    return any(message.encode() in result.stderr for message in messages)

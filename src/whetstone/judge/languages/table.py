@@ -1,18 +1,43 @@
-"""The languages that programs may be in: all that the judge knows of one is its entry here.
+"""The languages that programs may use. An entry contains everything that the judge knows about a language.
 
-See ``language.Language`` for what each field says.
+``language.Language`` describes the fields.
 """
 
 from __future__ import annotations
 
-from whetstone.errors import UserError, did_you_mean
-from whetstone.judge.languages.java import java_names
-from whetstone.judge.languages.language import Kit, Language
+import re
+
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.judge.languages.language import CompilerKit, Language
+
+# The source may be hostile, so one pass must do: no pattern here scans the same text twice.
+_JAVA_TOKEN = re.compile(
+    r"""/\*.*?(?:\*/|\Z)|//[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[\w.]+|[{}(]""", re.DOTALL
+)
+_JAVA_MODIFIERS = {"final", "abstract", "strictfp", "sealed"}
+
+
+def java_names(source: str) -> tuple[str, str]:
+    """Return the file name that a Java source needs, and the class to run: the outer one that contains
+    ``main``."""
+    words = [token for token in _JAVA_TOKEN.findall(source) if token[0] not in "/\"'"]
+    package = words[1] + "." if words[:1] == ["package"] and len(words) > 1 else ""
+    public, latest, start, depth, is_public = "", "", "", 0, False
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        if word in {"class", "record", "enum", "interface"} and depth == 0:
+            latest = after
+            public = public or (after if is_public else "")
+        elif (before, word, after) == ("void", "main", "("):
+            start = start or latest
+        depth += (word == "{") - (word == "}")
+        is_public = word == "public" or (is_public and word in _JAVA_MODIFIERS)
+    return f"{public or 'Main'}.java", package + (start or public or "Main")
+
 
 PYTHON = "python"
 PYTHON_SCIENTIFIC = "python-scientific"
 
-# A configuration that is there but may not be read would end it.
+# Node.js exits if its OpenSSL configuration exists but cannot be read.
 _NODE_ENVIRONMENT = {"OPENSSL_CONF": "/dev/null"}
 _C_MAIN = r"\bmain\s*\("
 _C_BEGINS = r"\s*(?:#\s*(?:include|define|pragma)|using\s+namespace)\b"
@@ -28,27 +53,27 @@ def _cpp(standard: str, endings: tuple[str, ...], *aliases: str) -> Language:
     header = "bits/stdc++.h"
     return Language(
         name=f"cpp{standard}",
-        spoken=f"C++{standard}",
-        proof="#include <bits/stdc++.h>\n"
+        display_name=f"C++{standard}",
+        probe_source="#include <bits/stdc++.h>\n"
         "int main() { int a, b; std::cin >> a >> b; std::cout << a + b << '\\n'; }\n",
         endings=endings,
         aliases=aliases,
         fences=("cpp", "c++", "cc", "cxx", "c++17", "c++20", "cpp17", "cpp20"),
-        whole=_C_MAIN,
-        begins=_C_BEGINS,
+        program_pattern=_C_MAIN,
+        first_line_pattern=_C_BEGINS,
         source="main.cpp",
         tools=("g++",),
         install="g++ (apt install g++)",
         compile=((*flags, "-I{kit}", "-o", "main", "{source}"),),
         compile_space_mb=2048,
         keep=("main",),
-        kit=Kit(
+        kit=CompilerKit(
             files={"all.h": f"#include <{header}>\n", "bits/keep": ""},
             commands=((*flags, "-x", "c++-header", "all.h", "-o", f"{header}.gch"),),
             keep=(f"{header}.gch",),
         ),
         run=("./main",),
-        out_of_memory=("std::bad_alloc", "std::bad_array_new_length"),
+        out_of_memory_messages=("std::bad_alloc", "std::bad_array_new_length"),
     )
 
 
@@ -57,35 +82,35 @@ _GO_PACKAGES = (
     *("math/big", "math/bits", "math/cmplx", "math/rand", "os", "regexp", "slices", "sort", "strconv"),
     *("strings", "sync", "text/tabwriter", "time", "unicode"),
 )
-_GO_CACHE = ".cache/go-build"  # where Go puts it, beneath the home directory
-_GO_REFUSED = "fatal error: runtime: "
-_GO_OUT_OF_MEMORY = (f"{_GO_REFUSED}out of memory", f"{_GO_REFUSED}cannot allocate memory")
+_GO_CACHE = ".cache/go-build"  # Go's default, relative to the home directory
+_GO_ERROR = "fatal error: runtime: "
+_GO_OUT_OF_MEMORY = (f"{_GO_ERROR}out of memory", f"{_GO_ERROR}cannot allocate memory")
 _GO_BUILD = ("{tool[go]}", "build", "-ldflags=-s -w", "-o", "main")
 
 _LANGUAGES = (
     Language(
         name=PYTHON,
-        spoken="Python",
-        proof="print(sum(map(int, input().split())))\n",
+        display_name="Python",
+        probe_source="print(sum(map(int, input().split())))\n",
         aliases=("py", "python3"),
         endings=("py",),
         fences=("py3", "python2"),
     ),
     Language(
         name=PYTHON_SCIENTIFIC,
-        spoken="Python",
-        proof="import numpy\nprint(numpy.array(input().split(), dtype=int).sum())\n",
+        display_name="Python",
+        probe_source="import numpy\nprint(numpy.array(input().split(), dtype=int).sum())\n",
         install="numpy (pip install 'whetstone-rl[programs]', or an environment)",
     ),
     Language(
         name="c",
-        spoken="C",
-        proof="#include <stdio.h>\n"
+        display_name="C",
+        probe_source="#include <stdio.h>\n"
         'int main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); return 0; }\n',
         endings=("c",),
         aliases=("c11", "c17", "gnu17"),
-        whole=_C_MAIN,
-        begins=_C_BEGINS,
+        program_pattern=_C_MAIN,
+        first_line_pattern=_C_BEGINS,
         source="main.c",
         tools=("gcc",),
         install="gcc (apt install gcc)",
@@ -98,15 +123,16 @@ _LANGUAGES = (
     _cpp("20", (), "c++20"),
     Language(
         name="java",
-        spoken="Java",
-        proof="import java.util.*;\npublic class Main {\n    public static void main(String[] args) {\n"
+        display_name="Java",
+        probe_source="import java.util.*;\npublic class Main {\n"
+        "    public static void main(String[] args) {\n"
         "        Scanner in = new Scanner(System.in);\n"
         "        System.out.println(in.nextInt() + in.nextInt());\n    }\n}\n",
         endings=("java",),
-        whole=r"\bvoid\s+main\s*\(",
-        begins=r"\s*(?:import|package|public|final|class)\s+\w",
+        program_pattern=r"\bvoid\s+main\s*\(",
+        first_line_pattern=r"\s*(?:import|package|public|final|class)\s+\w",
         source="Main.java",
-        places=java_names,
+        name_finder=java_names,
         tools=("java", "javac"),
         install="a JDK (apt install default-jdk-headless)",
         version=("-version",),
@@ -122,21 +148,21 @@ _LANGUAGES = (
             *("{tool[java]}", "-Xmx{memory_mb}m", "-Xss{stack_mb}m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
             *("-XX:ErrorFile=/dev/null", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-cp", ".", "{main}"),
         ),
-        # Where there is no /proc, the loader cannot tell which folder the runtime's libraries are beside.
+        # Without /proc, the loader cannot find the runtime's libraries relative to the executable.
         environment={"LD_LIBRARY_PATH": "{home}/lib"},
-        out_of_memory=("java.lang.OutOfMemoryError",),
+        out_of_memory_messages=("java.lang.OutOfMemoryError",),
         extra_memory_mb=192,
         extra_cpu_s=0.5,
     ),
     Language(
         name="javascript",
-        spoken="JavaScript",
-        proof="const fs = require('fs');\n" + _NODE_SUM,
+        display_name="JavaScript",
+        probe_source="const fs = require('fs');\n" + _NODE_SUM,
         endings=("js", "mjs"),
         aliases=("js", "node", "nodejs"),
         fences=("mjs",),
-        whole=_NODE_READS,
-        begins=_NODE_BEGINS,
+        program_pattern=_NODE_READS,
+        first_line_pattern=_NODE_BEGINS,
         source="main.js",
         tools=("node",),
         install="Node.js (apt install nodejs)",
@@ -145,25 +171,25 @@ _LANGUAGES = (
         compile=(("{tool[node]}", "--check", "{source}"),),
         keep=("main.js",),
         run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
-        out_of_memory=_NODE_OUT_OF_MEMORY,
+        out_of_memory_messages=_NODE_OUT_OF_MEMORY,
         extra_memory_mb=96,
         extra_cpu_s=0.1,
     ),
     Language(
         name="typescript",
-        spoken="TypeScript",
-        proof="import * as fs from 'fs';\n" + _NODE_SUM.replace("[a, b]", "[a, b]: number[]"),
+        display_name="TypeScript",
+        probe_source="import * as fs from 'fs';\n" + _NODE_SUM.replace("[a, b]", "[a, b]: number[]"),
         endings=("ts",),
         aliases=("ts",),
-        whole=_NODE_READS,
-        begins=_NODE_BEGINS,
-        needs_namespaces="its compiler starts a process, and waits for it without an end there",
+        program_pattern=_NODE_READS,
+        first_line_pattern=_NODE_BEGINS,
+        needs_namespaces="its compiler starts a process, and would wait for it forever",
         source="main.ts",
         tools=("tsc", "node"),
         install="the TypeScript compiler from 5.5 on, and Node.js (npm install -g typescript)",
         reads=("/usr/share/nodejs",),
         environment=_NODE_ENVIRONMENT,
-        # Types are taken out, not checked: the types of Node's own modules are rarely installed.
+        # Types are removed, not checked: the types of Node's own modules are rarely installed.
         compile=(
             (
                 *("{tool[node]}", "{tool[tsc]}", "--noCheck", "--noEmitOnError", "--skipLibCheck"),
@@ -172,19 +198,19 @@ _LANGUAGES = (
         ),
         keep=("main.js",),
         run=("{tool[node]}", "--max-old-space-size={memory_mb}", "--stack-size={stack_kb}", "main.js"),
-        out_of_memory=_NODE_OUT_OF_MEMORY,
+        out_of_memory_messages=_NODE_OUT_OF_MEMORY,
         extra_memory_mb=96,
         extra_cpu_s=0.1,
     ),
     Language(
         name="go",
-        spoken="Go",
-        proof='package main\n\nimport "fmt"\n\nfunc main() {\n\tvar a, b int\n\tfmt.Scan(&a, &b)\n'
+        display_name="Go",
+        probe_source='package main\n\nimport "fmt"\n\nfunc main() {\n\tvar a, b int\n\tfmt.Scan(&a, &b)\n'
         "\tfmt.Println(a + b)\n}\n",
         endings=("go",),
         aliases=("golang",),
-        whole=r"^func\s+main\s*\(",
-        begins=r"\s*package\s+main",
+        program_pattern=r"^func\s+main\s*\(",
+        first_line_pattern=r"\s*package\s+main",
         source="main.go",
         tools=("go",),
         install="Go (apt install golang-go)",
@@ -192,20 +218,20 @@ _LANGUAGES = (
         reads=("/usr/share/go-*",),
         compile=((*_GO_BUILD, "{source}"),),
         keep=("main",),
-        # From 1.20 on, Go comes without its compiled library.
-        kit=Kit(
+        # Since 1.20, Go is installed without its compiled standard library.
+        kit=CompilerKit(
             files={
                 "all.go": "package main\n"
                 + "".join(f'import _ "{name}"\n' for name in _GO_PACKAGES)
                 + "func main() {}\n"
             },
-            # It wants all of its cache's folders, also the empty ones, which are not kept.
+            # Go requires all folders of its cache, but empty folders are not stored.
             commands=(
                 (*_GO_BUILD, "all.go"),
                 ("/bin/sh", "-c", f"for folder in {_GO_CACHE}/??; do : > $folder/kept; done"),
             ),
             keep=(f"{_GO_CACHE}/*/*",),
-            # The cache itself must be one that can be written to.
+            # Go writes to the cache folder itself, so only its contents are links.
             use=(("/bin/sh", "-c", f"mkdir -p {_GO_CACHE} && ln -s {{kit}}/{_GO_CACHE}/?? {_GO_CACHE}"),),
             unless="pkg/linux_*/fmt.a",
         ),
@@ -214,19 +240,19 @@ _LANGUAGES = (
             **{"GOROOT": "{home}", "GOENV": "off", "GO111MODULE": "off", "CGO_ENABLED": "0"},
             **{"GOFLAGS": "", "GOTOOLCHAIN": "local"},
         },
-        out_of_memory=_GO_OUT_OF_MEMORY,
+        out_of_memory_messages=_GO_OUT_OF_MEMORY,
         extra_memory_mb=16,
     ),
     Language(
         name="rust",
-        spoken="Rust",
-        proof="fn main() {\n    let mut line = String::new();\n"
+        display_name="Rust",
+        probe_source="fn main() {\n    let mut line = String::new();\n"
         "    std::io::stdin().read_line(&mut line).unwrap();\n"
         '    println!("{}", line.split_whitespace().map(|w| w.parse::<i64>().unwrap()).sum::<i64>());\n}\n',
         endings=("rs",),
         aliases=("rs",),
-        whole=r"\bfn\s+main\s*\(",
-        begins=r"\s*(?:use|fn|mod|extern|struct|const|static|impl|#!?\[)\b",
+        program_pattern=r"\bfn\s+main\s*\(",
+        first_line_pattern=r"\s*(?:use|fn|mod|extern|struct|const|static|impl|#!?\[)\b",
         source="main.rs",
         tools=("rustc", "cc"),
         install="Rust and a C linker (apt install rustc gcc, or rustup)",
@@ -239,16 +265,16 @@ _LANGUAGES = (
         compile_space_mb=8192,
         keep=("main",),
         run=("./main",),
-        out_of_memory=("memory allocation of ",),
+        out_of_memory_messages=("memory allocation of ",),
     ),
     Language(
         name="perl",
-        spoken="Perl",
-        proof="my ($left, $right) = split ' ', <STDIN>;\nprint $left + $right, \"\\n\";\n",
+        display_name="Perl",
+        probe_source="my ($left, $right) = split ' ', <STDIN>;\nprint $left + $right, \"\\n\";\n",
         aliases=("pl", "perl5"),
         endings=("pl",),
-        whole=r"<STDIN>|<>|^#!",
-        begins=r"#!|use\s+[\w:.]+|my\s|our\s|sub\s|while\s*\(",
+        program_pattern=r"<STDIN>|<>|^#!",
+        first_line_pattern=r"#!|use\s+[\w:.]+|my\s|our\s|sub\s|while\s*\(",
         source="main.pl",
         tools=("perl",),
         install="Perl (apt install perl)",
@@ -257,17 +283,17 @@ _LANGUAGES = (
         compile=(("{tool[perl]}", "-c", "{source}"),),
         keep=("main.pl",),
         run=("{tool[perl]}", "main.pl"),
-        out_of_memory=("Out of memory!", "Out of memory in perl"),
+        out_of_memory_messages=("Out of memory!", "Out of memory in perl"),
     ),
     Language(
         name="bash",
-        spoken="Bash",
-        proof="read a b\necho $((a + b))\n",
+        display_name="Bash",
+        probe_source="read a b\necho $((a + b))\n",
         endings=("sh", "bash"),
         aliases=("sh", "shell"),
         fences=("zsh",),
-        whole=r"\bread\b|/dev/stdin|\$\(cat|^#!",
-        begins=r"#!|read\s|while\s+read|[A-Za-z_]\w*=\$\(",
+        program_pattern=r"\bread\b|/dev/stdin|\$\(cat|^#!",
+        first_line_pattern=r"#!|read\s|while\s+read|[A-Za-z_]\w*=\$\(",
         source="main.sh",
         tools=("bash",),
         install="bash (apt install bash)",
@@ -275,7 +301,7 @@ _LANGUAGES = (
         keep=("main.sh",),
         run=("{tool[bash]}", "main.sh"),
         processes=True,
-        needs_namespaces="its programs start processes, and that tier cannot account for them",
+        needs_namespaces="its programs start processes, which that tier cannot account for",
     ),
 )
 
@@ -285,7 +311,10 @@ _BY_ANY_NAME = {name: language for language in _LANGUAGES for name in (language.
 
 
 def language_named(name: str, whose: str) -> Language:
-    """The language called ``name`` or one of its aliases. Raises UserError that says whose name it is."""
+    """Return the language with this name or alias.
+
+    Raises UserError; ``whose`` says in the message what uses it.
+    """
     found = _BY_ANY_NAME.get(name.lower())
     if found is None:
         hint = did_you_mean(name.lower(), _BY_ANY_NAME)
@@ -294,12 +323,12 @@ def language_named(name: str, whose: str) -> Language:
 
 
 def language_of_file(name: str) -> Language:
-    """The language that a file's ending says its program is in (C++17 for .cpp). Raises UserError."""
+    """Return the language of a file by its ending (C++17 for .cpp). Raises UserError."""
     ending = name.rpartition(".")[2] if "." in name else ""
     if ending not in _BY_ENDING:
         known = ", ".join(f".{each}" for each in _BY_ENDING)
         raise UserError(
-            f"{name}: nothing says which language this is in: name it with --language (one of "
+            f"{name}: its ending gives no language: name the language with --language (one of "
             f"{', '.join(LANGUAGES)}), or give a file that ends in one of {known}"
         )
     return _BY_ENDING[ending]

@@ -1,7 +1,7 @@
-"""The compilers and runtimes of this machine: where they are, which version, and what they must read.
+"""Find compilers and runtimes on this machine, their versions, and the files that they must read.
 
-Finding them costs no run of theirs, so that every worker may do it for itself; their versions, which do,
-are asked for by ``whetstone doctor`` alone.
+Finding them runs no tool, so each worker does it itself. Versions require running the tools, so only
+``whetstone doctor`` reads them.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from functools import cache
 from pathlib import Path
 from stat import S_IXOTH
 
-from whetstone.errors import UserError
-from whetstone.judge.environments.environment import Environment, default_environment
+from whetstone.core.errors import UserError
+from whetstone.judge.environments.environment import PackageEnvironment, default_environment
 from whetstone.judge.languages.language import Language
 from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, language_named
 from whetstone.sandbox import Tier
 
 _VERSION_TIMEOUT_S = 30
 _RUSTUP_TIMEOUT_S = 30
-# Folders that hold more than one program's files: never shown to a program as a whole.
+# Folders that contain several programs. A program never gets access to such a folder as a whole.
 _SHARED_PREFIXES = ("/", "/usr", "/usr/local", "/opt", "/home", "/root", "/snap")
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A language's tools as they were found. ``identity`` changes when any of them does."""
+    """The tools of a language on this machine. ``identity`` changes if any of them changes."""
 
     language: Language
     tools: dict[str, str]
@@ -48,35 +48,40 @@ class Availability:
     detail: str
 
 
-def missing_tools(language: Language, environment: Environment | None = None) -> list[str]:
-    """What is not here (or not in ``environment``) of what a language needs; empty when it can be used."""
+def missing_tools(language: Language, environment: PackageEnvironment | None = None) -> list[str]:
+    """Return the missing tools of a language, or the missing package of ``environment``; empty if it can
+    be used."""
     if language.name == PYTHON_SCIENTIFIC:
         return [] if "numpy" in (environment or default_environment()).modules else ["numpy"]
-    return [name for name in language.tools if _executable(name) is None]
+    return [name for name in language.tools if _find_executable(name) is None]
 
 
-def require(language: Language, whose: str, environment: Environment | None = None) -> None:
-    """Raise UserError, naming what is missing and what is here, unless ``language`` can be used."""
+def require(language: Language, whose: str, environment: PackageEnvironment | None = None) -> None:
+    """Raise UserError unless ``language`` can be used.
+
+    The message names what is missing and what is available.
+    """
     if missing := missing_tools(language, environment):
         here = [name for name, other in LANGUAGES.items() if not missing_tools(other, environment)]
         raise UserError(
             f"{whose} is in `{language.name}`, for which this machine has no {', no '.join(missing)}: "
-            f"install {language.install}. Languages here: {', '.join(here)}"
+            f"install {language.install}. Available languages: {', '.join(here)}"
         )
 
 
 def check_tier(language: Language, isolation: str, whose: str) -> None:
-    """Raise UserError where a tier cannot run a language, or reach its tools."""
+    """Raise UserError if a tier cannot run a language or cannot reach its tools."""
     if language.needs_namespaces and isolation == Tier.RESTRICTED.label:
         raise UserError(
             f"{whose} is in `{language.name}`, which isolation tier `{isolation}` cannot run: "
             f"{language.needs_namespaces}. Allow user namespaces on this machine, or run as root."
         )
-    # One sheds root before it looks for them; the other for compilers, whose number it can limit then.
+    # The tier `userns` gives up root before it opens the tools. The tier `restricted` does so for compilers,
+    # to limit the number of their processes.
     sheds_root = isolation == Tier.USERNS.label or (isolation == Tier.RESTRICTED.label and language.compile)
     if sheds_root and os.geteuid() == 0:
-        for path in filter(None, map(_executable, language.tools)):
-            if not _open_to_all(path):
+        for path in filter(None, map(_find_executable, language.tools)):
+            if not _is_executable_by_all(path):
                 raise UserError(
                     f"{whose} is in `{language.name}`, but isolation tier `{isolation}` gives up root, and "
                     f"only root can reach {path}. Install {language.install} for all users."
@@ -84,7 +89,8 @@ def check_tier(language: Language, isolation: str, whose: str) -> None:
 
 
 def runs_here(name: str, isolation: str = "") -> bool:
-    """Whether programs in the language called ``name`` can be judged on this machine (in this tier)."""
+    """Return whether programs in the language called ``name`` can be judged on this machine (in this
+    tier)."""
     try:
         language = language_named(name, "the program")
         require(language, "the program")
@@ -95,62 +101,65 @@ def runs_here(name: str, isolation: str = "") -> bool:
 
 
 @cache
-def toolchain(name: str) -> Toolchain:
-    """The tools of the language ``name``. Raises UserError when one is missing."""
+def find_toolchain(name: str) -> Toolchain:
+    """Return the tools of the language ``name``. Raises UserError if one is missing."""
     language = LANGUAGES[name]
     require(language, "the program")
-    tools = {tool: path for tool in language.tools if (path := _executable(tool))}
-    found = [os.stat(path) for path in tools.values()]
+    tools = {tool: path for tool in language.tools if (path := _find_executable(tool))}
+    stats = [os.stat(path) for path in tools.values()]
     identity = ";".join(
-        f"{path}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in zip(tools.values(), found, strict=True)
+        f"{path}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in zip(tools.values(), stats, strict=True)
     )
     reads = [path for pattern in language.reads for path in sorted(glob.glob(pattern))]
-    reads += [_own_folder(path) for path in tools.values()]
+    reads += [_installation_path(path) for path in tools.values()]
     home = str(Path(next(iter(tools.values()), "/")).parent.parent)
     return Toolchain(language, tools, home, identity, tuple(dict.fromkeys(reads)))
 
 
 def toolchain_paths() -> tuple[str, ...]:
-    """What all languages found here read outside of the system's libraries and programs."""
+    """Return the paths that all languages of this machine read, outside of the system's libraries and
+    programs."""
     names = [name for name, language in LANGUAGES.items() if language.run and not missing_tools(language)]
-    paths = [path for name in names for path in toolchain(name).reads]
+    paths = [path for name in names for path in find_toolchain(name).reads]
     return tuple(path for path in dict.fromkeys(paths) if os.path.exists(path))
 
 
-def _open_to_all(path: str) -> bool:
-    """Whether any user can walk to a file and execute it."""
+def _is_executable_by_all(path: str) -> bool:
+    """Return whether all users can reach a file and execute it."""
     file = Path(path)
     return all(place.stat().st_mode & S_IXOTH for place in (file, *file.parents))
 
 
 @cache
-def _executable(name: str) -> str | None:
-    """The real file of a program on PATH; rustup's stand-ins are asked which toolchain they mean."""
+def _find_executable(name: str) -> str | None:
+    """Return the real file of a program on PATH. For a proxy of rustup, it is the tool of the active
+    toolchain."""
     found = shutil.which(name)
     if found is None:
         return None
     real = os.path.realpath(found)
     if os.path.basename(real) == "rustup":
-        return _behind_rustup(real, name)
-    # A compiler finds its parts beside the name it was called by: only the folder may be resolved.
+        return _resolve_rustup(real, name)
+    # A compiler finds its parts relative to its path. So the folder is resolved, but not the name.
     folder = os.path.realpath(os.path.dirname(found))
     in_place = os.path.join(folder, os.path.basename(found))
     return in_place if os.path.dirname(real) == folder else real
 
 
-def _behind_rustup(rustup: str, name: str) -> str | None:
+def _resolve_rustup(rustup: str, name: str) -> str | None:
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [rustup, "which", name], capture_output=True, timeout=_RUSTUP_TIMEOUT_S, text=True, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    path = said.stdout.strip()
+    path = result.stdout.strip()
     return path if os.access(path, os.X_OK) else None
 
 
-def _own_folder(path: str) -> str:
-    """The folder that a tool was installed into, or the file alone where that folder holds other things."""
+def _installation_path(path: str) -> str:
+    """Return the folder that contains only a tool, or the path of the tool if the folder has other
+    contents."""
     real = Path(os.path.realpath(path))
     prefix = real.parent.parent
     home = Path.home()
@@ -164,26 +173,26 @@ def _own_folder(path: str) -> str:
 
 
 def available_languages() -> list[Availability]:
-    """Every language of the judge, with its version here, or with what to install."""
+    """Return all languages of the judge with their version, or with what to install."""
     return [_availability(language) for language in LANGUAGES.values()]
 
 
 def found_languages(isolation: str) -> list[Availability]:
-    """The same with the path of the tool in place of its version: no tool is run.
+    """Return all languages with the path of their tool instead of its version. No tool is run.
 
     A language that the tier ``isolation`` cannot run is not available.
     """
-    return [_found(language, isolation) for language in LANGUAGES.values()]
+    return [_availability_with_path(language, isolation) for language in LANGUAGES.values()]
 
 
-def _found(language: Language, isolation: str) -> Availability:
+def _availability_with_path(language: Language, isolation: str) -> Availability:
     if not language.tools or missing_tools(language):
         return _availability(language)
     try:
         check_tier(language, isolation, "a program")
     except UserError as error:
         return Availability(language.name, False, str(error))
-    return Availability(language.name, True, toolchain(language.name).tools[language.tools[0]])
+    return Availability(language.name, True, find_toolchain(language.name).tools[language.tools[0]])
 
 
 def _availability(language: Language) -> Availability:
@@ -193,15 +202,15 @@ def _availability(language: Language) -> Availability:
         return Availability(PYTHON, True, platform.python_version())
     if language.name == PYTHON_SCIENTIFIC:
         return Availability(language.name, True, ", ".join(default_environment().preload))
-    tools = toolchain(language.name).tools
+    tools = find_toolchain(language.name).tools
     return Availability(language.name, True, _version([tools[language.tools[0]], *language.version]))
 
 
 def _version(command: list[str]) -> str:
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, timeout=_VERSION_TIMEOUT_S, text=True, errors="replace"
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return f"found, but does not say its version: {error}"
-    return next((line for line in (said.stdout + said.stderr).splitlines() if line.strip()), "?").strip()
+        return f"found, but its version is unknown: {error}"
+    return next((line for line in (result.stdout + result.stderr).splitlines() if line.strip()), "?").strip()

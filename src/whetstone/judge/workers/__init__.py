@@ -1,1 +1,1 @@
-"""The processes that judge: what waits for them, how they are started and watched, what crosses between."""
+"""The worker processes of a judge: their queue, how they are started and watched, and their messages."""

@@ -1,122 +1,107 @@
-"""A judge worker: a fresh process that owns the sandboxes and judges one program at a time.
+"""A judge worker: a process that owns the sandboxes and judges one program at a time.
 
-``python -m whetstone.judge.workers.main CHANNEL_FD SETUP``, started by ``process``; SETUP is a ``wire.Setup``
-in JSON. It leaves by itself when its parent does: the kernel signals it, and a
-thread of its own watches the channel.
+``process`` starts it as ``python -m whetstone.judge.workers.main CHANNEL_FD SETUP``; SETUP is a
+``wire.Setup`` in JSON. It exits when its parent does: the kernel kills it, and a thread watches the channel.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import select
-import signal
 import socket
 import sys
-import threading
 import time
 
 import msgspec
 
-from whetstone.errors import UserError
+from whetstone.core.errors import UserError
+from whetstone.core.verdict import CaseJudgement
 from whetstone.judge.answers.comparisons import add_comparisons
-from whetstone.judge.boxes import Boxes
-from whetstone.judge.judging import Watcher, judge_program
-from whetstone.judge.late import DeadlinePassed
+from whetstone.judge.deadline import DeadlinePassed
+from whetstone.judge.judging import JudgingObserver, judge_program
+from whetstone.judge.sandboxes import SandboxSet
 from whetstone.judge.workers.wire import (
-    Abandoned,
-    Done,
+    AbandonedReply,
+    CaseProgress,
+    JudgementReply,
+    JudgeTask,
     LinkClosed,
-    Progress,
     Ready,
     Refusals,
-    Refused,
     Setup,
     Stop,
-    Task,
+    WorkerUnavailable,
+    channel_to_parent,
     pack,
     receive,
     send,
     unpack,
 )
-from whetstone.sandbox import Stopped
-from whetstone.verdict import CaseJudgement
+from whetstone.sandbox import SandboxStopped
 
-_PR_SET_PDEATHSIG = 1
-_POLLRDHUP = 0x2000
+# The shortest time between two progress messages. The pool's timeout is much longer.
 PROGRESS_EVERY_S = 1.0
-"""How often a worker says that it goes on; its pool's patience is far longer."""
 
 
 def main(arguments: list[str]) -> int:
     """Serve tasks from the channel until it closes."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    channel = socket.socket(fileno=int(arguments[0]))
-    threading.Thread(target=_leave_with_parent, args=(channel.fileno(),), daemon=True).start()
+    channel = channel_to_parent(arguments[0])
     try:
         setup = msgspec.json.decode(arguments[1], type=Setup)
+        # A message that arrives on the channel during a run interrupts the run: it is the ``stop_fd`` of the
+        # sandboxes.
         add_comparisons(setup.comparisons)
-        boxes = Boxes(setup.minimum_tier, setup.tier, environment=setup.environment, stop_fd=channel.fileno())
+        sandboxes = SandboxSet(
+            setup.minimum_tier, setup.tier, environment=setup.environment, stop_fd=channel.fileno()
+        )
     except UserError as error:  # SandboxUnavailable is one
-        send(channel, pack(Refused(str(error))))
+        send(channel, pack(WorkerUnavailable(str(error))))
         return 0
-    with boxes:
+    with sandboxes:
         try:
-            send(channel, pack(Ready(boxes.tier.label)))
-            _serve(channel, boxes)
+            send(channel, pack(Ready(sandboxes.tier.label)))
+            _serve(channel, sandboxes)
         except LinkClosed:
             pass
     return 0
 
 
-def _serve(channel: socket.socket, boxes: Boxes) -> None:
+def _serve(channel: socket.socket, sandboxes: SandboxSet) -> None:
     progress = _Progress(channel)
     while True:
-        task = unpack(receive(channel), Task, Stop, DeadlinePassed)
-        if not isinstance(task, Task):
-            continue  # it crossed the answer to what it was to stop
+        task = unpack(receive(channel), JudgeTask, Stop, DeadlinePassed)
+        if not isinstance(task, JudgeTask):
+            continue  # an interruption that arrived after the answer was sent
         try:
-            answer = Done(
-                judge_program(boxes, task.problem, task.program, task.options, progress, task.refused)
+            answer = JudgementReply(
+                judge_program(sandboxes, task.problem, task.program, task.options, progress, task.refused)
             )
-        except Stopped:  # nobody wants it any more
-            answer = Abandoned()
+        except SandboxStopped:  # the judgement is no longer wanted
+            answer = AbandonedReply()
         send(channel, pack(answer))
 
 
-class _Progress(Watcher):
-    """Tells the other side what was refused, and now and then that runs come to an end: it waits far longer
-    for one run."""
+class _Progress(JudgingObserver):
+    """Reports refused cases to the pool, and at intervals that runs end, so that its timeout starts again."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._message = pack(Progress())
-        self._said = 0.0
+        self._message = pack(CaseProgress())
+        self._last_report = 0.0
 
-    def made(self) -> None:
-        """A run is over."""
+    def on_run_end(self) -> None:
+        """Report that a run has ended, unless the last report was recent."""
         now = time.monotonic()
-        if now - self._said >= PROGRESS_EVERY_S:
-            self._said = now
+        if now - self._last_report >= PROGRESS_EVERY_S:
+            self._last_report = now
             send(self._channel, self._message)
 
-    def refused(self, cases: list[CaseJudgement]) -> None:
-        """These cases are refused, and stay so if this worker dies."""
+    def on_refused(self, cases: list[CaseJudgement]) -> None:
+        """Report refused cases at once, so that they stay refused if this worker dies."""
         send(self._channel, pack(Refusals(cases)))
 
     def deadline_passed(self) -> DeadlinePassed | None:
-        """What the other side says now that it has interrupted the run."""
+        """Read the message with which the pool interrupted the run. Returns None for Stop."""
         message = unpack(receive(self._channel), Stop, DeadlinePassed)
         return message if isinstance(message, DeadlinePassed) else None
-
-
-def _leave_with_parent(fd: int) -> None:
-    """End at once when the channel closes, even in the middle of a program that sleeps."""
-    poller = select.poll()
-    poller.register(fd, _POLLRDHUP)
-    poller.poll()
-    # The fork-servers end when their control sockets close, which they do with this process.
-    os._exit(0)
 
 
 if __name__ == "__main__":

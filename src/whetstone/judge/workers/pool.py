@@ -1,10 +1,10 @@
-"""Judge workers as processes: one thread and one worker process for each place, fed by one admission queue.
+"""Judge workers as processes. Each slot has one thread and one worker process; one queue feeds all slots.
 
-The thread that starts a worker lives as long as it does, because the kernel ends a worker together with
+The thread that starts a worker lives as long as the worker, because the kernel ends a worker together with
 the thread that started it.
 
-A worker that dies costs no judgement: its program is judged again by a fresh one, but for the cases that were
-refused. Workers that die one after the other are evidence against the program: see ``blame``.
+If a worker dies, a new one judges the program again, except for the cases that were already refused. If
+several workers die in succession, this is evidence against the program: see ``failure_cause``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from concurrent.futures import Future
 
 import msgspec
 
-from whetstone.errors import SandboxUnavailable, UserError
-from whetstone.judge.blame import NotJudged, despite_faults, harmless_program
-from whetstone.judge.environments.environment import Environment, default_environment
+from whetstone.core.errors import SandboxUnavailable, UserError
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.judge.environments.environment import PackageEnvironment, default_environment
+from whetstone.judge.failure_cause import NotJudged, despite_faults, harmless_program
 from whetstone.judge.values import WireError
-from whetstone.judge.workers.admission import Admission, Order
+from whetstone.judge.workers.job_queue import JobQueue, QueuedJob
 from whetstone.judge.workers.process import (
     CLOSE_TIMEOUT_S,
     START_TIMEOUT_S,
@@ -29,13 +30,12 @@ from whetstone.judge.workers.process import (
     STOP_TIMEOUT_S,
     WorkerProcess,
 )
-from whetstone.judge.workers.wire import LinkClosed, Setup, Task, pack, unpack
+from whetstone.judge.workers.wire import JudgeTask, LinkClosed, Setup, pack, unpack
 from whetstone.sandbox import Tier
-from whetstone.verdict import CaseJudgement, Judgement, Verdict
 
 _LOG = logging.getLogger(__name__)
-_PLACE_SLACK_S = 2.0
-# What a worker's death looks like, and a fresh one that does not start.
+_SLOT_SLACK_S = 2.0
+# The exceptions when a worker dies, or when a new one does not start.
 _FAULTS = (LinkClosed, WireError, SandboxUnavailable, OSError)
 
 
@@ -47,135 +47,139 @@ class Pool:
         size: int,
         minimum_tier: Tier,
         tier: Tier | None = None,
-        environment: Environment | None = None,
+        environment: PackageEnvironment | None = None,
         comparisons: tuple[str, ...] = (),
     ) -> None:
-        """Start the workers and wait for the first: at exactly ``tier``, or the strongest that works.
+        """Start the workers at ``tier`` (None: the strongest available one) and wait for the first.
 
-        ``environment`` has the packages that Python code may import (None: the default one); the workers
-        import the modules ``comparisons``.
-
-        Raises SandboxUnavailable.
+        ``environment`` has the packages that Python code may import (None: the default one). The workers
+        import the modules ``comparisons``. Raises SandboxUnavailable, UserError.
         """
         self.size = size
         self.isolation = ""
         self.environment = environment or default_environment()
         self.setup = Setup(minimum_tier, tier, self.environment, comparisons)
-        self.admission = Admission(self._expire)
+        self.admission = JobQueue(self._expire)
         self._closed = False
         self._lock = threading.Lock()
-        self._pending: set[Order] = set()
-        self._places = [_Place(self, number) for number in range(size)]
-        self._places[0].first_answer(self)
+        self._pending: set[QueuedJob] = set()
+        self._slots = [_WorkerSlot(self, number) for number in range(size)]
+        self._slots[0].wait_until_ready(self)
 
-    def submit(self, order: Order) -> Future[Judgement]:
-        """Queue an order. Raises RuntimeError on a closed pool. Closing cancels what was not done."""
+    def submit(self, job: QueuedJob) -> Future[Judgement]:
+        """Queue a job. ``close`` cancels it if it is not done. Raises RuntimeError on a closed pool."""
         with self._lock:
-            self._pending.add(order)
-        order.future.add_done_callback(order.on_done)
-        order.future.add_done_callback(lambda _: self._forget(order))
+            self._pending.add(job)
+        job.future.add_done_callback(job.on_done)
+        job.future.add_done_callback(lambda _: self._forget(job))
         try:
-            self.admission.put(order)
+            self.admission.put(job)
         except RuntimeError:
-            order.future.cancel()
+            job.future.cancel()
             raise
-        return order.future
+        return job.future
 
-    def _forget(self, order: Order) -> None:
+    def _forget(self, job: QueuedJob) -> None:
         with self._lock:
-            self._pending.discard(order)
+            self._pending.discard(job)
 
-    def _expire(self, order: Order) -> float | None:
-        """Have the worker that has it say what it knows; where none has, or it does not answer, settle it."""
-        if order.passes_deadline(time.monotonic()):
-            return STOP_TIMEOUT_S + _PLACE_SLACK_S
-        order.settle(self.overdue(order))
+    def _expire(self, job: QueuedJob) -> float | None:
+        """Handle a passed deadline. Returns the seconds after which to check again, or None if settled.
+
+        A worker that runs the job is asked for what it knows so far. If no worker runs it, or the worker
+        does not answer in time, the job is settled here.
+        """
+        if job.passes_deadline(time.monotonic()):
+            # A worker answers an interruption within STOP_TIMEOUT_S. The slack is for the thread of its slot.
+            return STOP_TIMEOUT_S + _SLOT_SLACK_S
+        job.settle(self.overdue(job))
         return None
 
-    def overdue(self, order: Order) -> Judgement:
-        """The judgement on a program whose deadline passed, where no worker says more of it."""
-        why, data, refused = "not judged: its deadline passed", order.data, list(order.refused.values())
+    def overdue(self, job: QueuedJob) -> Judgement:
+        """Return the judgement on a program whose deadline passed, if no worker reports more."""
+        reason, data, refused = "not judged: its deadline passed", job.data, list(job.refused.values())
         if not refused or not data:
-            return self.unjudged(why)
+            return self.unjudged(reason)
         from whetstone.judge.judging import conclude_unfinished
 
-        task = unpack(data, Task)
-        judgement = conclude_unfinished(task.problem, task.options, refused, self.isolation, why)
+        task = unpack(data, JudgeTask)
+        judgement = conclude_unfinished(task.problem, task.options, refused, self.isolation, reason)
         return msgspec.structs.replace(judgement, environment=self.environment.label)
 
     def unjudged(self, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR) -> Judgement:
-        """The judgement on a program of which no case was judged."""
+        """Return the judgement on a program when no case was judged."""
         score = None if verdict is Verdict.JUDGE_ERROR else 0.0
         return Judgement(verdict, [], score, self.isolation, reason[:500], environment=self.environment.label)
 
     @property
     def closed(self) -> bool:
-        """Whether the workers are to leave."""
+        """Whether the pool is closed, so that the workers must exit."""
         return self._closed
 
     def worker_pids(self) -> list[int]:
-        """The ids of the worker processes that serve now."""
-        workers = [place.worker for place in self._places if place.alive]
+        """Return the ids of the worker processes that serve now."""
+        workers = [slot.worker for slot in self._slots if slot.alive]
         return [worker.pid for worker in workers if worker is not None]
 
     def close(self) -> None:
-        """End the workers, which are ours alone; tasks not done are cancelled."""
+        """End the workers and cancel all jobs that are not done."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         self.admission.close()
-        for place in self._places:
-            place.close()
+        for slot in self._slots:
+            slot.close()
         with self._lock:
-            left = list(self._pending)
-        for order in left:
-            order.future.cancel()
+            remaining = list(self._pending)
+        for job in remaining:
+            job.future.cancel()
 
     def disown(self) -> None:
-        """In a forked process, which has none of the threads: let go of what belongs to the other one.
+        """In a forked process, close the copies of descriptors without ending the parent's workers.
 
-        Locks may be held by threads that are not here, so nothing of this pool is to be used again.
+        The fork has none of the pool's threads, and they may hold its locks. So this pool must not be used
+        again in the fork.
         """
         self._closed = True
         self._pending, self._lock = set(), threading.Lock()
-        for place in self._places:
-            place.disown()
+        for slot in self._slots:
+            slot.disown()
 
 
-class _Place:
-    """One thread and the worker process it looks after."""
+class _WorkerSlot:
+    """One thread and the worker process that it manages."""
 
     def __init__(self, pool: Pool, number: int) -> None:
         self._pool = pool
         self.worker: WorkerProcess | None = None
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._awake = threading.Lock()  # between waking this place and closing its descriptor
+        self._awake = threading.Lock()  # so that no thread writes to the descriptor after it is closed
         self._started: Future[str] = Future()
         self._thread = threading.Thread(target=self._run, name=f"judge-{number}", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the thread that feeds the worker runs; without it the worker is never asked."""
+        """Whether the thread that feeds the worker runs. Without it, the worker gets no jobs."""
         return self._thread.is_alive()
 
-    def first_answer(self, pool: Pool) -> None:
-        """Wait until the worker serves, and note its tier. Closes the pool if it cannot."""
+    def wait_until_ready(self, pool: Pool) -> None:
+        """Wait until the worker serves, and set the pool's tier. Closes the pool if it cannot serve."""
         try:
             pool.isolation = self._started.result(START_TIMEOUT_S + CLOSE_TIMEOUT_S)
         except (TimeoutError, LinkClosed) as error:
             pool.close()
             raise UserError(
                 f"the judge's first worker did not start ({str(error) or 'no answer'}); if this machine "
-                "is overloaded, free a core or ask for fewer workers"
+                "is overloaded, free a core or configure fewer workers"
             ) from None
         except BaseException:
             pool.close()
             raise
 
     def close(self) -> None:
-        """End the worker and the thread; the calling thread ends by itself when the caller is done."""
+        """End the worker and the thread. If the thread itself calls this, it ends after the call."""
         worker = self.worker
         if worker is not None:
             worker.hang_up()
@@ -195,25 +199,25 @@ class _Place:
             self._started.set_result(self._ready_worker().isolation)
         except Exception as error:
             self._started.set_exception(error)
-        while (order := self._pool.admission.take(self._wake)) is not None:
-            judgement = self._settled(order)
-            order.wake = None
+        while (job := self._pool.admission.take(self._wake)) is not None:
+            judgement = self._judge_safely(job)
+            job.wake = None
             if judgement is not None:
-                order.settle(judgement)
+                job.settle(judgement)
         self._drop_worker()
         with self._awake:
             os.close(self._wake_fd)
             self._wake_fd = -1
 
-    def _settled(self, order: Order) -> Judgement | None:
-        """As ``_judge``; whatever goes wrong here costs one judgement and never the thread.
+    def _judge_safely(self, job: QueuedJob) -> Judgement | None:
+        """Call ``_judge``, and turn any exception into a judgement.
 
-        A thread that died would leave its caller waiting, and the pool one worker smaller, without a word.
+        If the thread died instead, its caller would wait forever, and the pool would silently lose a worker.
         """
         try:
-            return self._judge(order)
+            return self._judge(job)
         except Exception as error:
-            _LOG.exception("the judge failed over one program")
+            _LOG.exception("the judge failed on one program")
             self._drop_worker()
             return self._pool.unjudged(f"the judge failed: {type(error).__name__}: {error}")
 
@@ -222,57 +226,60 @@ class _Place:
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
 
-    def _judge(self, order: Order) -> Judgement | None:
-        """Have the worker judge; None when nobody wants the judgement any more."""
-        data, refused = order.data, order.refused
+    def _judge(self, job: QueuedJob) -> Judgement | None:
+        """Let the worker judge the program. Returns None if the judgement is no longer wanted."""
+        data, refused = job.data, job.refused
         began = False
 
         def attempt() -> Judgement | None:
             nonlocal began
             began = False
-            if self._unwanted(order):
+            if self._is_unwanted(job):
                 return None
-            if order.overdue is not None:
-                return self._pool.overdue(order)
+            if job.overdue is not None:
+                return self._pool.overdue(job)
             worker = self._ready_worker()
             began = True
-            order.began = order.began or time.monotonic()
-            return self._ask(worker, order, _with(data, refused) if refused else data, refused)
+            job.began = job.began or time.monotonic()
+            return self._judge_on_worker(
+                worker, job, _with_refused(data, refused) if refused else data, refused
+            )
 
+        # If a worker can judge a harmless program now, the machine is not the cause.
         def harmless(lived_s: float) -> bool:
-            if not began or order.overdue is not None or self._unwanted(order):
+            if not began or job.overdue is not None or self._is_unwanted(job):
                 return False
-            probe = msgspec.structs.replace(unpack(data, Task), program=harmless_program(lived_s))
-            return self._ask(self._ready_worker(), order, pack(probe), {}) is not None
+            probe = msgspec.structs.replace(unpack(data, JudgeTask), program=harmless_program(lived_s))
+            return self._judge_on_worker(self._ready_worker(), job, pack(probe), {}) is not None
 
         try:
             return despite_faults("the judge's worker", attempt, harmless, _FAULTS)
         except NotJudged as failure:
-            if self._unwanted(order):
+            if self._is_unwanted(job):
                 return None
             return self._pool.unjudged(str(failure), failure.verdict)
 
-    def _ask(
-        self, worker: WorkerProcess, order: Order, data: bytes, refused: dict[int, CaseJudgement]
+    def _judge_on_worker(
+        self, worker: WorkerProcess, job: QueuedJob, data: bytes, refused: dict[int, CaseJudgement]
     ) -> Judgement | None:
-        """One task for the worker, which is dropped when it dies of it."""
+        """Send one task to the worker. Drops the worker if it dies."""
         try:
             return worker.judge(
-                data, order.run_timeout_s, self._wake_fd, lambda: self._interruption(order), refused
+                data, job.run_timeout_s, self._wake_fd, lambda: self._interruption(job), refused
             )
         except (LinkClosed, WireError, OSError):
             self._drop_worker()
             raise
 
-    def _unwanted(self, order: Order) -> bool:
-        """Whether nobody waits for this judgement any more: a worker's end is then no failure."""
-        return self._pool.closed or order.future.done()
+    def _is_unwanted(self, job: QueuedJob) -> bool:
+        """Return whether no caller waits for this judgement. The end of a worker is then no failure."""
+        return self._pool.closed or job.future.done()
 
-    def _interruption(self, order: Order) -> bytes | None:
-        """What the worker is to be told before it has judged, if anything."""
-        if self._unwanted(order):
+    def _interruption(self, job: QueuedJob) -> bytes | None:
+        """Return the message that must interrupt the worker, or None."""
+        if self._is_unwanted(job):
             return STOP
-        return None if order.overdue is None else pack(order.overdue)
+        return None if job.overdue is None else pack(job.overdue)
 
     def _ready_worker(self) -> WorkerProcess:
         if self.worker is None:
@@ -285,6 +292,6 @@ class _Place:
             self.worker = None
 
 
-def _with(data: bytes, refused: dict[int, CaseJudgement]) -> bytes:
-    """The packed task for another worker: what was refused is not judged again."""
-    return pack(msgspec.structs.replace(unpack(data, Task), refused=list(refused.values())))
+def _with_refused(data: bytes, refused: dict[int, CaseJudgement]) -> bytes:
+    """Return the packed task for another worker, which does not judge the ``refused`` cases again."""
+    return pack(msgspec.structs.replace(unpack(data, JudgeTask), refused=list(refused.values())))

@@ -1,4 +1,4 @@
-"""A judge worker seen from the process that uses it: starting it, having it judge, stopping it, ending it."""
+"""The client side of a judge worker: starts the process, sends it tasks, interrupts it and ends it."""
 
 from __future__ import annotations
 
@@ -13,63 +13,94 @@ from pathlib import Path
 
 import msgspec
 
-from whetstone.errors import SandboxUnavailable
+from whetstone.core.errors import SandboxUnavailable
+from whetstone.core.verdict import CaseJudgement, Judgement
 from whetstone.judge.workers.wire import (
-    Abandoned,
-    Done,
+    AbandonedReply,
+    CaseProgress,
+    JudgementReply,
     LinkClosed,
-    Progress,
     Ready,
     Refusals,
-    Refused,
     Setup,
     Stop,
+    WorkerUnavailable,
     pack,
     receive,
     send,
     unpack,
 )
-from whetstone.verdict import CaseJudgement, Judgement
 
 START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 10.0
+# The time within which a worker must answer an interruption.
 STOP_TIMEOUT_S = 10.0
-"""How long a worker may take to answer an interruption."""
 _SOURCE_ROOT = Path(__file__).resolve().parents[3]
 STOP = pack(Stop())
 
 
-class WorkerProcess:
-    """A worker process and the channel to it. A fresh interpreter, never a fork. One thread uses it."""
+class ChildProcess:
+    """A process that runs a module, and the channel to it. It is a new interpreter, no fork.
 
-    def __init__(self, setup: Setup) -> None:
-        """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed, WireError."""
-        self._channel, theirs = socket.socketpair()
+    Only one thread uses it. It must outlive the process, because the kernel ends a child together with the
+    thread that started it.
+    """
+
+    def __init__(self, module: str, setup: Setup) -> None:
+        """Start ``python -m module CHANNEL_FD SETUP``."""
+        self.channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "whetstone.judge.workers.main", str(theirs.fileno())),
-                    msgspec.json.encode(setup).decode(),
-                ],
+                [sys.executable, "-m", module, str(theirs.fileno()), msgspec.json.encode(setup).decode()],
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a Ctrl-C is for the caller, who then closes the pool
+                start_new_session=True,  # Ctrl-C must reach only the caller, which then closes the pool
             )
-        try:
-            answer = unpack(receive(self._channel, START_TIMEOUT_S), Ready, Refused)
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(answer, Refused):
-            self.close()
-            raise SandboxUnavailable(answer.reason)
-        self.isolation = answer.isolation
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def hang_up(self) -> None:
+        """Close the connection: the child exits, and a thread that waits for its answer gets LinkClosed."""
+        try:
+            self.channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the child has already exited
+
+    def disown(self) -> None:
+        """In a forked process, close our copy of the channel. The parent's child continues."""
+        self.channel.close()
+        self._process.returncode = 0  # otherwise Popen would wait for a process that is not our child
+
+    def close(self) -> None:
+        """End the process."""
+        self.hang_up()
+        self.channel.close()
+        try:
+            self._process.wait(CLOSE_TIMEOUT_S / 2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class WorkerProcess(ChildProcess):
+    """A judge worker."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed, WireError."""
+        super().__init__("whetstone.judge.workers.main", setup)
+        try:
+            answer = unpack(receive(self.channel, START_TIMEOUT_S), Ready, WorkerUnavailable)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, WorkerUnavailable):
+            self.close()
+            raise SandboxUnavailable(answer.reason)
+        self.isolation = answer.isolation
 
     def judge(
         self,
@@ -79,16 +110,17 @@ class WorkerProcess:
         interruption: Callable[[], bytes | None],
         refused: dict[int, CaseJudgement],
     ) -> Judgement | None:
-        """Have a packed task judged; None when it was stopped because nobody wants it any more.
+        """Let the worker judge a packed task. Returns None if it was stopped.
 
-        Cases go into ``refused``, by number, as soon as they are, so that this outlasts the worker.
-        ``run_timeout_s`` bounds the silence between two runs of a case. When the eventfd ``wake_fd`` is
-        set, ``interruption`` is asked for a packed Stop or DeadlinePassed to send. Raises LinkClosed when the
-        worker died or fell silent, WireError when it talks nonsense; it must then be closed.
+        Refused cases are added to ``refused``, by number, as soon as the worker reports them, so that they
+        survive its death. ``run_timeout_s`` limits the silence between two runs of a case. When the eventfd
+        ``wake_fd`` is set, ``interruption`` returns a packed Stop or DeadlinePassed to send, or None. Raises
+        LinkClosed if the worker died or does not answer, WireError if its messages are malformed. The worker
+        must then be closed.
         """
-        send(self._channel, task, run_timeout_s)
+        send(self.channel, task, run_timeout_s)
         poller = select.poll()
-        poller.register(self._channel, select.POLLIN)
+        poller.register(self.channel, select.POLLIN)
         poller.register(wake_fd, select.POLLIN)
         stopping = False
         deadline = time.monotonic() + run_timeout_s
@@ -100,46 +132,31 @@ class WorkerProcess:
                 os.eventfd_read(wake_fd)
                 if not stopping and (message := interruption()) is not None:
                     stopping = True
-                    send(self._channel, message, STOP_TIMEOUT_S)
+                    send(self.channel, message, STOP_TIMEOUT_S)
                     deadline = time.monotonic() + STOP_TIMEOUT_S
-            if self._channel.fileno() in ready:
-                answer = unpack(receive(self._channel, run_timeout_s), Progress, Refusals, Done, Abandoned)
+            if self.channel.fileno() in ready:
+                answer = unpack(
+                    receive(self.channel, run_timeout_s),
+                    CaseProgress,
+                    Refusals,
+                    JudgementReply,
+                    AbandonedReply,
+                )
                 if isinstance(answer, Refusals):
                     refused.update((case.index, case) for case in answer.cases)
-                elif not isinstance(answer, Progress):
-                    return answer.judgement if isinstance(answer, Done) else None
+                elif not isinstance(answer, CaseProgress):
+                    return answer.judgement if isinstance(answer, JudgementReply) else None
+                # Each message shows that the worker is alive, so its timeout starts again.
                 if not stopping:
                     deadline = time.monotonic() + run_timeout_s
 
-    def hang_up(self) -> None:
-        """Make the worker leave, and whoever waits for its answer stop waiting."""
-        try:
-            self._channel.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it left already
-
-    def disown(self) -> None:
-        """In a forked process: let go of the other one's worker, which goes on."""
-        self._channel.close()
-        self._process.returncode = 0  # it is no child of ours to wait for
-
-    def close(self) -> None:
-        """End the process; it is ours alone."""
-        self.hang_up()
-        self._channel.close()
-        try:
-            self._process.wait(CLOSE_TIMEOUT_S / 2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
 
 def _environment() -> dict[str, str]:
-    """Ours, but with hashes that no program can foresee: it could choose keys that all collide."""
+    """Return our environment with random hashes: a program that knew them could choose colliding keys."""
     return {**os.environ, "PYTHONPATH": _python_path(), "PYTHONHASHSEED": "random"}
 
 
 def _python_path() -> str:
-    """Where the worker finds this very package, installed or not."""
+    """Return a PYTHONPATH with which the worker imports this same package, even if it is not installed."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(_SOURCE_ROOT), *([inherited] if inherited else [])])

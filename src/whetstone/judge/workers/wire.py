@@ -1,13 +1,18 @@
 """Messages between a judge and its workers: a length, a byte that names the codec, then msgspec structs.
 
-Both ends are ours. The codec is MessagePack, except for what that cannot carry: very large integers, and text
-with lone surrogates. For those it is that of ``values``, which takes some hundred times as long.
+Both ends are trusted. The codec is MessagePack. It cannot encode integers beyond 64 bits and text with lone
+surrogates. Messages that contain them use the codec of ``values``, which is about a hundred times slower.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
+import select
+import signal
 import socket
+import threading
 import time
 from functools import cache
 from struct import Struct as Layout
@@ -16,14 +21,15 @@ from typing import Any, TypeVar, Union
 import msgspec
 from msgspec import Struct
 
-from whetstone.judge.environments.environment import Environment
+from whetstone.core.problem import AssertTests, CallTests, Problem, Program
+from whetstone.core.verdict import CaseJudgement, Judgement
+from whetstone.judge.environments.environment import PackageEnvironment
 from whetstone.judge.options import JudgeOptions
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
-from whetstone.judge.workers.counting import count_values
-from whetstone.problem import AssertTests, CallTests, Problem, Program
 from whetstone.sandbox import Tier
-from whetstone.verdict import CaseJudgement, Judgement
 
+_PR_SET_PDEATHSIG = 1
+_POLLRDHUP = 0x2000
 _HEADER = Layout("<Q")
 _MAX_MESSAGE = 1 << 30
 _MSGPACK, _VALUES = b"m", b"v"
@@ -34,11 +40,11 @@ T = TypeVar("T")
 
 
 class Setup(Struct, frozen=True):
-    """What a worker is started with: its isolation, the packages of programs, modules with comparisons."""
+    """The configuration of a worker: its isolation, the packages of programs, modules with comparisons."""
 
     minimum_tier: Tier
     tier: Tier | None
-    environment: Environment
+    environment: PackageEnvironment
     comparisons: tuple[str, ...] = ()
 
 
@@ -48,38 +54,38 @@ class Ready(Struct, tag="ready", frozen=True):
     isolation: str
 
 
-class Refused(Struct, tag="refused", frozen=True):
+class WorkerUnavailable(Struct, tag="refused", frozen=True):
     """The worker cannot serve on this machine."""
 
     reason: str
 
 
-class Progress(Struct, tag="progress", frozen=True):
-    """One run of a case is over; the next deadline begins."""
+class CaseProgress(Struct, tag="progress", frozen=True):
+    """A run of a case has ended, so the timeout starts again."""
 
 
 class Refusals(Struct, tag="refusals", frozen=True):
-    """Cases that are refused, whatever becomes of the worker."""
+    """Cases that are refused. They stay so even if the worker dies."""
 
     cases: list[CaseJudgement]
 
 
-class Done(Struct, tag="done", frozen=True):
+class JudgementReply(Struct, tag="done", frozen=True):
     """The answer to a task."""
 
     judgement: Judgement
 
 
 class Stop(Struct, tag="stop", frozen=True):
-    """Nobody wants the judgement any more: end what runs, and stay. Means nothing to an idle worker."""
+    """The judgement is no longer wanted: end the current run, but keep serving. An idle worker ignores it."""
 
 
-class Abandoned(Struct, tag="abandoned", frozen=True):
+class AbandonedReply(Struct, tag="abandoned", frozen=True):
     """The answer to a task that was stopped."""
 
 
-class Task(Struct, tag="task", frozen=True):
-    """Judge this; the ``refused`` cases were judged by a worker that died, and are not judged again."""
+class JudgeTask(Struct, tag="task", frozen=True):
+    """A program to judge. A worker that died has judged the ``refused`` cases; they are not judged again."""
 
     problem: Problem
     program: Program
@@ -88,37 +94,38 @@ class Task(Struct, tag="task", frozen=True):
 
 
 class LinkClosed(Exception):
-    """The other process is gone, or did not answer before the deadline."""
+    """The other process has exited, or did not answer before the deadline."""
 
 
-def task(problem: Problem, program: Program, options: JudgeOptions) -> Task:
-    """A task, without what judging does not look at."""
-    shown = None
-    if isinstance(problem.tests, AssertTests):  # what their names stand for
-        # Here, because it brings the syntax trees of Python with it, for this kind of test alone.
+def task(problem: Problem, program: Program, options: JudgeOptions) -> JudgeTask:
+    """Return a task without the fields of a problem that judging does not read."""
+    starter = None
+    # For these tests, the statement tells which names the program must define. Imported here, because only
+    # this kind of test needs the module ``ast``.
+    if isinstance(problem.tests, AssertTests):
         from whetstone.judge.kinds.names import naming_lines
 
-        shown = naming_lines(problem.statement, problem.starter or "")
-    bare = msgspec.structs.replace(problem, statement="", starter=shown, wrong=[], source="", meta={})
-    return Task(bare, program, options)
+        starter = naming_lines(problem.statement, problem.starter or "")
+    bare = msgspec.structs.replace(problem, statement="", starter=starter, wrong=[], source="", meta={})
+    return JudgeTask(bare, program, options)
 
 
 def pack(message: Struct) -> bytes:
     """Encode a message. Raises NotInert for a value that plain data cannot hold."""
     try:
-        if isinstance(message, Task) and isinstance(message.problem.tests, CallTests):
-            _refuse_depth(message.problem.tests)
-        # What is refused here is an integer beyond 64 bits, or a lone surrogate.
+        if isinstance(message, JudgeTask) and isinstance(message.problem.tests, CallTests):
+            _check_depth(message.problem.tests)
+        # MessagePack raises these for an integer beyond 64 bits and for a lone surrogate.
         with contextlib.suppress(OverflowError, UnicodeEncodeError):
-            return _limited(_MSGPACK + _encoder.encode(message))
+            return _check_size(_MSGPACK + _encoder.encode(message))
         builtins = msgspec.to_builtins(message, builtin_types=(bytes, bytearray), str_keys=False)
         return _VALUES + encode(builtins, max_bytes=_MAX_MESSAGE)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotInert(str(error)) from None
 
 
-def _refuse_depth(tests: CallTests) -> None:
-    """Raise NotInert for values that could not be handed on to a run."""
+def _check_depth(tests: CallTests) -> None:
+    """Raise NotInert for values that are too deep to be sent to a run."""
     if any(_is_deeper([case.args, case.kwargs, case.expected], MAX_VALUE_DEPTH) for case in tests.cases):
         raise NotInert(f"a value of more than {MAX_VALUE_DEPTH} levels")
 
@@ -128,29 +135,29 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return levels < 0 or any(_is_deeper(item, levels - 1) for item in items if isinstance(item, _NESTING))
 
 
-def _limited(data: bytes) -> bytes:
+def _check_size(data: bytes) -> bytes:
     if len(data) > _MAX_MESSAGE:
         raise NotInert(f"larger than {_MAX_MESSAGE >> 20} MiB")
     return data
 
 
-def values_in(data: bytes, most: int) -> int:
-    """How many values a packed message holds at most; more than ``most`` are not counted to the end."""
-    return count_values(memoryview(data)[1:], most) if data[:1] == _MSGPACK else min(len(data), most)
+def values_in(data: bytes, limit: int) -> int:
+    """Return an upper bound of the values in a packed message. Counting stops soon after ``most``."""
+    return count_values(memoryview(data)[1:], limit) if data[:1] == _MSGPACK else min(len(data), limit)
 
 
 def unpack(data: bytes, *kinds: type[T], most_values: int | None = None) -> T:
     """Decode a message of one of ``kinds``. Raises WireError.
 
-    ``most_values`` bounds the values in a message that is not our own.
+    ``most_values`` limits the values in a message from an untrusted source.
     """
     try:
         if data[:1] == _MSGPACK:
             packed = memoryview(data)[1:]
             if most_values is not None and count_values(packed, most_values) > most_values:
-                raise WireError(f"it holds more than {most_values:,} values")
+                raise WireError(f"it contains more than {most_values:,} values")
             return _decoder(*kinds).decode(packed)
-        return msgspec.convert(decode(data[1:], most_items=most_values), Union[kinds])  # noqa: UP007
+        return msgspec.convert(decode(data[1:], max_items=most_values), Union[kinds])  # noqa: UP007
     except msgspec.MsgspecError as error:
         raise WireError(str(error)) from None
 
@@ -158,6 +165,25 @@ def unpack(data: bytes, *kinds: type[T], most_values: int | None = None) -> T:
 @cache
 def _decoder(*kinds: type[T]) -> msgspec.msgpack.Decoder[T]:
     return msgspec.msgpack.Decoder(Union[kinds])  # noqa: UP007
+
+
+def channel_to_parent(fd: str) -> socket.socket:
+    """Return the channel with this descriptor, and end this process together with its parent.
+
+    The kernel kills the process, and a thread ends it when the channel closes, even while a program runs.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    channel = socket.socket(fileno=int(fd))
+    threading.Thread(target=_leave_with_parent, args=(channel.fileno(),), daemon=True).start()
+    return channel
+
+
+def _leave_with_parent(fd: int) -> None:
+    poller = select.poll()
+    poller.register(fd, _POLLRDHUP)
+    poller.poll()
+    # The fork-servers end when their control sockets close, and those close when this process exits.
+    os._exit(0)
 
 
 def send(channel: socket.socket, data: bytes, timeout_s: float | None = None) -> None:
@@ -172,11 +198,11 @@ def send(channel: socket.socket, data: bytes, timeout_s: float | None = None) ->
 def receive(channel: socket.socket, timeout_s: float | None = None) -> bytes:
     """Read one packed message within ``timeout_s``. Raises LinkClosed."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    size = _HEADER.unpack(_exactly(channel, _HEADER.size, deadline))[0]
-    return _exactly(channel, size, deadline)
+    size = _HEADER.unpack(_read_exactly(channel, _HEADER.size, deadline))[0]
+    return _read_exactly(channel, size, deadline)
 
 
-def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes:
+def _read_exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         try:
@@ -190,3 +216,38 @@ def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes
             raise LinkClosed("the process ended")
         parts += part
     return bytes(parts)
+
+
+# For each first byte: the size of a value with it, and the number of bytes after it that contain a further
+# length.
+_LENGTHS = [1] * 256
+_LENGTH_BYTES = [0] * 256
+for _byte in range(0xA0, 0xC0):  # short text
+    _LENGTHS[_byte] = 1 + _byte - 0xA0
+for _byte, _size in {0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}.items():  # floats, integers
+    _LENGTHS[_byte] = _size
+for _byte, _size in {0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5}.items():
+    _LENGTHS[_byte] = _size  # integers; the heads of lists and mappings
+for _power, _byte in enumerate(range(0xD4, 0xD9)):  # extensions of a fixed length
+    _LENGTHS[_byte] = 2 + (1 << _power)
+for _byte, _size in {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}.items():  # bytes, text
+    _LENGTHS[_byte], _LENGTH_BYTES[_byte] = 1 + _size, _size
+for _byte, _size in {0xC7: 1, 0xC8: 2, 0xC9: 4}.items():  # extensions
+    _LENGTHS[_byte], _LENGTH_BYTES[_byte] = 2 + _size, _size
+
+
+def count_values(data: memoryview, limit: int) -> int:
+    """Return the number of values in ``data``. Counting stops soon after ``limit``.
+
+    For a malformed message, the result is at least the number up to the error.
+    """
+    if len(data) <= limit:
+        return len(data)  # each value takes at least one byte
+    at, count, end = 0, 0, len(data)
+    while at < end and count <= limit:
+        count += 1
+        first = data[at]
+        if length_bytes := _LENGTH_BYTES[first]:
+            at += int.from_bytes(data[at + 1 : at + 1 + length_bytes], "big")
+        at += _LENGTHS[first]
+    return count

@@ -1,115 +1,126 @@
-"use strict";
-const byId = (id) => document.getElementById(id);
-const words = (name) => name.replaceAll("_", " ");
+// A list beside the details of the selected row.
 const PAGE = 100;
+const MOST_VALUES = 1000;
+const compare = (a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b)));
 
-// Text of others is only ever put into the page as the text of a node: nothing of it is read as markup.
-function element(tag, text, name) {
-  const node = document.createElement(tag);
-  if (text !== undefined && text !== null) node.textContent = text;
-  if (name) node.className = name;
-  return node;
-}
-
-function verdict(name) {
-  const node = element("span", words(name), "verdict");
-  node.style.setProperty("--c", "var(--v-" + (name === "failed" ? "judge_error" : name) + ")");
-  return node;
-}
-
-// What a list shows comes from a source: values() of its filters, a page() of rows, open() one of them.
-// Here all of them are in the page. keys: filter -> the values of a thing; texts: those that are searched;
-// orders: name -> the number or text by which things are put in order.
-function localSource({ things, keys, texts, orders = {}, open }) {
-  const compare = (a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b)));
-
-  function counted(values) {
-    const counts = new Map();
-    for (const thing of things) for (const value of values(thing)) counts.set(value, (counts.get(value) || 0) + 1);
-    return { values: [...counts].sort((a, b) => compare(a[0], b[0])), more: 0 };
-  }
-
+// Rows that are in the page. texts(row): the texts that a search looks in; open(name): the details of a row.
+function localSource(rows, texts, open) {
   return {
-    values: async () => Object.fromEntries(Object.entries(keys).map(([key, values]) => [key, counted(values)])),
-    page: async ({ filters, text, sort, start, count }) => {
-      const wanted = text.toLowerCase();
-      const found = things.filter(
-        (thing) =>
-          Object.entries(filters).every(([key, value]) => keys[key](thing).map(String).includes(value)) &&
-          (!wanted || texts(thing).some((part) => part.toLowerCase().includes(wanted)))
-      );
-      if (orders[sort]) found.sort((a, b) => compare(orders[sort](a), orders[sort](b)));
-      return { rows: found.slice(start, start + count), found: found.length, of: things.length };
-    },
+    rows: async () => rows,
+    search: async (text) => rows.flatMap((row, i) => (texts(row).some((part) => part.toLowerCase().includes(text.toLowerCase())) ? [i] : [])),
     open: async (name) => open(name),
   };
 }
 
-async function askJson(path, query) {
-  const answer = await fetch(path + "?" + new URLSearchParams(query));
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error.message);
-  return body;
-}
-
-// Here a server has them. query: what says of which run or evaluation they are.
-function remoteSource(path, query) {
+// Rows that a server has. query: the ids of the run or of the evaluations.
+function servedSource(path, query) {
   return {
-    values: () => askJson(path + "/values", query),
-    page: ({ filters, text, sort, start, count }) =>
-      askJson(path, { ...query, ...filters, text, sort, start: String(start), count: String(count) }),
-    open: (name) => askJson(path + "/one", { ...query, ...name }),
+    rows: async () => {
+      const { fields, rows } = await getJson(path, query);
+      return fields ? rows.map((row) => Object.fromEntries(fields.map((field, i) => [field, row[i]]))) : rows;
+    },
+    search: (text) => getJson(path + "/search", { ...query, text }),
+    open: (name) => getJson(path + "/one", { ...query, ...name }),
   };
 }
 
-// A list beside the details of the one that is chosen. labels: filter -> how its values are written; name: the
-// words by which the source opens a row, and by which it is linked; item, detail: the nodes that show it;
-// nothing: said where nothing is left.
-function browse({ source, labels, name, item, detail, nothing }) {
+// The rows that pass the filters and are among those that a search found, in an order.
+function selectRows(rows, { filters, chosen, found, order }) {
+  const passed = (found ? found.map((i) => rows[i]).filter(Boolean) : rows).filter((row) =>
+    Object.entries(chosen).every(([key, value]) => filters[key].values(row).map(String).includes(value))
+  );
+  if (!order) return found ? passed : [...passed];
+  return passed.map((row) => [order(row), row]).sort((a, b) => compare(a[0], b[0])).map(([, row]) => row);
+}
+
+function countValues(rows, values) {
+  const counts = new Map();
+  for (const row of rows) for (const value of values(row)) counts.set(value, (counts.get(value) || 0) + 1);
+  return [...counts].sort((a, b) => compare(a[0], b[0]));
+}
+
+// The controls above a list and the two columns below, as nodes with ids.
+function browserNodes(place, filters, orders, hint) {
+  const bar = element("div", null, "filters");
+  const labelled = (text, control, id, name) => {
+    const label = element("label", text + " ", name);
+    control.id = id;
+    label.append(control);
+    bar.append(label);
+  };
+  for (const key of Object.keys(filters)) labelled(key, element("select"), "f-" + key);
+  labelled("order", element("select"), "f-sort");
+  byIdIn(bar, "f-sort").append(...Object.keys(orders).map((name) => new Option(name)));
+  const search = element("input");
+  search.type = "search";
+  search.placeholder = hint;
+  labelled("text", search, "f-text", "grow");
+  const count = element("output");
+  count.id = "f-count";
+  const more = element("button", "", "go");
+  more.id = "f-new";
+  more.hidden = true;
+  bar.append(count, more);
+  const split = element("div", null, "split");
+  const list = element("ol");
+  Object.assign(list, { id: "list", tabIndex: 0, ariaLabel: "rows", role: "listbox" });
+  const detail = element("article");
+  Object.assign(detail, { id: "detail", ariaLive: "polite" });
+  split.append(list, detail);
+  place.replaceChildren(bar, split);
+}
+
+const byIdIn = (root, id) => root.querySelector("#" + id);
+
+// filters: name -> { values(row), label }; orders: name -> the value by which rows are sorted, or null; name(row):
+// the words that open a row and link to it; item, detail: the nodes that show it; nothing: the text for an empty list.
+function browse({ source, filters, orders, hint, name, item, detail, nothing }) {
+  browserNodes(byId("browser"), filters, orders, hint);
   const list = byId("list");
   const search = byId("f-text");
   const sort = byId("f-sort");
-  const filters = Object.entries(labels).map(([key, label]) => [key, byId("f-" + key), label]);
+  const selects = Object.entries(filters).map(([key, filter]) => [key, byId("f-" + key), filter]);
   let rows = [];
-  let found = 0;
+  let found = [];
   let selected = -1;
-  let asked = 0;
+  let searches = 0;
   let opened = 0;
-  let waiting = 0;
+  let timer = 0;
 
-  const chosen = () => Object.fromEntries(filters.filter(([, select]) => select.value).map(([key, select]) => [key, select.value]));
-
-  async function fill() {
-    const values = await source.values();
-    for (const [key, select, label] of filters) {
+  function fill() {
+    for (const [, select, { values, label }] of selects) {
       const before = select.value;
+      const counts = countValues(rows, values);
       select.replaceChildren(new Option("all", ""));
-      for (const [value, count] of values[key].values) select.append(new Option(label(value) + " (" + count + ")", String(value)));
-      if (values[key].more) select.append(new Option(values[key].more + " more: search for them by text", ""));
+      for (const [value, count] of counts.slice(0, MOST_VALUES)) select.append(new Option(label(value) + " (" + count + ")", String(value)));
+      if (counts.length > MOST_VALUES) select.append(new Option(counts.length - MOST_VALUES + " more: search for their text", ""));
       select.value = before;
       if (select.selectedIndex < 0) select.value = "";
     }
   }
 
-  async function load(start) {
-    const number = (asked += 1);
-    const query = { filters: chosen(), text: search.value, sort: sort ? sort.value : "", start, count: PAGE };
+  async function update() {
+    const number = (searches += 1);
+    const chosen = Object.fromEntries(selects.filter(([, select]) => select.value).map(([key, select]) => [key, select.value]));
     list.setAttribute("aria-busy", "true");
     try {
-      const page = await source.page(query);
-      if (number !== asked) return false;
-      found = page.found;
-      if (start === 0) rows = [];
-      rows.push(...page.rows);
-      byId("f-count").textContent = page.found + " of " + page.of;
-      if (start === 0) list.replaceChildren();
-      list.append(...page.rows.map((row, index) => line(row, start + index)));
-      list.removeAttribute("aria-busy");
-      return true;
+      const hits = search.value ? await source.search(search.value) : null;
+      if (number !== searches) return false;
+      found = selectRows(rows, { filters, chosen, found: hits, order: orders[sort.value] });
     } catch (error) {
-      if (number === asked) byId("f-count").textContent = error.message;
+      if (number === searches) byId("f-count").textContent = error.message;
       return false;
     }
+    byId("f-count").textContent = found.length + " of " + rows.length;
+    list.replaceChildren();
+    list.removeAttribute("aria-busy");
+    append();
+    return true;
+  }
+
+  function append() {
+    const start = list.children.length;
+    list.append(...found.slice(start, start + PAGE).map((row, i) => line(row, start + i)));
   }
 
   function line(row, index) {
@@ -121,9 +132,9 @@ function browse({ source, labels, name, item, detail, nothing }) {
   }
 
   async function refresh() {
-    if (!(await load(0))) return;
+    if (!(await update())) return;
     list.scrollTop = 0;
-    show(rows.length ? 0 : -1, false);
+    show(found.length ? 0 : -1, false);
   }
 
   function show(index, linked) {
@@ -134,7 +145,7 @@ function browse({ source, labels, name, item, detail, nothing }) {
     if (top < list.scrollTop) list.scrollTop = top;
     const over = top + list.children[index].offsetHeight - list.clientHeight;
     if (over > list.scrollTop) list.scrollTop = over;
-    return open(name(rows[index]), linked);
+    return open(name(found[index]), linked);
   }
 
   async function open(which, linked) {
@@ -152,35 +163,56 @@ function browse({ source, labels, name, item, detail, nothing }) {
     place.scrollTop = 0;
   }
 
-  list.setAttribute("role", "listbox");
-  list.addEventListener("keydown", (event) => {
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!move || !rows.length) return;
-    event.preventDefault();
-    show(Math.min(Math.max(selected + move, 0), rows.length - 1), true);
-  });
-  list.addEventListener("scroll", () => {
-    const end = list.scrollTop + list.clientHeight > list.scrollHeight - 400;
-    if (end && rows.length < found && !list.hasAttribute("aria-busy")) load(rows.length);
-  });
-  for (const select of [...filters.map(([, select]) => select), sort]) if (select) select.addEventListener("change", refresh);
-  search.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(refresh, 200);
-  });
-
   async function follow() {
     await open(Object.fromEntries(new URLSearchParams(location.hash.slice(1))), false);
     byId("detail").scrollIntoView({ block: "nearest" });
   }
 
-  async function begin() {
-    addEventListener("hashchange", follow);
-    await fill();
-    if (location.hash.length < 2) return refresh();
-    await load(0);
-    return follow();
+  async function load() {
+    rows = await source.rows();
+    fill();
+    await refresh();
   }
 
-  return { ready: begin(), fill, refresh };
+  list.addEventListener("keydown", (event) => {
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!move || !found.length) return;
+    event.preventDefault();
+    if (selected + move >= list.children.length) append();
+    show(Math.min(Math.max(selected + move, 0), list.children.length - 1), true);
+  });
+  list.addEventListener("scroll", () => {
+    if (list.scrollTop + list.clientHeight > list.scrollHeight - 400) append();
+  });
+  for (const select of [...selects.map(([, select]) => select), sort]) select.addEventListener("change", refresh);
+  search.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(refresh, 200);
+  });
+  addEventListener("hashchange", follow);
+
+  const linked = location.hash.length > 1;
+  load().then(() => linked && follow());
+  return load;
+}
+
+// Shows a browser as soon as there are rows. Later it offers new rows in a button, which does not disturb a reader.
+function browsing(make) {
+  let load = null;
+  let shown = 0;
+  return (count) => {
+    if (!count && !load) return byId("browser").replaceChildren(element("p", "no data", "empty"));
+    if (!load) {
+      load = make();
+      shown = count;
+      byId("f-new").addEventListener("click", () => {
+        byId("f-new").hidden = true;
+        shown = Number(byId("f-new").value);
+        load();
+      });
+    }
+    byId("f-new").value = count;
+    byId("f-new").hidden = count === shown;
+    byId("f-new").textContent = count > shown ? "show " + (count - shown) + " new" : "show the current rows";
+  };
 }

@@ -1,42 +1,157 @@
-// What the charts below a node show at the pointer. charts: of each chart, by its id, its frame and series.
-function showCharts(root, charts) {
-  function addTooltip(svg, chart) {
-    const tip = byId("tip");
-    const cursor = svg.querySelector(".cursor");
-    const steps = [...new Set(chart.series.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
-    const span = chart.high - chart.low;
-    svg.addEventListener("pointermove", (event) => {
-      const box = svg.getBoundingClientRect();
-      const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
-      const value = chart.low + ((x - chart.left) / (chart.right - chart.left)) * span;
-      const step = steps.reduce((best, s) => (Math.abs(s - value) < Math.abs(best - value) ? s : best), steps[0]);
-      const place = span ? chart.left + ((step - chart.low) / span) * (chart.right - chart.left) : (chart.left + chart.right) / 2;
-      cursor.setAttribute("x1", place);
-      cursor.setAttribute("x2", place);
-      cursor.style.visibility = "visible";
-      tip.replaceChildren(element("div", "step " + step));
-      for (const series of chart.series) {
-        const point = series.points.find((p) => p[0] === step);
-        if (!point) continue;
-        const row = element("div");
-        const mark = element("i");
-        mark.style.background = series.color;
-        row.append(mark, series.label + "  " + point[1]);
-        tip.append(row);
-      }
-      tip.hidden = false;
-      const right = event.clientX + tip.offsetWidth + 30 > innerWidth;
-      tip.style.left = (right ? event.clientX - tip.offsetWidth - 14 : event.clientX + 14) + "px";
-      tip.style.top = Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8) + "px";
-    });
-    svg.addEventListener("pointerleave", () => {
-      tip.hidden = true;
-      cursor.style.visibility = "hidden";
-    });
-  }
+// Draws panels of charts with uPlot.
+const plots = new Map(); // node of a chart -> { plot, chart }
+const cssColor = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
-  for (const svg of root.querySelectorAll("svg[data-chart]")) {
-    const chart = charts[svg.dataset.chart];
-    if (chart) addTooltip(svg, chart);
-  }
+function short(value) {
+  const size = Math.abs(value);
+  if (value && (size >= 1e12 || size < 1e-3)) return value.toExponential(2).replace(/\.?0+e/, "e");
+  const [scale, letter] = [[1e9, "G"], [1e6, "M"], [1e4, "k"]].find(([least]) => size >= least) || [1, ""];
+  return Number((value / (letter === "k" ? 1e3 : scale)).toPrecision(4)) + letter;
 }
+
+// The columns of uPlot. The layers of a stack become sums, the highest first, so that lower ones cover them.
+function columnsOf(chart) {
+  if (!chart.stacked) return [chart.steps, ...chart.series.flatMap((one) => [one.values, ...(one.low ? [one.low, one.high] : [])])];
+  const sums = [];
+  for (const { values } of chart.series) sums.unshift(values.map((value, i) => value + (sums.length ? sums[0][i] : 0)));
+  return [chart.steps, ...sums];
+}
+
+function seriesOf(chart, format) {
+  const shown = (one) => {
+    const known = one.values.findLastIndex((value) => value !== null);
+    return (plot, sum, series, index) => {
+      const value = one.values[index ?? known];
+      return value === null || value === undefined ? "–" : format(value);
+    };
+  };
+  const line = (one) => ({
+    ...{ label: one.label, value: shown(one), stroke: cssColor(one.color), spanGaps: true },
+    ...(one.faint ? { width: 1, alpha: 0.6, points: { show: false } } : { width: 2 }),
+  });
+  if (chart.stacked)
+    return [...chart.series].reverse().map((one) => ({
+      ...{ ...line(one), width: 0, fill: cssColor(one.color), points: { show: false } },
+      paths: uPlot.paths.bars({ size: [0.8, 44] }),
+    }));
+  const bound = { class: "bound", width: 0, points: { show: false }, spanGaps: true };
+  return chart.series.flatMap((one) => [line(one), ...(one.low ? [bound, bound] : [])]);
+}
+
+function bandsOf(chart) {
+  const bands = [];
+  let place = 0;
+  for (const one of chart.series) {
+    place += 1;
+    if (!one.low) continue;
+    bands.push({ series: [place + 2, place + 1], fill: cssColor(one.color) + "28" });
+    place += 2;
+  }
+  return bands;
+}
+
+function optionsOf(chart, small) {
+  const format = chart.percent ? (value) => Number((value * 100).toFixed(1)) + "%" : short;
+  const air = (low, high) => (chart.stacked || low === high ? (high - low) / Math.max(1, chart.steps.length - 1) / 2 || 0.5 : 0);
+  const axis = {
+    ...{ stroke: cssColor("muted"), grid: { stroke: cssColor("line"), width: 1 }, ticks: { show: false } },
+    ...{ font: "11px sans-serif", labelFont: "11px sans-serif", labelSize: 16 },
+  };
+  const whole = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap((power) => [power, 2 * power, 5 * power]);
+  const fitted = (low, high) => (low >= 0 && low <= 0.5 * high ? [0, high * 1.08 || 1] : uPlot.rangeNum(low, high, 0.1, true));
+  return {
+    width: 100, // the observer of sizes sets the real size
+    height: 100,
+    scales: {
+      x: { time: false, range: (plot, low, high) => [low - air(low, high), high + air(low, high)] },
+      y: { range: (plot, low, high) => (chart.top ? [0, chart.top] : low === null ? [0, 1] : chart.stacked ? [0, high * 1.05] : fitted(low, high)) },
+    },
+    axes: [
+      { ...axis, label: small ? undefined : "step", size: 24, incrs: whole },
+      { ...axis, label: small ? undefined : chart.unit, size: 50, values: (plot, ticks) => ticks.map(format), space: small ? 30 : 40 },
+    ],
+    series: [{ label: "step", value: (plot, step) => step ?? chart.steps.at(-1) }, ...seriesOf(chart, format)],
+    bands: bandsOf(chart),
+    cursor: { sync: { key: "step" }, points: { show: !chart.stacked }, drag: { x: true, y: false } },
+  };
+}
+
+function drawChart(place, chart, small) {
+  const plot = new uPlot(optionsOf(chart, small), columnsOf(chart), place);
+  plot.ctx.canvas.setAttribute("role", "img");
+  plot.ctx.canvas.setAttribute("aria-label", chart.title + " by step");
+  plots.set(place, { plot, chart, small });
+}
+
+// Arrow keys move the cursor of a chart; Escape zooms out.
+function onKey(event) {
+  const { plot, chart } = plots.get(event.currentTarget);
+  const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (event.key === "Escape") plot.setData(plot.data);
+  if (!move) return;
+  event.preventDefault();
+  const index = Math.min(Math.max((plot.cursor.idx ?? chart.steps.length - 1) + move, 0), chart.steps.length - 1);
+  plot.setCursor({ left: plot.valToPos(chart.steps[index], "x"), top: plot.bbox.height / 4 });
+}
+
+function chartNode(chart, small) {
+  const node = element("div", null, "chart" + (small ? " small" : "") + (chart.series.length > 1 ? "" : " single"));
+  node.tabIndex = 0;
+  node.dataset.chart = chart.id;
+  node.addEventListener("keydown", onKey);
+  const figure = element("figure", null, small ? "" : "main");
+  if (small && chart.series.length > 1) figure.append(element("figcaption", chart.title));
+  figure.append(node);
+  return figure;
+}
+
+function panelNode(panel) {
+  const node = element("section", null, panel.wide ? "panel wide" : "panel");
+  node.append(element("h2", panel.title), element("p", panel.note, "note"));
+  const charts = panel.charts || [];
+  const [main, below] = panel.multiples ? [[], charts] : [charts.slice(0, 1), charts.slice(1)];
+  node.append(...main.map((chart) => chartNode(chart, false)));
+  if (below.length) {
+    const grid = element("div", null, "below");
+    grid.append(...below.map((chart) => chartNode(chart, true)));
+    node.append(grid);
+  }
+  if (panel.rows) node.append(scrolled(table([], panel.rows)));
+  else if (!charts.length) node.append(element("p", "no data", "empty"));
+  return node;
+}
+
+// A chart fills its place below the legend.
+const sizes = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    const { plot } = plots.get(target);
+    const legend = plot.root.querySelector(".u-legend").offsetHeight;
+    if (target.clientWidth) plot.setSize({ width: target.clientWidth, height: Math.max(60, target.clientHeight - legend) });
+  }
+});
+
+// Charts that were drawn before get new data and keep their zoom, if the panels have the same parts.
+function showPanels(root, panels) {
+  const charts = panels.flatMap((panel) => (panel.charts || []).map((chart, i) => [chart, Boolean(panel.multiples) || i > 0]));
+  const parts = JSON.stringify([panels.map((panel) => [panel.title, panel.rows]), charts.map(([chart]) => [chart.id, chart.series.length])]);
+  if (root.dataset.parts !== parts) {
+    root.dataset.parts = parts;
+    root.replaceChildren(...panels.map(panelNode));
+  }
+  const places = [...root.querySelectorAll(".chart")];
+  places.forEach((place, i) => redraw(place, ...charts[i]));
+}
+
+function redraw(place, chart, small) {
+  const { plot: before, chart: old } = plots.get(place) || {};
+  const zoom = before && (before.scales.x.min > old.steps[0] || before.scales.x.max < old.steps.at(-1)) ? before.scales.x : null;
+  if (before) before.destroy();
+  drawChart(place, chart, small);
+  if (zoom) plots.get(place).plot.setScale("x", { min: zoom.min, max: zoom.max });
+  sizes.unobserve(place);
+  sizes.observe(place);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const [place, { chart, small }] of plots) if (place.isConnected) redraw(place, chart, small);
+});

@@ -13,7 +13,7 @@ function rewardOf(row) {
   return "reward " + figure(row.reward) + above;
 }
 
-// line: the one that a compiler complains of, with what it says.
+// line: the line that the compiler rejects; says: its message.
 function programNode(program, line, says) {
   const node = element("pre", null, "program");
   program.replace(/\n$/, "").split("\n").forEach((text, index) => {
@@ -24,12 +24,30 @@ function programNode(program, line, says) {
   return node;
 }
 
+// The turns of an episode, or a single reply.
+function replyParts(dialogue, text) {
+  if (!dialogue.length) return [element("h3", "Reply"), element("pre", text)];
+  let turn = 0;
+  return dialogue.flatMap(([role, said]) => {
+    const own = role === "assistant";
+    if (own) turn += 1;
+    return [element("h3", own ? "Reply, turn " + turn : words(role)), element("pre", said, own ? "" : "given")];
+  });
+}
+
+// Program and cases; nothing for a reply that no judge was asked about.
+function judgedParts(reply, noProgram, noCase) {
+  const judged = !(reply.verdict in COLORS_OF) || reply.verdict === "failed";
+  if (!judged && reply.program === null) return [];
+  return [...programParts(reply, noProgram), ...(judged || reply.cases.length ? caseParts(reply.cases, noCase) : [])];
+}
+
 function programParts(reply, nothing) {
   const node = reply.program === null ? element("p", nothing, "empty") : programNode(reply.program, reply.error_line, reply.reason);
   return [element("h3", "Program"), node];
 }
 
-// A text with that part of it marked in which it differs from another.
+// A text in which the part that differs from another text is marked.
 function marked(text, other) {
   let start = 0;
   while (start < text.length && start < other.length && text[start] === other[start]) start += 1;
@@ -48,31 +66,28 @@ function caseParts(cases, nothing) {
 
 function caseTable(cases) {
   const both = cases.some((one) => "got" in one);
-  const table = element("table", null, "cases");
-  const head = table.createTHead().insertRow();
-  const titles = ["case", "verdict", ...(both ? ["expected", "got"] : []), "reason", "CPU", "wall", "peak"];
-  for (const title of titles) head.append(element("th", title));
-  const body = table.createTBody();
-  for (const one of cases) {
-    const row = body.insertRow();
-    row.insertCell().textContent = one.case;
-    row.insertCell().append(verdict(one.verdict));
-    for (const [here, there] of both ? [["expected", "got"], ["got", "expected"]] : []) {
-      const cell = row.insertCell();
-      cell.className = "value";
-      if ("got" in one) cell.append(marked(one[here], one[there]));
-    }
-    const reason = row.insertCell();
-    reason.className = "value";
-    reason.textContent = one.reason;
-    for (const text of [one.cpu_ms + " ms", one.wall_ms + " ms", one.peak_mb + " MiB"]) row.insertCell().textContent = text;
-  }
-  const scroll = element("div", null, "scroll");
-  scroll.append(table);
-  return scroll;
+  const value = (...parts) => {
+    const node = element("span", null, "value");
+    node.append(...parts);
+    return node;
+  };
+  const rows = cases.map((one) => [
+    String(one.case),
+    verdict(one.verdict),
+    ...(both ? [["expected", "got"], ["got", "expected"]] : []).map(([here, there]) => ("got" in one ? value(marked(one[here], one[there])) : "")),
+    value(one.reason),
+    ...[one.cpu_ms + " ms", one.wall_ms + " ms", one.peak_mb + " MiB"],
+  ]);
+  return scrolled(table(["case", "verdict", ...(both ? ["expected", "got"] : []), "reason", "CPU", "wall", "peak"], rows, "cases"));
 }
 
-// Replies to one prompt, each a column; the one that is shown is marked, the others are opened by their heads.
+function siblingText(row) {
+  if (row.program !== null) return programNode(row.program, row.error_line, row.reason);
+  if (row.verdict === "no_code") return element("p", "no program", "empty");
+  return element("pre", row.dialogue.length ? row.dialogue.at(-1)[1] : row.reply);
+}
+
+// Replies to one prompt in columns. The selected one is marked; the heads of the others open them.
 function siblingParts(siblings, shown, open) {
   const place = element("div", null, "siblings");
   for (const row of siblings) {
@@ -82,9 +97,9 @@ function siblingParts(siblings, shown, open) {
     if (here) column.setAttribute("aria-current", "true");
     else head.addEventListener("click", () => open({ step: row.step, row: row.row }));
     head.append(verdict(row.verdict), element("span", rewardOf(row)), element("span", row.tokens + " tokens", "sub"));
-    column.append(head, row.program === null ? element("p", "no program", "empty") : programNode(row.program, row.error_line, row.reason));
+    column.append(head, siblingText(row));
     if (row.reason && row.error_line === null) column.append(element("p", row.reason, "why"));
     place.append(column);
   }
-  return [element("h3", "Its group, side by side (in brackets: the reward above the group's mean)"), place];
+  return [element("h3", "Its group (in brackets: the reward minus the group's mean)"), place];
 }

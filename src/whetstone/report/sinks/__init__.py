@@ -1,1 +1,1 @@
-"""Views of a run's metrics in other tools, each a few lines."""
+"""Sinks, which show the metrics of a run in other tools."""

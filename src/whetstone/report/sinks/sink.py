@@ -1,4 +1,4 @@
-"""What a view of the metrics is: it is opened once a start, and shown every record that it lacks."""
+"""The interface of a sink: another tool that shows the metrics. At each start it gets the missing records."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
-from whetstone.outputs import write_file
+from whetstone.core.outputs import write_file
 from whetstone.report.metrics import Record
 
 
-class Row(Struct, frozen=True):
-    """A record, flat. Names begin with the record's kind: ``train/reward/mean``, ``eval/time/eval``."""
+class MetricRow(Struct, frozen=True):
+    """A flat record. Names begin with the kind of the record: ``train/reward/mean``, ``eval/time/eval``."""
 
     step: int
     kind: str
     numbers: dict[str, float]
     at: float | None
-    """Unix seconds, where the record says when it was written."""
+    """Unix seconds; None if the record does not have its time."""
 
 
-class Run(Struct, frozen=True):
-    """What a view is told of the run: its name, the folder of the view, and the project to show it in."""
+class SinkRun(Struct, frozen=True):
+    """The run for a sink: its name, the folder of the sink, and the project."""
 
     name: str
     folder: Path
@@ -32,34 +32,34 @@ class Run(Struct, frozen=True):
 
 
 class Sink(Protocol):
-    """A view that is open.
+    """An open sink.
 
-    ``remembers`` says whether it keeps what earlier starts showed; else it is shown everything anew.
+    remembers: it keeps the rows of earlier starts. Otherwise it gets all rows again.
     """
 
     remembers: bool
 
-    def show(self, row: Row) -> None:
+    def show(self, row: MetricRow) -> None:
         """Show one row."""
         ...
 
     def close(self) -> None:
-        """Hand over what is left."""
+        """Send the remaining rows."""
         ...
 
 
 def own_id(folder: Path) -> str:
-    """What names the run of this folder for ever, made when it is first asked for."""
+    """Return the permanent id of the run in this folder. The first call creates it."""
     file = folder / "id"
     if not file.exists():
         write_file(file, [secrets.token_hex(8).encode()])
     return file.read_text()
 
 
-def row_of(record: Record) -> Row:
-    """The numbers of a record, with those under ``time`` as ``time/NAME``."""
+def row_of(record: Record) -> MetricRow:
+    """Return the numbers of a record, with those under ``time`` as ``time/NAME``."""
     kind, clock = record["kind"], cast("dict[str, Any]", record.get("time", {}))
-    return Row(record["step"], kind, dict(_numbers(record, kind)), clock.get("at"))
+    return MetricRow(record["step"], kind, dict(_numbers(record, kind)), clock.get("at"))
 
 
 def _numbers(record: Record, kind: str) -> Iterator[tuple[str, float]]:

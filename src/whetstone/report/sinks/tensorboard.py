@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the run's folder, written anew at every start. pip install tensorboard."""
+"""TensorBoard: event files in the folder of the run, rewritten at every start. pip install tensorboard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from importlib import import_module
 from typing import Any
 
-from whetstone.report.sinks.sink import Row, Run
+from whetstone.report.sinks.sink import MetricRow, SinkRun
 
 
 class TensorBoard:
@@ -14,12 +14,12 @@ class TensorBoard:
 
     remembers = False
 
-    def __init__(self, run: Run) -> None:
-        # Steps that a resumed run makes again would stand there twice.
+    def __init__(self, run: SinkRun) -> None:
+        # Old files are deleted: steps that a resumed run repeats would appear twice.
         shutil.rmtree(run.folder, ignore_errors=True)
         self._writer: Any = import_module("tensorboard.summary").Writer(str(run.folder))
 
-    def show(self, row: Row) -> None:
+    def show(self, row: MetricRow) -> None:
         """Show one row."""
         for name, value in row.numbers.items():
             self._writer.add_scalar(name, value, row.step, wall_time=row.at)

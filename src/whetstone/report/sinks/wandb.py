@@ -1,4 +1,4 @@
-"""Weights & Biases: one run, gone on with at every start. pip install wandb."""
+"""Weights & Biases: one run, which is continued at every start. pip install wandb."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from whetstone.report.sinks.sink import Row, Run, own_id
+from whetstone.report.sinks.sink import MetricRow, SinkRun, own_id
 
 
 class WeightsAndBiases:
-    """See ``Sink``. The step is a number of its row: an evaluation may come later than the steps after it.
+    """See ``Sink``. The step is a number of its row, because an evaluation may be recorded after later steps.
 
-    Offline, wandb writes rarely, and a killed run leaves next to nothing; its folder is then made anew.
+    Offline, wandb writes rarely, and a killed run leaves almost nothing. Its folder is then written again.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SinkRun) -> None:
         self._run: Any = import_module("wandb").init(
             project=run.project, name=run.name, id=own_id(run.folder), dir=str(run.folder), resume="allow"
         )
+        # An offline run cannot be continued, so it gets all rows again.
         self.remembers = not self._run.offline
         if not self.remembers:
             for old in (run.folder / "wandb").glob("offline-run-*"):
@@ -28,10 +29,10 @@ class WeightsAndBiases:
         for kind in ("train", "eval", "warmup"):
             self._run.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
 
-    def show(self, row: Row) -> None:
+    def show(self, row: MetricRow) -> None:
         """Show one row."""
         self._run.log({**row.numbers, f"{row.kind}/step": row.step})
 
     def close(self) -> None:
-        """Hand over what is left."""
+        """Send the remaining rows."""
         self._run.finish()

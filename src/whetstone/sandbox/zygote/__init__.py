@@ -1,6 +1,6 @@
-"""The fork-server: a small Python that locks itself up once and forks one confined child per run.
+"""The fork-server: a small Python process that confines itself once, and forks one confined child per run.
 
-It runs as a fresh interpreter with nothing but the standard library (``boot.py`` starts it), so no
-module here may import anything else, or anything of ``whetstone`` outside this folder. ``wire`` and
-``scratch_dir`` are also used from the other side of its socket.
+It is a fresh interpreter with the standard library only, started by ``boot.py``. Therefore no module here may
+import anything else, nor anything of ``whetstone`` outside this folder. ``wire`` and ``scratch_dir`` are also
+used by the client.
 """

@@ -11,10 +11,11 @@ PACKAGE = "_whetstone_zygote"
 ASK, ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 
 
-def start_again() -> None:
-    """Execute the interpreter again with what is fixed when a process starts: room for an unlimited stack,
-    and, with the hash seed 0, all addresses: ``None`` and objects hash as their addresses, and so order sets
-    as well.
+def restart_interpreter() -> None:
+    """Execute the interpreter again with settings that are fixed at the start of a process.
+
+    They are an unlimited stack and, for hash seed 0, constant addresses. ``None`` and objects are hashed by
+    their addresses, which therefore decide the order of sets.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != hard:
@@ -25,8 +26,9 @@ def start_again() -> None:
 
 
 def fix_addresses() -> bool:
-    """Whether a program that is executed from now on has its addresses where it had them before, and had not
-    until now. Some containers do not allow it.
+    """Turn off the randomization of addresses for programs that this process executes.
+
+    Returns whether this changed anything. Some containers do not allow it.
     """
     import ctypes
 
@@ -36,7 +38,7 @@ def fix_addresses() -> bool:
 
 
 def load_package() -> None:
-    """Make this folder importable under a private name, without its parent's."""
+    """Make this folder importable under a private name, without the packages above it."""
     import importlib.util
 
     folder = os.path.dirname(os.path.realpath(__file__))
@@ -51,8 +53,8 @@ def load_package() -> None:
 
 
 def main() -> None:
-    start_again()
-    # Not at the top, because all that is imported before the second start is imported twice.
+    restart_interpreter()
+    # Not at the top: everything that is imported before the second start is imported twice.
     import _socket
     import importlib
     import json

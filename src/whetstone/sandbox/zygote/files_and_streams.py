@@ -1,4 +1,4 @@
-"""The files and the standard streams that a program is given before it begins."""
+"""The files and the standard streams of a program, prepared before it starts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterable
 
 
-def put_files(entries: Iterable[tuple[str, int]], data: memoryview) -> None:
-    """Write new files, of these names and sizes, from ``data`` into the working directory.
+def write_files(entries: Iterable[tuple[str, int]], data: memoryview) -> None:
+    """Write new files with these names and sizes from ``data`` into the working directory.
 
-    A name with ``/`` at its end is an empty directory. Raises OSError, also for a name that is there already.
+    A name with ``/`` at its end is an empty directory. Raises OSError, also for an existing name.
     """
     at = 0
     for name, size in entries:
@@ -26,7 +26,7 @@ def put_files(entries: Iterable[tuple[str, int]], data: memoryview) -> None:
         os.close(fd)
 
 
-def talk_over(link_fd: int) -> None:
+def use_as_streams(link_fd: int) -> None:
     """Make a socket the standard input and output."""
     os.dup2(link_fd, 0)
     os.dup2(link_fd, 1)
@@ -34,7 +34,7 @@ def talk_over(link_fd: int) -> None:
 
 
 def pipe_input() -> None:
-    """Let standard input, a file, come through a pipe: asyncio watches no files."""
+    """Pass standard input, which is a file, through a pipe: asyncio does not watch files."""
     read, write = os.pipe()
     source = os.dup(0)
     os.dup2(read, 0)
@@ -43,7 +43,7 @@ def pipe_input() -> None:
 
 
 def _feed(source: int, write: int) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it any more
+    with contextlib.suppress(OSError):  # the program has closed its end
         while data := os.read(source, 1 << 16):
             view = memoryview(data)
             while view:

@@ -1,7 +1,7 @@
 """The root directory that programs see: system libraries and Python, read-only, and an empty /tmp.
 
-There is no /sys, no home, and unless a profile asks for them no /proc and nothing of /etc; /dev holds null,
-zero and urandom, and shm as another name of /tmp: named semaphores and shared memory are files there.
+It has no /sys and no home. It has /proc and files of /etc only if a profile requests them. /dev has null,
+zero and urandom, and shm as another name of /tmp, because named semaphores and shared memory are files there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from . import kernel, tools
+from . import allowed_programs, kernel
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
 from .packages import package_folders
 from .profile import Profile
@@ -20,7 +20,7 @@ from .profile import Profile
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 SHARED_MEMORY = "/dev/shm"
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo")
-# What executed programs find as well: the system's programs, its C headers, and the links between them.
+# Additional paths for executed programs: the system's programs, its C headers, and the links between them.
 _PROGRAMS = (
     *("/bin", "/usr/bin", "/usr/libexec", "/usr/include", "/usr/local/lib", "/usr/local/lib64"),
     *("/usr/local/libexec", "/usr/local/include", "/etc/alternatives", "/etc/ld.so.cache"),
@@ -29,16 +29,17 @@ STREAM_NAMES = {
     "/dev/fd": "/proc/self/fd",
     **{f"/dev/{name}": f"/proc/self/fd/{fd}" for fd, name in enumerate(("stdin", "stdout", "stderr"))},
 }
-# A tmpfs put on this directory is reached by the Landlock rule on its parent; a rule on the
-# directory itself would be left behind below the mount.
+# The Landlock rule on the parent includes a tmpfs that is mounted later. A rule on the directory itself would
+# stay with the directory below the mount.
 WRITABLE_PARENT = "/w"
 TMP = "/w/tmp"
 KIT = "/kit"
-# Packages that are installed beneath one of these are shown beneath ``_ELSEWHERE``: the jail has its own.
-_OUR_OWN = ("/tmp", "/w", "/dev", "/proc", KIT)
+# The jail has its own directories of these names. Packages that are installed below one of them are shown
+# below `_ELSEWHERE`.
+_OWN_PLACES = ("/tmp", "/w", "/dev", "/proc", KIT)
 _ELSEWHERE = "/host"
-# Where the new root is put together: a directory that hides nothing which is still to be bound.
-_WORK_PLACES = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp", "/proc")
+# The new root is built on one of these directories: one that hides no path which must still be bound.
+_BUILD_PLACES = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp", "/proc")
 _KEPT_FLAGS = (
     (os.ST_NOSUID, kernel.MS_NOSUID),
     (os.ST_NODEV, kernel.MS_NODEV),
@@ -50,61 +51,63 @@ _KEPT_FLAGS = (
 
 
 def python_home() -> str:
-    """The interpreter's own tree, wherever it is installed."""
+    """Return the installation folder of the interpreter."""
     return os.path.realpath(sys.base_prefix)
 
 
 def readable_paths(profile: Profile) -> list[str]:
-    """What a program may read: the system's libraries, the interpreter's, and what its profile adds."""
+    """Return what a program may read: the libraries of the system and the interpreter, and the additions of
+    its profile."""
     system = (*_LIBRARIES, *(_PROGRAMS if profile.execute else ()))
     paths = [path for path in system if os.path.lexists(path)]
     for path in (home := os.path.join(python_home(), "lib"), *profile.reads):
         beneath = any(path == other or path.startswith(other + "/") for other in paths)
-        # What this tier's user cannot reach is not there.
+        # Paths that the user of this tier cannot read are left out.
         if not beneath and (path == home or os.access(path, os.R_OK)):
             paths.append(path)
     return paths
 
 
-def _shown_at(path: str) -> str:
-    """Where a path of this machine is found in the jail."""
-    own = any(path == place or path.startswith(place + "/") for place in _OUR_OWN)
+def _path_in_jail(path: str) -> str:
+    """Return the path in the jail of a path of this machine."""
+    own = any(path == place or path.startswith(place + "/") for place in _OWN_PLACES)
     return _ELSEWHERE + path if own else path
 
 
-def as_shown(profile: Profile) -> Profile:
-    """A profile of Python programs with its paths as they are in the jail.
+def profile_in_jail(profile: Profile) -> Profile:
+    """Return a profile of Python programs with its paths as they are in the jail.
 
-    Of executed programs they stay: their tools find each other by the paths that they were installed at.
+    The paths of executed programs stay the same, because tools find each other by the paths of their
+    installation.
     """
     if profile.execute:
         return profile
-    reads = [_shown_at(path) for path in profile.reads]
-    return replace(profile, reads=reads, import_from=[_shown_at(path) for path in profile.import_from])
+    reads = [_path_in_jail(path) for path in profile.reads]
+    return replace(profile, reads=reads, import_from=[_path_in_jail(path) for path in profile.import_from])
 
 
-def _work_place(sources: list[str]) -> str:
-    for place in _WORK_PLACES:
+def _find_build_place(sources: list[str]) -> str:
+    for place in _BUILD_PLACES:
         if os.path.isdir(place) and not any(s == place or s.startswith(place + "/") for s in sources):
             return place
     raise kernel.StepRefused("new root: no directory is free to build it on")
 
 
 def _bind(source: str, target: str) -> None:
-    """Make ``source`` appear read-only at ``target``."""
+    """Make ``source`` visible read-only at ``target``."""
     kernel.mount(source, target, None, MS_BIND | MS_REC)
-    # A user namespace may not lift the flags that the original mount carries: repeat them.
+    # A user namespace may not remove flags of the original mount, so they are repeated.
     present = os.statvfs(target).f_flag
     kept = sum(flag for seen, flag in _KEPT_FLAGS if present & seen)
     kernel.mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | kept)
 
 
-def _place(path: str, target: str, home: str) -> None:
+def _bind_or_link(path: str, target: str, home: str) -> None:
     if os.path.islink(path):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.symlink(os.readlink(path), target)
         return
-    source = _reachable(path, home)
+    source = _reachable_path(path, home)
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
@@ -113,17 +116,16 @@ def _place(path: str, target: str, home: str) -> None:
     _bind(source, target)
 
 
-def _reachable(path: str, home: str) -> str:
-    """``path`` as we can walk to it: the interpreter's tree may lie under a directory of mode 0700, and is
-    reached through the working directory, which was set before.
-    """
+def _reachable_path(path: str, home: str) -> str:
+    """Return a path by which this process can reach ``path``. The interpreter's folder may be inside a
+    directory of mode 0700. It is reached through the working directory, which was set earlier."""
     return f"./lib{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
 
 
 def _hide_packages(path: str, root: str, reads: Mapping[str, str], home: str) -> None:
-    """Cover the package folders beneath ``path``, and show in them what ``reads`` has.
+    """Cover the package folders below ``path``, and show the entries of ``reads`` in them.
 
-    Its keys are places in the jail, its values where these are on this machine.
+    Its keys are paths in the jail, and its values the same on this machine.
     """
     for folder in package_folders(root + path):
         covered = folder.removeprefix(root)
@@ -132,30 +134,32 @@ def _hide_packages(path: str, root: str, reads: Mapping[str, str], home: str) ->
         flags = MS_NOSUID | MS_NODEV
         kernel.mount("tmpfs", folder, "tmpfs", flags, "size=64k,mode=0755")
         for place, source in reads.items():
-            if place.startswith(f"{covered}/") and os.access(_reachable(source, home), os.R_OK):
-                _place(source, root + place, home)
+            if place.startswith(f"{covered}/") and os.access(_reachable_path(source, home), os.R_OK):
+                _bind_or_link(source, root + place, home)
         kernel.mount("none", folder, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
 def enter(profile: Profile) -> int | None:
-    """Build the root and move into it: in a fresh mount namespace, from within ``python_home``.
+    """Build the root and move into it. The process must be in a fresh mount namespace, and in
+    ``python_home``.
 
-    Returns an open directory, the /proc of our pid namespace, which is nowhere in the new root; None where it
+    Returns an open directory, the /proc of our pid namespace, which is nowhere in the new root. None if it
     may not be mounted.
     """
     home = os.path.join(python_home(), "lib")
     sources = readable_paths(profile)
     kernel.mount("none", "/", None, MS_REC | MS_PRIVATE)
-    root = _work_place([*sources, profile.shown_as_kit, "/dev"])
+    root = _find_build_place([*sources, profile.shown_as_kit, "/dev"])
     kernel.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=0755")
     os.mkdir(root + WRITABLE_PARENT, 0o755)
     os.mkdir(root + TMP, 0o755)
+    # A relative link, because the path must be valid before and after the change of the root.
     os.symlink(TMP[1:], root + "/tmp")
     os.mkdir(root + "/dev", 0o755)
-    reads = dict(zip(as_shown(profile).reads, profile.reads, strict=True))
+    reads = dict(zip(profile_in_jail(profile).reads, profile.reads, strict=True))
     for path in sources:
-        place = path if profile.execute else _shown_at(path)
-        _place(path, root + place, home)
+        place = path if profile.execute else _path_in_jail(path)
+        _bind_or_link(path, root + place, home)
         if not os.path.islink(path):
             _hide_packages(place, root, reads, home)
     if profile.shown_as_kit and os.access(profile.shown_as_kit, os.R_OK):
@@ -165,55 +169,60 @@ def enter(profile: Profile) -> int | None:
         os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY, 0o666))
         kernel.mount(device, root + device, None, MS_BIND)
     if not profile.execute:
-        _place_tools(root, home)
-    _name_streams(root, whole=profile.proc)
+        _add_executables(root, home)
+    _add_stream_names(root, whole=profile.proc)
     os.symlink("../" + TMP[1:], root + SHARED_MEMORY)
-    processes = _own_processes(root + TMP)
+    processes = _open_proc(root + TMP)
     os.chdir(root)
+    # Both arguments are the same directory, so no place for the old root is needed: pivot_root(2).
     kernel.pivot_root(".", ".")
-    kernel.unmount(".")  # the old root, which now lies over the new one
+    kernel.unmount(".")  # the old root, which is now mounted over the new one
     os.chdir("/")
     kernel.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     return processes
 
 
-def _place_tools(root: str, home: str) -> None:
-    """Show what programs may execute, the interpreter at its own place unless that is the jail's."""
-    for path in tools.system_tools():
-        _place(path, root + path, home)
-    real = tools.interpreter()
-    if os.path.lexists(root + real) or _shown_at(real) != real:
+def _add_executables(root: str, home: str) -> None:
+    """Show what programs may execute. The interpreter keeps its own path unless that is inside a place of the
+    jail."""
+    for path in allowed_programs.system_paths():
+        _bind_or_link(path, root + path, home)
+    real = allowed_programs.interpreter()
+    if os.path.lexists(root + real) or _path_in_jail(real) != real:
         return
     folder = os.path.dirname(python_home() + "/")
     reached = "./" + real.removeprefix(folder + "/") if real.startswith(folder + "/") else real
     os.makedirs(os.path.dirname(root + real), exist_ok=True)
     os.close(os.open(root + real, os.O_CREAT | os.O_WRONLY, 0o755))
     _bind(reached, root + real)
-    for path, target in tools.other_names().items():
+    for path, target in allowed_programs.other_names().items():
         if not os.path.lexists(root + path) and os.path.isdir(os.path.dirname(root + path)):
             os.symlink(target, root + path)
 
 
-def _own_processes(mount_point: str) -> int | None:
-    """Open the /proc of this pid namespace; it stays reachable through the descriptor alone."""
+def _open_proc(mount_point: str) -> int | None:
+    """Open the /proc of this pid namespace. It stays reachable through the descriptor only."""
     try:
         kernel.mount("proc", mount_point, "proc", MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC)
     except kernel.StepRefused:
-        return None  # a container that hides parts of its own /proc lets nobody mount a whole one
+        return None  # a container that hides parts of its /proc forbids mounting a complete one
     fd = os.open(mount_point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     kernel.unmount(mount_point)
     return fd
 
 
-def _name_streams(root: str, *, whole: bool) -> None:
-    """Give the standard streams their names in /dev, which many programs open; those lead through /proc.
+def _add_stream_names(root: str, *, whole: bool) -> None:
+    """Give the standard streams their names in /dev, which many programs open. The names are links through
+    /proc.
 
-    Unless the ``whole`` of it is asked for, that holds nothing but a process's own directory.
+    Without ``whole``, this /proc has nothing but the directory of the reading process.
     """
     os.mkdir(root + "/proc", 0o555)
     for name, target in STREAM_NAMES.items():
         os.symlink(target, root + name)
-    with contextlib.suppress(kernel.StepRefused):  # containers that hide parts of theirs allow no other
+    with contextlib.suppress(
+        kernel.StepRefused
+    ):  # containers that hide parts of their own /proc allow no other one
         flags = MS_NOSUID | MS_NODEV | kernel.MS_NOEXEC
         kernel.mount("proc", root + "/proc", "proc", flags, "" if whole else "subset=pid,hidepid=invisible")
 
@@ -225,6 +234,6 @@ def mount_tmp(size_bytes: int, uid: int, gid: int, *, execute: bool) -> None:
 
 
 def renew_tmp(size_bytes: int, uid: int, gid: int, *, execute: bool) -> None:
-    """Put a fresh /tmp in the place of the used one."""
+    """Replace the used /tmp by a fresh one."""
     kernel.unmount(TMP)
     mount_tmp(size_bytes, uid, gid, execute=execute)

@@ -1,4 +1,4 @@
-"""The Linux calls that Python does not offer, through ctypes; every refusal names its step."""
+"""Linux system calls that Python does not offer, through ctypes. Every refusal names its step."""
 
 from __future__ import annotations
 
@@ -43,23 +43,24 @@ class StepRefused(Exception):
     """The kernel, or a container's policy, refused one step of the confinement."""
 
 
-# PyDLL keeps the interpreter's lock over the call: a fork then needs none of Python's own hooks,
-# which halves its cost (they touch many pages), and every other call here is short.
+# PyDLL keeps the interpreter's lock during the call. A fork then needs none of Python's hooks, which halves
+# its cost because they touch many pages. All other calls here are short.
 _libc = ctypes.PyDLL(None, use_errno=True)
 
-# What every run passes through: plain calls without conversions or errno, which touch a quarter of the pages.
+# Every run makes these calls. Without conversions and errno they touch a quarter of the pages.
 _plain = ctypes.PyDLL(None)
 fork = _plain.fork
-"""fork(2) with the C library's call alone: 0 in the child, its process id in the parent, or -1."""
+"""fork(2) by the C library's function alone. Returns 0 in the child, the child's process id in the parent, or
+-1."""
 prctl_now = _plain.prctl
-"""prctl(2) with three arguments: ints, or bytes for a pointer; 0 when it is done."""
+"""prctl(2) with three arguments: ints, or bytes for a pointer. Returns 0 for success."""
 pause = _plain.pause
 """pause(2)."""
 read_now = _plain.read
-"""read(2) into a buffer of a length: how many bytes were read, or -1."""
+"""read(2) into a buffer of a given length. Returns the number of bytes, or -1."""
 _capset_now = _plain.capset
 wait_id = _plain.waitid
-"""waitid(2): gives -1 where there is no child, without an exception."""
+"""waitid(2). Returns -1 if there is no child, without an exception."""
 
 
 def _function(name: str, *arguments: Any) -> Any:
@@ -91,7 +92,7 @@ _CAPABILITY_HEADER, _NO_CAPABILITIES = bytes(_capability_header), bytes(24)
 
 
 def refused_by(step: str, error: OSError) -> StepRefused:
-    """``error`` as the refusal of a step."""
+    """Return ``error`` as the refusal of a step."""
     return StepRefused(f"{step}: {error.strerror or error}")
 
 
@@ -100,32 +101,32 @@ def _refused(step: str) -> StepRefused:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     kind_bytes = kind.encode() if kind else None
     if _mount(os.fsencode(source), os.fsencode(target), kind_bytes, flags, options.encode() or None):
         raise _refused(f"mount on {target}")
 
 
 def unmount(target: str) -> None:
-    """Detach the mount at ``target`` at once, busy or not."""
+    """Detach the mount at ``target`` at once, even if it is in use."""
     if _umount2(os.fsencode(target), MNT_DETACH):
         raise _refused(f"unmount {target}")
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
-    """pivot_root(2)."""
+    """Call pivot_root(2)."""
     if _syscall2(number("pivot_root"), os.fsencode(new_root), os.fsencode(put_old)):
         raise _refused("pivot_root")
 
 
 def unshare(flags: int, step: str) -> None:
-    """Leave the namespaces named by ``flags`` for fresh ones."""
+    """Move this process into fresh namespaces of the kinds in ``flags``."""
     if _unshare(flags):
         raise _refused(step)
 
 
 def prctl(option: int, argument: int, step: str) -> None:
-    """prctl(2) with one argument."""
+    """Call prctl(2) with one argument."""
     if _prctl(option, argument, 0, 0, 0):
         raise _refused(step)
 
@@ -137,7 +138,8 @@ def set_seccomp_filter(program_address: int, step: str) -> None:
 
 
 def keep_capabilities(*kept: int) -> None:
-    """Reduce the permitted and effective sets to these few, or none; nothing is inheritable."""
+    """Reduce the permitted and effective sets to these capabilities, or none. The inheritable set becomes
+    empty."""
     bits = sum(1 << capability for capability in kept)
     low, high = bits & 0xFFFFFFFF, bits >> 32
     if _capset(_capability_header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)):
@@ -145,19 +147,20 @@ def keep_capabilities(*kept: int) -> None:
 
 
 def drop_capabilities() -> int:
-    """Keep none, at the cost of one call; 0 when it is done."""
+    """Drop all capabilities with a single call. Returns 0 for success."""
     return _capset_now(_CAPABILITY_HEADER, _NO_CAPABILITIES)
 
 
 def drop_bounding_set() -> None:
-    """Empty the bounding set, so that nothing executed later could regain a capability."""
+    """Empty the bounding set, so that no later execution can regain a capability."""
     for capability in range(64):
         if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-            return  # past the kernel's last capability
+            return  # the kernel has no capability with this number
 
 
 def watch_once(fd: int, path: str, changes: int) -> bool:
-    """Have ``fd`` tell of the first of some ``changes`` (IN_…) in a directory; False where it cannot."""
+    """Make ``fd`` readable after the first of these ``changes`` (IN_…) in a directory. Returns False if the
+    kernel refuses."""
     found = _inotify_init1(_IN_FLAGS)
     if found < 0:
         return False
@@ -167,19 +170,19 @@ def watch_once(fd: int, path: str, changes: int) -> bool:
 
 
 def protect(address: int, size: int, rights: int) -> None:
-    """mprotect(2)."""
+    """Call mprotect(2)."""
     if _mprotect(address, size, rights):
         raise _refused("mprotect")
 
 
 def advise(address: int, size: int, advice: int, step: str) -> None:
-    """madvise(2)."""
+    """Call madvise(2)."""
     if _madvise(address, size, advice):
         raise _refused(step)
 
 
 def map_anonymous(size: int) -> int:
-    """Fresh private memory of so many bytes; its address."""
+    """Map fresh private memory of ``size`` bytes, and return its address."""
     address: int = _mmap(0, size, PROT_READ | PROT_WRITE, _MAP_PRIVATE_ANONYMOUS, -1, 0)
     if address == -1:
         raise _refused("mmap")
@@ -187,21 +190,21 @@ def map_anonymous(size: int) -> int:
 
 
 def unmap(address: int, size: int) -> None:
-    """munmap(2)."""
+    """Call munmap(2)."""
     if size and _munmap(address, size):
         raise _refused("munmap")
 
 
 def move_mapping(address: int, size: int, target: int) -> None:
-    """Move a mapping to ``target``, in the place of what is mapped there."""
+    """Move a mapping to ``target``. It replaces the mappings there."""
     if _mremap(address, size, size, _MREMAP_MAYMOVE_FIXED, target) != target:
         raise _refused("mremap")
 
 
 def system_call(name: str, arguments: tuple[int, ...], step: str) -> int:
-    """A call that the C library has no function for: up to four arguments, pointers as addresses.
+    """Make a system call that the C library has no function for, and return its non-negative result.
 
-    Returns its non-negative result.
+    It has up to four arguments; pointers are addresses. Raises StepRefused.
     """
     result: int = _syscall4(number(name), *(*arguments, 0, 0, 0, 0)[:4])
     if result < 0:
@@ -210,10 +213,10 @@ def system_call(name: str, arguments: tuple[int, ...], step: str) -> int:
 
 
 def set_default_thread_stack() -> None:
-    """Give threads the usual 8 MiB stack.
+    """Give threads the usual stack of 8 MiB.
 
-    The C library takes the default from RLIMIT_STACK, which the fork-server raises for the main thread.
-    A C library without this call keeps its own default.
+    The C library takes the default from RLIMIT_STACK, which the fork-server raises for the main thread. A C
+    library without this call keeps its own default.
     """
     if not hasattr(_libc, "pthread_setattr_default_np"):
         return

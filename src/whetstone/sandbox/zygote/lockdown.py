@@ -1,4 +1,4 @@
-"""The steps that confine: most of them once, for the stem and all that it forks, the rest for each run."""
+"""The confinement steps. Most run once in the template process and are inherited, some run in each fork."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from . import jail, kernel, tools, wire
+from . import allowed_programs, jail, kernel, wire
 from .landlock import Ruleset, version
 from .packages import without_packages
 from .profile import Profile
-from .seccomp import EXECUTING_CALLS, STEM_CALLS, Filter, ProgramFilter, allow_list
+from .seccomp import EXECUTING_CALLS, TEMPLATE_CALLS, Filter, ProgramFilter, template_filter_code
 
+# A run with this many processes and threads is ended.
 MAX_TASKS = 256
-"""Processes and threads of one run: with as many, it is ended."""
+# The kernel's own limit. It is higher, so that the limit above is seen before the kernel refuses a fork.
 TASKS_CEILING = MAX_TASKS + 32
-"""Where the kernel refuses more. Refused attempts count for a moment: so that the limit itself is seen."""
 MAX_OPEN_FILES = 256
 _ADDRESS_SPACE_SLACK = 4 << 30
 _ADDRESS_SPACE_SLACK_OF_RUNTIMES = 1 << 40  # runtimes reserve far more than they use
@@ -38,8 +38,8 @@ _SIGKILL = int(signal.SIGKILL)
 _prctl, _setrlimit, _closerange = kernel.prctl_now, resource.setrlimit, os.closerange
 _drop_capabilities = kernel.drop_capabilities
 _getpid, _getppid, _setpgid = os.getpid, os.getppid, os.setpgid
+# The resources that a control group must account for to measure a process tree on its own.
 COUNTED = {"cpu", "memory", "pids"}
-"""What a control group must count to account for a tree of processes by itself."""
 
 ResourceLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Kinds of rlimit with their soft and hard values."""
@@ -47,40 +47,40 @@ _last_limits: list[Any] = [(), ()]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the runs of a fork-server take place, and as whom."""
+class RunLocation:
+    """Where the runs of a fork-server take place, and with which user."""
 
     profile: Profile
     jailed: bool
-    """In namespaces with a root of their own; otherwise in a private directory of the host."""
+    """Whether runs have namespaces and a root of their own, not a private directory of the host."""
     directory: str
-    """The working directory and only writable place."""
+    """The working directory, the only writable one."""
     uid: int | None
-    """The user to become, or None to stay who we are."""
+    """The user id to switch to, or None to keep the current one."""
     group_counts: frozenset[str]
-    """What the control group that we have joined counts: cpu, memory, pids, or nothing."""
+    """The resources that the joined control group accounts for: cpu, memory, pids, or none."""
     process_table: int | None
-    """The open /proc of our pid namespace, on its way to the driving process."""
+    """The open /proc of the pid namespace, until it is sent to the client."""
 
     @property
     def own_count(self) -> bool:
-        """Whether the kernel's count of our user's processes has none but ours in it."""
+        """Whether the kernel counts only the processes of this fork-server under its user."""
         return self.uid is not None or (self.jailed and _counts_users_per_namespace())
 
     @property
     def whole_tree(self) -> bool:
-        """Whether a run's processes can all be counted, limited and ended: then it may have several."""
+        """Whether all processes of a run can be counted, limited and killed, so that it may have several."""
         counted = self.process_table is not None or self.group_counts >= COUNTED
         return self.jailed and counted and (self.own_count or "pids" in self.group_counts)
 
     @property
     def visible(self) -> bool:
-        """Whether the driving process, an ordinary user, is to see which memory a run's processes share."""
+        """Whether the client, an ordinary user, must be able to read how a run's processes share memory."""
         return self.uid is None and "memory" not in self.group_counts
 
     @property
     def executes(self) -> bool:
-        """Whether a run may execute programs: where that is its purpose, or all its processes are counted."""
+        """Whether a run may execute programs: if that is its purpose, or if all its processes are counted."""
         return self.profile.execute or self.whole_tree
 
 
@@ -93,14 +93,16 @@ def _limited(kind: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
 
 
 def run_limits(cpu_s: int, memory_bytes: int, execute: bool) -> ResourceLimits:
-    """Backstops behind the limits that are measured from outside. Most runs have those of the one before.
+    """Return the rlimits of a run. They are a backstop: the client measures and enforces the actual limits.
 
-    A cache of the library's would count its hits, where a run finds them. Address space gets room beyond the
-    memory limit, because only resident memory is to count: reserved space and thread stacks are free.
+    The address space may exceed the memory limit, because only resident memory counts. Reserved space and
+    thread stacks do not.
     """
-    asked = (cpu_s, memory_bytes, execute)
-    if _last_limits[0] != asked:
-        _last_limits[:] = asked, _run_limits(cpu_s, memory_bytes, execute=execute)
+    # Most runs have the limits of the previous one. ``functools.cache`` would count hits, and a program could
+    # read from that how many runs there were.
+    requested = (cpu_s, memory_bytes, execute)
+    if _last_limits[0] != requested:
+        _last_limits[:] = requested, _run_limits(cpu_s, memory_bytes, execute=execute)
     return _last_limits[1]
 
 
@@ -114,43 +116,45 @@ def _run_limits(cpu_s: int, memory_bytes: int, *, execute: bool) -> ResourceLimi
     )
 
 
-def _limit_stem(tmp_bytes: int, *, own_count: bool) -> None:
-    """The backstops that are the same for every run: set once, inherited by each."""
+def _limit_template(tmp_bytes: int, *, own_count: bool) -> None:
+    """Set the rlimits that are the same for every run. Runs inherit them."""
     constant = {
         resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
         resource.RLIMIT_FSIZE: tmp_bytes,
-        # With 0 a machine's helper would still be started for a core; one byte is never written.
+        # With 0 the kernel would still start the machine's core-dump helper; with 1 it writes nothing.
         resource.RLIMIT_CORE: 1,
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if own_count:
-        # The kernel counts a user's processes: sharing the user would share the count.
+        # RLIMIT_NPROC counts all processes of a user. Set it only if no other sandbox has the same user.
         constant[resource.RLIMIT_NPROC] = TASKS_CEILING
     for kind, value in constant.items():
         resource.setrlimit(*_limited(kind, value, value))
 
 
 def _counts_users_per_namespace() -> bool:
-    """From Linux 5.14 on, RLIMIT_NPROC compares with a user's processes in this user namespace alone."""
+    """Return whether RLIMIT_NPROC counts the processes of this user namespace only, as it does since Linux
+    5.14."""
     major, minor = os.uname().release.split(".")[:2]
     return (int(major), int("".join(takewhile(str.isdigit, minor)) or 0)) >= (5, 14)
 
 
-def _bind_to_files(place: Place) -> None:
-    """Landlock. With a root of our own it is a second wall, otherwise the only one."""
+def _restrict_files(place: RunLocation) -> None:
+    """Restrict file access by Landlock. It is a second barrier on a tier with its own root, and otherwise the
+    only one."""
     if place.jailed and not version():
         return
     rules = Ruleset()
     profile = place.profile
-    # Links resolved: a rule for one would let all be read that it leads to.
-    executed = [*tools.system_tools(), tools.interpreter()] if place.executes else []
+    # Landlock applies a rule for a link to its target folder, so links are resolved before the checks.
+    executed = [*allowed_programs.system_paths(), allowed_programs.interpreter()] if place.executes else []
     for path in dict.fromkeys(map(os.path.realpath, (*jail.readable_paths(profile), *executed))):
         readable, listed = without_packages(path)
         rules.allow_reading(readable, execute=place.executes)
         rules.allow_listing(listed)
-    rules.allow_reading(profile.reads, execute=profile.execute)  # some packages may be among them
+    rules.allow_reading(profile.reads, execute=profile.execute)  # may include packages
     if place.jailed:
-        rules.allow_listing(profile.import_from)  # nothing else is there
+        rules.allow_listing(profile.import_from)  # in the jail, it contains nothing else
     if profile.shown_as_kit:
         rules.allow_reading([jail.KIT if place.jailed else profile.shown_as_kit])
     rules.allow_devices(jail.DEVICES)
@@ -159,14 +163,13 @@ def _bind_to_files(place: Place) -> None:
     rules.restrict_self()
 
 
-def confine_stem(place: Place) -> None:
-    """Bind this process, and every run that it forks, for good; StepRefused names a step not taken.
+def confine_template(place: RunLocation) -> None:
+    """Confine this process and every run that it forks. Raises StepRefused with the step that failed.
 
-    What is left to it beyond a program's rights are the calls that ``confine_run`` takes away. Needs
-    no_new_privs.
+    It keeps only the rights that ``confine_run`` removes later. Requires no_new_privs.
     """
     os.setsid()
-    # Of the capabilities one, that to choose the next process id; each run drops it.
+    # CHECKPOINT_RESTORE allows it to choose the next process id. Each run drops the capability.
     kernel.prctl(kernel.PR_SET_KEEPCAPS, 1, "keeping capabilities")
     if place.uid is not None:
         os.setresgid(place.uid, place.uid, place.uid)
@@ -175,37 +178,44 @@ def confine_stem(place: Place) -> None:
         kernel.keep_capabilities(*((kernel.CAP_CHECKPOINT_RESTORE,) if place.jailed else ()))
     except kernel.StepRefused:
         kernel.keep_capabilities()
-    # After the change of user, which resets both. Not dumpable: no run, though it is the same user,
-    # can look into us.
+    # After the change of user, which resets both settings. A run has the same user, but it cannot read the
+    # memory of a process that is not dumpable.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
-    _limit_stem(place.profile.tmp_bytes, own_count=place.own_count)
-    _bind_to_files(place)
+    _limit_template(place.profile.tmp_bytes, own_count=place.own_count)
+    _restrict_files(place)
 
 
-def filter_stem(place: Place) -> None:
-    """Give up what neither we nor a run will need: system calls, and locking memory."""
+def filter_template(place: RunLocation) -> None:
+    """Give up memory locking and all system calls that neither this process nor a run needs."""
     resource.setrlimit(*_limited(resource.RLIMIT_MEMLOCK, 0, 0))
-    calls = (*STEM_CALLS, *EXECUTING_CALLS) if place.executes else STEM_CALLS
-    Filter(allow_list(calls, local_sockets=place.jailed)).install("seccomp")
+    calls = (*TEMPLATE_CALLS, *EXECUTING_CALLS) if place.executes else TEMPLATE_CALLS
+    Filter(template_filter_code(calls, local_sockets=place.jailed)).install("seccomp")
 
 
 def confine_run(
-    limits: ResourceLimits, program_filter: ProgramFilter, stem: int, first_foreign_fd: int, *, visible: bool
+    limits: ResourceLimits,
+    program_filter: ProgramFilter,
+    template_pid: int,
+    first_foreign_fd: int,
+    *,
+    visible: bool,
 ) -> None:
-    """Confine this process, a fork of the stem (whose id is ``stem``), to what a program may do.
+    """Confine this process, a fork of the template process with the id ``template_pid``, for a program.
 
-    Leaves open the standard streams, the status pipe, and result and link, which are below
-    ``first_foreign_fd``. ``visible``: to our user, who measures what its processes share. Raises OSError or
-    StepRefused for a step that the kernel did not take. Every object used here is one that is copied for
-    this run, so there are few.
+    It leaves open the standard streams, the status pipe, the result and the link, which are below
+    ``first_foreign_fd``. ``visible``: whether our user may read which memory the processes share. Raises
+    OSError or StepRefused for a step that the kernel refuses. The function uses few objects, because each one
+    costs this run a copied page.
     """
-    if stem != 1:  # the first process of a pid namespace takes all others along
+    if template_pid != 1:  # when process 1 of a pid namespace ends, the kernel kills all others
         if _prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL, 0):
             raise kernel.StepRefused("death signal")
-        if _getppid() != stem:
+        if _getppid() != template_pid:
+            # It ended before PDEATHSIG was set, so the signal will never come.
             raise kernel.StepRefused("the fork-server ended meanwhile")
-        _setpgid(0, 0)  # which no program can leave: so this ends, and counts, whatever it starts
+        # The filter forbids leaving the group, so the group contains all processes of the run.
+        _setpgid(0, 0)
     if visible:
         _prctl(kernel.PR_SET_DUMPABLE, 1, 0)
     for limit in limits:

@@ -1,11 +1,11 @@
-"""Fewer and larger mappings in the process that forks: every fork copies them, and every exit removes them.
+"""Merges the memory mappings of the template process: every fork copies them and every exit removes them.
 
-A shared library takes five: headers, code, constants, relocated constants and data, each with its own
-rights. The constants may as well be executable and the relocated ones writable, which leaves two. These
-rights protect a process from itself; they are no part of what holds a program.
+A shared library has five mappings: headers, code, constants, relocated constants and data, each with its own
+rights. If constants are executable and relocated constants writable, two mappings remain. These rights
+protect a process from its own bugs. The sandbox does not depend on them.
 
-What remains of the interpreter's own code is copied into huge pages. Of a file's pages, a fork inherits
-none: it meets each few of them again, at the cost of a fault. A huge page is inherited whole.
+The interpreter's own code is copied into huge pages. A fork inherits no page table entries for pages of a
+file, so each group of them costs a page fault. It inherits a huge page as a whole.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import contextlib
 import ctypes
 
 from . import kernel
-from .own_memory import CODE, DATA, READ, OwnMemory
+from .smaps import CODE, DATA, READ, OwnMemory
 
 _HUGE = 2 << 20
 
 
 def merge(memory: OwnMemory) -> None:
-    """Join what libraries keep apart. Raises StepRefused."""
+    """Merge adjacent mappings of the same library. Raises StepRefused."""
     mappings = memory.mappings()
     for at, (start, end, rights, inode) in enumerate(mappings):
         if rights != READ or inode == 0:
@@ -36,7 +36,7 @@ def merge(memory: OwnMemory) -> None:
 
 
 def use_huge_pages(memory: OwnMemory) -> None:
-    """Put code into huge pages, as far as it fills any; a machine that has none to give keeps it as it is."""
+    """Move code into huge pages, as far as it fills whole ones. Does nothing on a machine without them."""
     for mapping in memory.mappings():
         start, end = -(-mapping.start // _HUGE) * _HUGE, mapping.end // _HUGE * _HUGE
         if mapping.rights == CODE and mapping.inode and start < end:
@@ -45,7 +45,7 @@ def use_huge_pages(memory: OwnMemory) -> None:
 
 
 def _replace(start: int, size: int) -> None:
-    """Have a copy take the place of this code, which runs meanwhile: it is one step for the kernel."""
+    """Replace this code by a copy. The code is running, so it must be replaced by a single system call."""
     room = kernel.map_anonymous(size + _HUGE)
     copy = -(-room // _HUGE) * _HUGE
     try:
@@ -57,5 +57,6 @@ def _replace(start: int, size: int) -> None:
     except kernel.StepRefused:
         kernel.unmap(room, size + _HUGE)
         raise
+    # Free the unaligned ends around the copy.
     kernel.unmap(room, copy - room)
     kernel.unmap(copy + size, room + _HUGE - copy)

@@ -1,5 +1,7 @@
-"""Folders of installed Python packages, which programs must not read: problem sets with their answers, our
-own among them, are installed there, beneath the very folders in which an interpreter has its library.
+"""Folders of installed Python packages, which programs must not read.
+
+Problem sets with their answers are installed there, Whetstone's among them. The folders are inside the
+library folders of the interpreter.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from importlib.machinery import (
 _PATTERNS = ("*-packages", "python*/*-packages")
 
 
-class _ShownFinder(FileFinder):
-    """Finds the names of a folder that are shown, as if no others were there.
+class _ListedFinder(FileFinder):
+    """Finds only the listed names of a folder, as if no other names existed.
 
-    Landlock leaves the others in sight, and an import that finds what it may not read fails otherwise than
-    one that finds nothing: packages import others only where there are any.
+    Landlock does not hide the other names. An import of an unreadable file raises another error than an
+    import of a missing one. Packages catch only the second error for optional dependencies.
     """
 
     def __init__(self, folder: str, names: Collection[str]) -> None:
@@ -36,25 +38,26 @@ class _ShownFinder(FileFinder):
         self._path_cache = set(self._names)
 
 
-def search(folders: Sequence[str], reads: Sequence[str]) -> None:
-    """Put folders at the end of ``sys.path``, in which what ``reads`` names can be imported."""
+def add_search_folders(folders: Sequence[str], reads: Sequence[str]) -> None:
+    """Append folders to ``sys.path``. Only the entries that ``reads`` names can be imported from them."""
     sys.path += folders
     for folder in folders:
         if folder not in reads:
             names = [os.path.basename(path) for path in reads if os.path.dirname(path) == folder]
-            sys.path_importer_cache[folder] = _ShownFinder(folder, names)
+            sys.path_importer_cache[folder] = _ListedFinder(folder, names)
 
 
 def package_folders(path: str) -> list[str]:
-    """The ``site-packages`` and ``dist-packages`` of the interpreters that have their library in ``path``."""
+    """Return the ``site-packages`` and ``dist-packages`` of the interpreters that have their library in
+    ``path``."""
     return [found for pattern in _PATTERNS for found in glob.glob(os.path.join(path, pattern))]
 
 
 def without_packages(path: str) -> tuple[list[str], list[str]]:
-    """What is left of a folder without its packages.
+    """Return the contents of a folder without its packages, as two lists.
 
-    The first list may be read with all beneath. The second are the folders that lead to packages: only
-    their own names may be listed.
+    The paths of the first list may be read with everything below them. The second has the folders that lead
+    to packages: only their own names may be listed.
     """
     return _without(path, package_folders(path))
 
@@ -65,7 +68,7 @@ def _without(path: str, hidden: list[str]) -> tuple[list[str], list[str]]:
     readable: list[str] = []
     listed = [path]
     with os.scandir(path) as entries:
-        # What a link leads to is readable by its own place or not at all.
+        # The target of a link has its own rule or none.
         names = sorted(entry.path for entry in entries if not entry.is_symlink())
     for name in names:
         if name in hidden:

@@ -1,8 +1,8 @@
-"""What the fork-server loads before it forks, so that no child pays for it.
+"""The modules that the fork-server loads before it forks, so that runs need not load them.
 
-Broad: where something usual is missing, every run that needs it imports it for itself. But not broader,
-because every fork copies the tables of all that is loaded: hashlib, pathlib, pickle, socket, statistics and
-tempfile with what they bring would add a fifth to a fork, and few programs use them.
+A missing common module costs every run that imports it. But every fork copies the page tables of all loaded
+modules. hashlib, pathlib, pickle, socket, statistics and tempfile with their dependencies would add a fifth
+to the cost of a fork, and few programs use them.
 """
 
 from __future__ import annotations
@@ -72,28 +72,29 @@ main()
 
 
 def load(profile: Profile) -> None:
-    """Import what Python programs use, and run a small one. Nothing where programs are executed."""
+    """Import the modules that Python programs use, and run a small program. Does nothing if the profile
+    executes programs."""
     if profile.execute:
         return
-    packages.search(profile.import_from, profile.reads)
+    packages.add_search_folders(profile.import_from, profile.reads)
     for name in (*MODULES, *profile.imports):
         try:
             importlib.import_module(name)
         except Exception:
-            # An interpreter without an optional module runs programs all the same; one that needs a
-            # broken package meets its error there.
+            # An interpreter without an optional module can run other programs. A program that needs a broken
+            # package gets the error itself.
             continue
     site = sys.modules["site"]
-    site.setquit()  # -S leaves out `exit`, `quit` and `help`, which programs use
+    site.setquit()  # the option -S leaves out `exit`, `quit` and `help`, which programs use
     site.setcopyright()
     site.sethelper()
-    # Programs print integers of any size; the limit protects servers that parse them.
+    # Programs print integers of any size. The limit is a protection for servers that parse them.
     sys.set_int_max_str_digits(0)
     kernel.set_default_thread_stack()
     exec(compile(_WARM_UP, "<warm-up>", "exec"), {"__name__": "__main__"})
 
 
-def settle() -> None:
-    """Move everything that exists out of the garbage collector's sight, so that no run copies it."""
+def freeze_objects() -> None:
+    """Exclude all existing objects from garbage collection, so that no run copies their pages."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Profiles: what the programs of one fork-server may read, execute and import."""
+"""Profiles: what the programs of a fork-server may read, execute and import."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ TMP_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Profile:
-    """One kind of fork-server. The default one runs Python programs by forking.
+    """The settings of a fork-server for one kind of program. The default profile runs Python programs by
+    forking.
 
-    ``reads``: files and folders of this machine that programs see read-only, beyond the system's libraries
-    and Python's own. ``shown_as_kit``: a folder to be read as well, which a jail shows as /kit.
-    ``execute``: programs may execute the system's programs, what ``reads`` names and their own files; the
-    fork-server then loads little, because all of it is gone when a program is executed. ``processes``:
-    executed programs may start further processes even on a tier that cannot account for them (on the
-    others, everybody may). ``proc``: there is a /proc of the jail's own processes, where the kernel grants
-    one (tools find their parts by it). ``imports``: modules to import before the first run, beyond the
-    standard library's, from the folders ``import_from`` (put in ``sys.path``; what is imported must be in
-    ``reads``). ``environment``: variables on top of the usual four.
+    ``reads``: files and folders of this machine that programs may read, in addition to the libraries of the
+    system and Python. ``shown_as_kit``: a folder that a jail shows as /kit. ``execute``: programs may execute
+    the system's programs, the paths of ``reads`` and their own files. The fork-server then preloads little,
+    because an executed program replaces it. ``processes``: executed programs may start processes even on a
+    tier that cannot account for them. On other tiers every program may. ``proc``: the jail has a /proc of its
+    own processes, if the kernel allows it. Some tools find their parts by it. ``imports``: modules to import
+    before the first run, in addition to the standard library, from the folders ``import_from``. These are
+    added to ``sys.path``, and the modules must be in ``reads``. ``environment``: variables in addition to the
+    usual four.
     """
 
     name: str = "python"
@@ -33,21 +34,21 @@ class Profile:
     import_from: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     tmp_bytes: int = TMP_BYTES
-    """What a run may write to its private directory."""
+    """The most bytes that a run may write to its private directory."""
     hash_seed: int | None = None
-    """What Python's hashes of text are made with, so that a set has the same order in every run and place.
+    """The seed of Python's hashes of text. With a fixed seed a set has the same order in every run and place.
 
-    With 0 objects also have the same addresses everywhere, where the machine allows that, and so sets of
-    them have an order. None: drawn anew for each fork-server, as must be wherever code of ours reads what
-    a program made.
+    With 0, objects also have the same addresses everywhere, if the machine allows it, so sets of objects have
+    a fixed order too. None draws a seed for each fork-server. That is required wherever trusted code reads
+    data of a program.
     """
 
     def __post_init__(self) -> None:
-        """ValueError for a path that is not absolute, or processes without execution."""
+        """Raise ValueError for a path that is not absolute, or for processes without execution."""
         if any(not path.startswith("/") for path in (*self.reads, self.shown_as_kit or "/")):
             raise ValueError(f"profile {self.name}: {self.reads} must be absolute paths")
         if self.processes and not self.execute:
-            raise ValueError(f"profile {self.name}: only executed programs can be given processes")
+            raise ValueError(f"profile {self.name}: `processes` needs `execute`")
 
 
 PYTHON = Profile()

@@ -1,4 +1,4 @@
-"""Running a harness in a child the way Python runs a script: its exceptions, its exit, its code."""
+"""Run a harness in a child as Python runs a script: exceptions, exit, exit code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typing import NoReturn
 
 Harness = Callable[[bytes, int, "int | None"], None]
 Rehearsal = tuple[int, bytes, bytes, bytes]
-"""An ordinary run: the harness's number, its payload, what it hears on its link, and a part of the last
+"""A typical run: the number of its harness, its payload, what it receives on its link, and a part of the last
 message that it sends there."""
 Leave = Callable[[int], NoReturn]
-"""What ends the process, with an exit code."""
+"""A function that ends the process with an exit code."""
 
 PROGRAM_FILE = "main.py"
-# The frames below a program's are ours: they must not use up its recursion limit.
-_OUR_FRAMES = 40
+# The frames of the harness are below those of a program. They must not count towards its recursion limit.
+_HARNESS_FRAMES = 40
 
 
 def prepare_main(directory: str) -> None:
-    """Make, once and for all runs, the ``__main__`` that a program will be, as if from ``directory``/main.py.
+    """Make the ``__main__`` of all programs, as for ``directory``/main.py.
 
-    Only ``directory`` itself is not put in front of ``sys.path`` here: what we import ourselves would be
-    searched for among the files of runs.
+    The directory itself is not added to ``sys.path`` here. Otherwise the fork-server's own imports would
+    search the files of runs.
     """
     path = os.path.join(directory, PROGRAM_FILE)
     module = types.ModuleType("__main__")
@@ -46,7 +46,7 @@ def prepare_main(directory: str) -> None:
     sys.modules["__main__"] = module
     sys.argv = [path]
     sys.orig_argv = [sys.executable, path]
-    sys.setrecursionlimit(sys.getrecursionlimit() + _OUR_FRAMES)
+    sys.setrecursionlimit(sys.getrecursionlimit() + _HARNESS_FRAMES)
 
 
 def run_harness(
@@ -57,9 +57,9 @@ def run_harness(
     link_fd: int | None,
     leave: Leave,
 ) -> NoReturn:
-    """Call a harness and leave the process with Python's own exit code, whatever happens.
+    """Call a harness, and end the process with the exit code of Python, whatever happens.
 
-    ``own_files`` are source files whose frames are ours and stay out of tracebacks.
+    ``own_files`` are the source files of the harness. Their frames are left out of tracebacks.
     """
     code = 1
     try:
@@ -73,8 +73,8 @@ def run_harness(
             code = 128 + signal.SIGINT
         except BaseException as error:
             _report(error, own_files)
-        if not _leave():
-            code = 120  # as Python does when standard output could not be flushed
+        if not _finish_interpreter():
+            code = 120  # like Python when standard output could not be flushed
         if code == 128 + signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
@@ -92,7 +92,7 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _report(error: BaseException, own_files: frozenset[str]) -> None:
-    """Hand an uncaught exception to the program's excepthook, without our own frames."""
+    """Pass an uncaught exception to the program's excepthook, without the frames of the harness."""
     frames: TracebackType | None = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in own_files:
         frames = frames.tb_next
@@ -103,12 +103,13 @@ def _report(error: BaseException, own_files: frozenset[str]) -> None:
         sys.__excepthook__(type(error), error, frames)
 
 
-def _leave() -> bool:
-    """What Python does before it exits: join threads, run atexit, finalize, flush. False if stdout failed.
+def _finish_interpreter() -> bool:
+    """Do what Python does before it exits: join threads, run atexit, finalize, flush. Returns False if stdout
+    failed.
 
-    Each step only where there is something to do: a call into code that no run has used yet copies pages.
+    Each step is skipped if there is nothing to do, because a call into unused code copies pages.
     """
-    # Both are what the interpreter itself calls, and have no public name.
+    # The interpreter calls these two itself. They have no public names.
     if _thread._count() or threading._threading_atexits:  # pyright: ignore
         threading._shutdown()  # pyright: ignore
     if atexit._ncallbacks():  # pyright: ignore
@@ -118,12 +119,12 @@ def _leave() -> bool:
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     sys.modules["__main__"].__dict__.clear()
     gc.collect(1)
-    flush_streams()  # of what finalizers printed; as in Python itself, only the first flush decides
+    flush_streams()  # for the output of finalizers; as in Python, only the first flush decides
     return flushed
 
 
 def flush_streams() -> bool:
-    """Flush standard output and standard error. False if standard output failed."""
+    """Flush standard output and standard error. Returns False if standard output failed."""
     flushed = True
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name, None)  # a program may have deleted it

@@ -1,9 +1,9 @@
-"""The builtin harness ``execute``: the payload says which program to execute, and over which files.
+"""The builtin harness ``execute``: the payload names the program to execute, and contains files.
 
-The payload is one line of JSON and then the files' bytes, as ``whetstone.sandbox.execute`` writes them. The
-harness puts the files into the private directory. With ``commands`` it then runs those one after another
-and writes what they made to the result descriptor: that is for compilers, which are trusted to run no code
-of the source. With ``argv`` it turns into that program, which gets no descriptor but the standard ones.
+The payload is a line of JSON and the bytes of the files, as ``whetstone.sandbox.execute`` writes them. The
+harness writes the files to the private directory. With ``commands`` it runs these one after another, and
+writes their products to the result descriptor. This is for compilers, which run no code of the source. With
+``argv`` it replaces itself by that program, which gets only the standard descriptors.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import stat
 from typing import Any, NoReturn
 
 from . import lockdown
-from .files_and_streams import put_files, talk_over
+from .files_and_streams import use_as_streams, write_files
 from .task_limit import limit_tasks
 
-# What a result begins with. Only the FAULT of a run can be forged by the program that was to run.
+# The first byte of a result. Only the FAULT of a run can be forged, by the program itself.
 MADE, FAILED, FAULT = b"M", b"F", b"!"
-_SAID_BYTES = 16 << 10
+_MAX_MESSAGE_BYTES = 16 << 10
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Execute what ``payload`` says."""
+    """Execute the request in ``payload``."""
     line, _, rest = payload.partition(b"\n")
     request: dict[str, Any] = json.loads(line)
-    put_files(request["files"], memoryview(rest))
+    write_files(request["files"], memoryview(rest))
     os.environ.update(request["environment"])
-    for number in _IGNORED_BY_PYTHON:  # a program inherits what is ignored
+    for number in _IGNORED_BY_PYTHON:  # a program inherits ignored signals
         signal.signal(number, signal.SIG_DFL)
     if request["commands"]:
-        if request["space"]:  # before there is more than one process: each of them is bound by it
+        if request["space"]:  # before any other process exists, so that it binds each of them
             resource.setrlimit(resource.RLIMIT_AS, (request["space"], request["space"]))
         _make(request["commands"], request["keep"], result_fd)
     else:
@@ -46,9 +46,9 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
 
 
 def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
-    """Execute a program in place of this process; a link is its standard input and output."""
+    """Execute a program in place of this process. A link becomes its standard input and output."""
     if link_fd is not None:
-        talk_over(link_fd)
+        use_as_streams(link_fd)
     fcntl.fcntl(result_fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     try:
         os.execve(argv[0], argv, os.environ)
@@ -59,14 +59,14 @@ def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
 
 def _limit_processes(result_fd: int) -> None:
     if (why := limit_tasks(lockdown.MAX_TASKS, lockdown.TASKS_CEILING)) is not None:
-        _tell(result_fd, FAULT + f"no process may be started: {why}".encode())
+        _write_all(result_fd, FAULT + f"no process may be started: {why}".encode())
         os._exit(1)
 
 
 def _make(commands: list[list[str]], keep: list[str], result_fd: int) -> NoReturn:
-    """Run commands until one fails, and hand out what they made, or what the one that failed said."""
+    """Run commands until one fails. Write the products, or the messages of the failed command."""
     _limit_processes(result_fd)
-    fcntl.fcntl(result_fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)  # no compiler writes the answer itself
+    fcntl.fcntl(result_fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)  # compilers must not write the result
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     log = os.open("log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for argv in commands:
@@ -76,18 +76,19 @@ def _make(commands: list[list[str]], keep: list[str], result_fd: int) -> NoRetur
                 file_actions=[(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)],
             )
         except OSError as error:
-            _tell(result_fd, FAULT + f"{argv[0]}: {error.strerror}".encode())
+            _write_all(result_fd, FAULT + f"{argv[0]}: {error.strerror}".encode())
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code:
-            _tell(result_fd, b"%s%d\n%s" % (FAILED, code, os.pread(log, _SAID_BYTES, 0)))
+            _write_all(result_fd, b"%s%d\n%s" % (FAILED, code, os.pread(log, _MAX_MESSAGE_BYTES, 0)))
             os._exit(0)
-    _tell(result_fd, MADE + _packed(keep))
+    _write_all(result_fd, MADE + _pack(keep))
     os._exit(0)
 
 
-def _packed(keep: list[str]) -> bytes:
-    """The products, in the form of a payload's files: a line of JSON with names and sizes, and bytes."""
+def _pack(keep: list[str]) -> bytes:
+    """Return the products in the format of the files of a payload: a line of JSON with names and sizes, and
+    the bytes."""
     names = {name for pattern in keep for name in glob.glob(f"**/{pattern}", recursive=True)}
     entries: list[tuple[str, int]] = []
     parts: list[bytes] = []
@@ -99,7 +100,7 @@ def _packed(keep: list[str]) -> bytes:
     return json.dumps(entries).encode() + b"\n" + b"".join(parts)
 
 
-def _tell(fd: int, data: bytes) -> None:
+def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

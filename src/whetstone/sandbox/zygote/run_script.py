@@ -1,16 +1,17 @@
-"""The builtin harness ``script``: the payload is a Python program, run as ``python main.py`` would run it.
+"""The builtin harness ``script``: the payload is a Python program, which runs as with ``python main.py``.
 
-The program is a real ``__main__`` from a real file in the private directory, with the real
-descriptors 0, 1 and 2. If its source does not compile, the result is ``COMPILE_ERROR`` and why, the error
-is on stderr and the exit code is 1; like all result bytes this is a hint, which a program can forge to
-its own disadvantage only.
+The program is a real ``__main__`` from a real file in the private directory, with the real descriptors 0, 1
+and 2. If its source does not compile, the result is ``COMPILE_ERROR`` with the reason, the error is on
+stderr, and the exit code is 1. Like all result bytes this is only a hint, and a program gains nothing by
+forging it.
 
-A payload that begins with a zero byte, which no Python source does, has a line of JSON before the source:
-arguments, files and a link (see ``whetstone.sandbox.script``).
+A payload may begin with a zero byte, which no Python source does. It then has a line of JSON before the
+source: arguments, files and a link (see ``whetstone.sandbox.script``).
 
-One that begins with ``CODE`` has a length (four bytes, the lowest first) and so many bytes of marshalled code
-before the source, which an earlier run of this source handed out. Without any, this run hands its own out
-where it has a link: a length and code, written there before anything of the program runs, and closed.
+A payload that begins with ``CODE`` has a length (four bytes, little-endian) and marshalled code before the
+source, from an earlier run of this source. If the code is empty and there is a link, this run writes its own
+code to the link: a length and the code. It does so before any part of the program runs, and then closes the
+link.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ import os
 import sys
 import types
 
-from .files_and_streams import pipe_input, put_files, talk_over
+from .files_and_streams import pipe_input, use_as_streams, write_files
 
 COMPILE_ERROR = b"compile_error: "
 WITH_MORE, CODE = b"\0", b"\1"
 _WANTS_A_PIPE = b"connect_read_pipe"
+# Longer code is not sent. It must fit into the buffer of the pipe, because it is written before anyone reads.
 MOST_CODE_BYTES = 32 << 10
-"""Longer code is not handed out: the pipe takes this much, and nobody reads it yet."""
-_MOST_SAID = 300
+_MAX_REASON = 300
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _open, _write, _close = os.open, os.write, os.close
-_unmarshalled = marshal.loads
+_unmarshal = marshal.loads
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Run ``payload`` as the program, in the ``__main__`` that is there."""
+    """Run ``payload`` as the program, in the prepared ``__main__``."""
     given = hand_out = None
     if payload[:1] == WITH_MORE:
-        payload, arguments = _prepared(payload, link_fd)
+        payload, arguments = _prepare(payload, link_fd)
         sys.argv += arguments
         sys.orig_argv += arguments
     elif payload[:1] == CODE:
@@ -48,21 +49,21 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         hand_out, link_fd = link_fd, None
     scope = sys.modules["__main__"].__dict__
     path = scope["__file__"]
-    put_program(payload, path)
+    write_program(payload, path)
     if _WANTS_A_PIPE in payload and link_fd is None:
         pipe_input()
     sys.path.insert(0, os.path.dirname(path))
     code = (
-        compiled(payload, path, result_fd)
+        compile_program(payload, path, result_fd)
         if given is None
-        else _code(given, payload, path, result_fd, hand_out)
+        else _load_or_compile(given, payload, path, result_fd, hand_out)
     )
     exec(code, scope)
 
 
-def put_program(source: bytes, path: str) -> None:
+def write_program(source: bytes, path: str) -> None:
     """Write the program to its file. Raises OSError."""
-    # Not through a file object: what a run touches is copied for it, and that is most of its cost.
+    # Not through a file object: a run copies every page that it touches, which is most of its cost.
     fd = _open(path, _NEW_FILE, 0o666)
     at = 0
     while at < len(source):
@@ -70,28 +71,32 @@ def put_program(source: bytes, path: str) -> None:
     _close(fd)
 
 
-def _prepared(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
-    """Give the program what its payload names; the source and the arguments."""
+def _prepare(payload: bytes, link_fd: int | None) -> tuple[bytes, list[str]]:
+    """Set up the link and the files of the payload. Returns the source and the arguments."""
     line, _, rest = payload[1:].partition(b"\n")
     request = json.loads(line)
     if link_fd is not None:
-        talk_over(link_fd)
-    put_files(request["files"], memoryview(rest)[request["source"] :])
+        use_as_streams(link_fd)
+    write_files(request["files"], memoryview(rest)[request["source"] :])
     return rest[: request["source"]], request["arguments"]
 
 
-def _code(given: bytes, source: bytes, path: str, result_fd: int, hand_out: int | None) -> types.CodeType:
-    """The program's code from what was given; or compiled, and handed out."""
+def _load_or_compile(
+    given: bytes, source: bytes, path: str, result_fd: int, hand_out: int | None
+) -> types.CodeType:
+    """Return the program's code from ``given``, or compile it and write it to ``hand_out``."""
     if given:
-        code: types.CodeType = _unmarshalled(given)
-        # It names the file that it was compiled as, which a later fork-server may have elsewhere.
-        return code if code.co_filename == path else compiled(source, path, result_fd)
-    code = compiled(source, path, result_fd)
+        code: types.CodeType = _unmarshal(given)
+        # Code contains the path of its file, which may differ in a later fork-server.
+        return code if code.co_filename == path else compile_program(source, path, result_fd)
+    code = compile_program(source, path, result_fd)
     if hand_out is None:
         return code
     data = b""
-    if len(source) <= MOST_CODE_BYTES:  # its code is hardly shorter, and making these bytes takes memory
-        with contextlib.suppress(ValueError):  # nested too deeply
+    if (
+        len(source) <= MOST_CODE_BYTES
+    ):  # the code of a longer source is hardly shorter, and marshalling it takes memory
+        with contextlib.suppress(ValueError):  # the code is nested too deeply for marshal
             data = marshal.dumps(code)
         if len(data) > MOST_CODE_BYTES:
             data = b""
@@ -100,11 +105,11 @@ def _code(given: bytes, source: bytes, path: str, result_fd: int, hand_out: int 
     return code
 
 
-def compiled(source: bytes, path: str, result_fd: int) -> types.CodeType:
-    """The program's code. One that does not compile says so and exits with 1, as Python does."""
+def compile_program(source: bytes, path: str, result_fd: int) -> types.CodeType:
+    """Return the program's code. If it does not compile, report that and exit with 1, as Python does."""
     try:
         return compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
-        os.write(result_fd, COMPILE_ERROR + str(error)[:_MOST_SAID].encode("utf-8", "backslashreplace"))
+        os.write(result_fd, COMPILE_ERROR + str(error)[:_MAX_REASON].encode("utf-8", "backslashreplace"))
         sys.excepthook(type(error), error.with_traceback(None), None)
         raise SystemExit(1) from None

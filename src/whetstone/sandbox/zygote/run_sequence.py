@@ -1,11 +1,11 @@
-"""The builtin harness ``sequence``: a Python program run over several inputs, in turn, in one process.
+"""The builtin harness ``sequence``: a Python program that runs on several inputs in turn, in one process.
 
-Each run finds what a program finds when it begins: a ``__main__`` of its own, its input on a descriptor 0
-and a standard output that nobody has used, the arguments, search path, working directory and recursion limit.
-What it changed elsewhere (modules, builtins, files) the next one finds changed. After each run the marker and
-a byte are written to standard output: 0 for a run that ended as a program with exit code 0 does.
+Each run finds the state of a program's start: its own ``__main__``, its input on a new descriptor 0, and an
+unused standard output. Arguments, search path, working directory and recursion limit are reset. Its other
+changes (modules, builtins, files) are visible to the next run. After each run the marker and a byte are
+written to standard output. The byte is 0 for a run that ended like a program with exit code 0.
 
-Everything written here could have been written by the program as well. It says what the program claims.
+The program could write the same bytes. They are only what the program claims.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import types
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 
 from .program import flush_streams
-from .run_script import compiled, put_program
+from .run_script import compile_program, write_program
 
 _INPUT_FILE = ".input"
 _PRIVATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_LAST_DESCRIPTORS = 200  # out of the way of what programs open, and below the limit on open files
+_LAST_DESCRIPTORS = 200  # above the descriptors of programs, and below the limit on open files
 SUCCEEDED, FAILED = b"\0", b"\1"
 
 
@@ -36,26 +36,27 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     request = json.loads(payload[:line])
     view = memoryview(payload)
     at = line + request["source"]
-    runs = _Runs(payload[line:at], bytes.fromhex(request["marker"]), result_fd)
+    runs = _RunLoop(payload[line:at], bytes.fromhex(request["marker"]), result_fd)
     for size in request["inputs"]:
         runs.run(view[at : at + size])
-        runs.renew()
+        runs.reset()
         at += size
-        # The rest goes to another process when half the time is gone: no run is to fail for those before.
-        if runs.occupied() or time.process_time() > request["cpu_s"] / 2:
+        # The rest runs in another process when half of the CPU time is used. No run may fail because of the
+        # time of earlier runs.
+        if runs.has_leftovers() or time.process_time() > request["cpu_s"] / 2:
             return
 
 
-class _Runs:
-    """The process as its runs find it."""
+class _RunLoop:
+    """The process of the runs, with the state that each run starts from."""
 
     def __init__(self, source: bytes, marker: bytes, result_fd: int) -> None:
         main = sys.modules["__main__"]
         self._names = dict(main.__dict__)
         self._directory = os.path.dirname(self._names["__file__"])
-        put_program(source, self._names["__file__"])
+        write_program(source, self._names["__file__"])
         sys.path.insert(0, self._directory)
-        self._code = compiled(source, self._names["__file__"], result_fd)
+        self._code = compile_program(source, self._names["__file__"], result_fd)
         self._marker = marker
         self._arguments, self._path = list(sys.argv), list(sys.path)
         self._depth = sys.getrecursionlimit()
@@ -69,9 +70,9 @@ class _Runs:
         os.close(file)
         os.dup2(1, self._output, inheritable=False)
 
-    def run(self, given: memoryview) -> None:
-        """Run the program on one input, and say how it ended."""
-        self._give(given)
+    def run(self, data: memoryview) -> None:
+        """Run the program on one input, and write how it ended."""
+        self._set_input(data)
         ended = FAILED
         try:
             exec(self._code, sys.modules["__main__"].__dict__)
@@ -80,25 +81,25 @@ class _Runs:
             if stop.code is None or (type(stop.code) is int and stop.code == 0):
                 ended = SUCCEEDED
         except BaseException:
-            pass  # what failed here is run again, alone, and says there what it has to say
-        if not _finished():
+            pass  # a failed run is repeated alone, and its error is reported there
+        if not _finish_program():
             ended = FAILED
         os.write(self._output, self._marker + ended)
 
-    def _give(self, given: memoryview) -> None:
-        """Make ``given`` the content of descriptor 0."""
+    def _set_input(self, data: memoryview) -> None:
+        """Make ``data`` the content of descriptor 0."""
         os.ftruncate(self._input, 0)
         at = 0
-        while at < len(given):
-            at += os.pwrite(self._input, given[at:], at)
+        while at < len(data):
+            at += os.pwrite(self._input, data[at:], at)
         os.lseek(self._input, 0, os.SEEK_SET)
         os.dup2(self._input, 0)
 
-    def renew(self) -> None:
-        """What the run before used up or changed, as a program finds it when it begins."""
+    def reset(self) -> None:
+        """Restore the state that a program finds at its start."""
         os.dup2(self._output, 1)
-        sys.stdin = sys.__stdin__ = self._text(BufferedReader(FileIO(0, "r", False)), "r")
-        sys.stdout = sys.__stdout__ = self._text(BufferedWriter(FileIO(1, "w", False)), "w")
+        sys.stdin = sys.__stdin__ = self._text_stream(BufferedReader(FileIO(0, "r", False)), "r")
+        sys.stdout = sys.__stdout__ = self._text_stream(BufferedWriter(FileIO(1, "w", False)), "w")
         sys.stderr = sys.__stderr__ = self._error
         sys.argv, sys.path = list(self._arguments), list(self._path)
         sys.setrecursionlimit(self._depth)
@@ -107,20 +108,22 @@ class _Runs:
         fresh.__dict__.update(self._names)
         sys.modules["__main__"] = fresh
 
-    def _text(self, stream: BufferedReader | BufferedWriter, mode: str) -> TextIOWrapper:
-        """A standard stream as the interpreter makes it."""
+    def _text_stream(self, stream: BufferedReader | BufferedWriter, mode: str) -> TextIOWrapper:
+        """Return a standard stream like that of the interpreter."""
         stream.raw.name = "<stdin>" if mode == "r" else "<stdout>"  # pyright: ignore[reportAttributeAccessIssue]
         text = TextIOWrapper(stream, self._encoding, self._errors, "\n")
         text.mode = mode  # pyright: ignore[reportAttributeAccessIssue]
         return text
 
-    def occupied(self) -> bool:
-        """Whether a run left threads, or work for the interpreter's exit, that the next one would meet."""
+    def has_leftovers(self) -> bool:
+        """Return whether a run left threads, or work for the interpreter's exit, that would affect the next
+        run."""
         return bool(_thread._count() or threading._threading_atexits)  # pyright: ignore
 
 
-def _finished() -> bool:
-    """What Python does when a program has ended, as far as the process can go on. False if stdout failed."""
+def _finish_program() -> bool:
+    """Do what Python does at the end of a program, as far as the process can continue. Returns False if
+    stdout failed."""
     if _thread._count():  # pyright: ignore
         for thread in threading.enumerate():
             if thread is not threading.main_thread() and not thread.daemon:

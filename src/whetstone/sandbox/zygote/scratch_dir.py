@@ -1,4 +1,4 @@
-"""Emptying a directory that a hostile program has filled, without following anything out of it."""
+"""Empty a directory that a hostile program has filled, without following links out of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def empty_directory(path: str) -> None:
     """Remove everything in ``path``, whatever its names, modes and depth, but not ``path`` itself.
 
-    Nested directories are moved up to the top instead of walked into: a chain of a hundred thousand
-    costs no recursion and no descriptors.
+    Nested directories are moved to the top instead of visited. A chain of a hundred thousand directories thus
+    needs no recursion and no further descriptors.
     """
     top = os.open(path, _DIRECTORY)
     try:
@@ -34,7 +34,8 @@ def remove_directory(path: str) -> None:
 
 
 def _remove(top: int, name: str, moved: int) -> int:
-    """Remove one entry of ``top``, having moved its own directories up; the count of moves so far."""
+    """Remove one entry of ``top``, and move its directories to ``top`` first. Returns the number of moves so
+    far."""
     if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
         os.unlink(name, dir_fd=top)
         return moved

@@ -1,7 +1,7 @@
-"""Two seccomp filters: what no process of a fork-server needs, and what a program must not do.
+"""Two seccomp filters: one for everything that a fork-server needs, and one for programs.
 
-The first is an allow-list, installed once and inherited: its cost is not paid per run. The second
-only takes away the few calls that start and watch a run, and is installed as a run's last step.
+The first is an allow-list. It is installed once and inherited, so a run does not pay for it. The second only
+removes the few calls that start and supervise a run. It is installed as the last step of a run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _X32_BIT = 0x40000000
 
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW_ANY = 0x7E020000  # mount, cgroup, uts, ipc, user, pid and net namespaces
-# Not as its own sibling, which would be a child of the fork-server, nor traced.
+# A child must be neither a sibling of its parent, which would be a child of the fork-server, nor traced.
 _CLONE_PARENT, _CLONE_PTRACE, _CLONE_UNTRACED = 0x8000, 0x2000, 0x800000
 _NO_PLAIN_CHILD = _CLONE_NEW_ANY | _CLONE_PARENT | _CLONE_PTRACE | _CLONE_UNTRACED
 _AF_UNIX, _SOCK_STREAM, _SOCK_FLAGS = 1, 1, 0o2004000
@@ -38,19 +38,19 @@ _RWF_NOWAIT = 8
 _HARMLESS_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 _PRIO_PROCESS = 0
-_O_TMPFILE = 0o20000000  # a file without a name, whose making no watch on its directory tells
-STEM_CALLS = (
+_O_TMPFILE = 0o20000000  # a file without a name: inotify does not report its creation
+# The additional calls of the process that forks the runs. A program gets some of them, with restrictions.
+TEMPLATE_CALLS = (
     *("clone", "fork", "vfork", "kill", "tgkill", "prctl", "prlimit64"),
     *("sendmsg", "recvmsg", "pidfd_open", "capset", "inotify_init1", "inotify_add_watch"),
 )
-"""What the process that forks the runs needs, and a program gets in part or not at all."""
-KEEPER_CALLS = ("mount", "umount2")
-"""What the process beside it needs."""
+# The additional system calls of the supervisor.
+SUPERVISOR_CALLS = ("mount", "umount2")
+# The additional system calls of a sandbox that executes programs.
 EXECUTING_CALLS = tuple(EXECUTING)
-"""What a program needs besides where programs are executed."""
-# Landlock checks opening and naming files, not changing their attributes by path; truncating it
-# checks from its version 3 on. Where the host's files can be named, these calls are therefore closed.
-# A run's processes are told by their process group there, so that this is for life.
+# Landlock checks opening and naming of files, but not changes of their attributes by path, and truncation
+# only since version 3. Where the files of the host are visible, these calls are therefore forbidden. Without
+# a jail a run is identified by its process group, so no process may leave it.
 _HARMFUL_WITHOUT_JAIL = (
     *("setsid", "setpgid"),
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
@@ -70,7 +70,7 @@ def _fail(error: int) -> Code:
 
 
 def _argument(index: int) -> Code:
-    # The low half decides: every argument checked here is an int or has its flags there.
+    # Only the lower half is compared: every argument checked here is an int or has its flags there.
     return [(_LOAD, 0, 0, _ARGUMENTS_OFFSET + 8 * index)]
 
 
@@ -82,7 +82,8 @@ def _allow_if_argument_in(index: int, values: tuple[int, ...], error: int) -> Co
 
 
 def _fail_if_argument_in(index: int, errors: dict[int, int]) -> Code:
-    """``errors`` maps values of the argument to error numbers; 0 pretends that the call was made."""
+    """Return code that fails for some values of an argument. ``errors`` maps values to error numbers; 0
+    pretends success."""
     code = _argument(index)
     for value, error in errors.items():
         code += [(_EQUAL, 0, 1, value), *_fail(error)]
@@ -90,32 +91,33 @@ def _fail_if_argument_in(index: int, errors: dict[int, int]) -> Code:
 
 
 def _allow_local_stream() -> Code:
-    """Only connected streams: a datagram socket could be aimed at any address of the host."""
+    """Return code that allows only connected streams. A datagram socket could send to any address of the
+    host."""
     types = (_SOCK_STREAM, _SOCK_STREAM | 0o4000, _SOCK_STREAM | 0o2000000, _SOCK_STREAM | _SOCK_FLAGS)
     check = [*_argument(0), (_EQUAL, 1, 0, _AF_UNIX), *_fail(errno.EPERM)]
     return check + _allow_if_argument_in(1, types, errno.EPERM)
 
 
 def _pretend_to_lock() -> Code:
-    """fcntl, whose locks are said to be granted, and are not made.
+    """Return code for fcntl, which pretends to grant locks and sets none.
 
-    A lock is a mark on a file that every sandbox sees which can open it: the standard library, a device. A
-    filter cannot tell which file a descriptor is of.
+    A lock is visible to every sandbox that can open the file: the standard library, a device. A filter cannot
+    know which file a descriptor refers to.
     """
     errors = {**dict.fromkeys(_LOCKING_FCNTL, 0), **dict.fromkeys(_SIGNALLING_FCNTL, errno.EPERM)}
     return _fail_if_argument_in(1, errors)
 
 
 def _local_sockets() -> Code:
-    """Streams between the processes of a run, which nobody else can name. Options are said to be set."""
+    """Return code that allows streams between the processes of a run. Setting an option is pretended."""
     code = _on_call("socket", _allow_local_stream()) + _on_call("setsockopt", _fail(0))
     for name in ("bind", "listen", "accept", "accept4", "connect"):
         code += _on_call(name, _ret(_ALLOW))
     return code
 
 
-def _pretend_to_yield() -> Code:
-    """Nothing happens to one's own priority; anybody else's is refused."""
+def _pretend_to_set_priority() -> Code:
+    """Return code that pretends to set the caller's own priority, and refuses that of other processes."""
     own = [*_argument(0), (_EQUAL, 0, 3, _PRIO_PROCESS), *_argument(1), (_EQUAL, 0, 1, 0), *_fail(0)]
     return own + _fail(errno.EPERM)
 
@@ -129,21 +131,24 @@ def _allow_plain_children() -> Code:
 
 
 def _pretend_to_set_sigchld() -> Code:
-    """Leave SIGCHLD as it is: who ignores it has children that vanish, and their CPU time with them."""
+    """Return code that pretends to set SIGCHLD. If a process ignored it, its children and their CPU time
+    would vanish."""
     handler_is_null = [*_argument(1), (_EQUAL, 1, 0, 0), *_fail(0)]
     upper_half_too = [(_LOAD, 0, 0, _ARGUMENTS_OFFSET + 12), (_EQUAL, 1, 0, 0), *_fail(0)]
     setting = [*handler_is_null, *upper_half_too]
     return [*_argument(0), (_EQUAL, 0, len(setting), signal.SIGCHLD), *setting, *_ret(_ALLOW)]
 
 
-def _fail_if_truncating_unread(index: int) -> Code:
-    """Opening for reading with O_TRUNC empties a file that Landlock's first versions let one only read."""
+def _fail_if_truncating_on_read(index: int) -> Code:
+    """Return code that refuses O_TRUNC for reading. It empties a file that the first versions of Landlock
+    only allow to read."""
     compare = (_AND, 0, 0, _ACCESS_MODE_AND_TRUNCATE), (_EQUAL, 0, 1, os.O_TRUNC)
     return [*_argument(index), *compare, *_fail(errno.EPERM), *_ret(_ALLOW)]
 
 
-def _only_on_oneself(own_pid: int) -> Code:
-    """kill, tgkill and prlimit64 with our own process id, which stands in one place, or prlimit64 with 0."""
+def _allow_own_process_only(own_pid: int) -> Code:
+    """Return code that allows kill, tgkill and prlimit64 for the own process id, and prlimit64 for 0. The id
+    occurs once in the code."""
     prlimit64, kill, tgkill = (number(name) or 0 for name in ("prlimit64", "kill", "tgkill"))
     compare = [(_EQUAL, 2, 0, prlimit64), (_EQUAL, 3, 0, kill), (_EQUAL, 2, 6, tgkill)]
     zero_allowed = [*_argument(0), (_EQUAL, 2, 1, 0)]
@@ -162,23 +167,25 @@ def _fail_if_any_bit(index: int, bits: int, error: int) -> Code:
 
 
 def _on_call(name: str, block: Code) -> Code:
-    """``block`` when the call (its number is loaded) is ``name``; nothing where it does not exist."""
+    """Return code that runs ``block`` if the loaded number is that of ``name``. Empty if this machine has no
+    such call."""
     nr = number(name)
     return [] if nr is None else [(_EQUAL, 0, len(block), nr), *block]
 
 
 def _on_calls(names: Sequence[str], block: Code) -> Code:
-    """``block`` when the call is one of ``names``."""
+    """Return code that runs ``block`` if the call is one of ``names``."""
     numbers = [nr for nr in map(number, names) if nr is not None]
     jumps = [(_EQUAL, len(numbers) - 1 - at, 0, nr) for at, nr in enumerate(numbers)]
-    # Each jumps over the comparisons after it; the last one, failing, over the block.
+    # Each comparison jumps over those after it. The last one jumps over the block if it fails.
     return [*jumps[:-1], (_EQUAL, 0, len(block), numbers[-1]), *block]
 
 
-def allow_list(more: Iterable[str], *, local_sockets: bool = False) -> Code:
-    """What a process and its children may call at all: harmless calls and ``more``; the rest is ENOSYS.
+def template_filter_code(more: Iterable[str], *, local_sockets: bool = False) -> Code:
+    """Return the code of the filter for a fork-server and its runs: harmless calls and ``more``. Other calls
+    fail with ENOSYS.
 
-    A foreign architecture's calls (and x32) kill: their numbers mean something else.
+    Calls of a foreign architecture (and x32) kill the process, because their numbers have other meanings.
     """
     arch = audit_arch()
     code: Code = [(_LOAD, 0, 0, _ARCH_OFFSET), (_EQUAL, 1, 0, arch), *_ret(_KILL), (_LOAD, 0, 0, _NR_OFFSET)]
@@ -186,7 +193,7 @@ def allow_list(more: Iterable[str], *, local_sockets: bool = False) -> Code:
         code += [(_AT_LEAST, 0, 1, _X32_BIT), *_ret(_KILL)]
     code += _on_call("fcntl", _pretend_to_lock())
     code += _on_call("flock", _fail(0))
-    # Every sandbox shares the kernel's cache of a library: none may ask what is in it, or empty it.
+    # All sandboxes share the kernel's cache of a library. No run may query or empty it.
     code += _on_call("fadvise64", _fail(0))
     for name in ("preadv2", "pwritev2"):
         code += _on_call(name, _fail_if_any_bit(5, _RWF_NOWAIT, errno.EOPNOTSUPP))
@@ -194,22 +201,25 @@ def allow_list(more: Iterable[str], *, local_sockets: bool = False) -> Code:
     code += _on_call("socketpair", _allow_local_stream())
     for name, index in (("open", 1), ("openat", 2)):
         code += _on_call(name, _fail_if_any_bit(index, _O_TMPFILE, errno.EOPNOTSUPP))
-    # Who yields to others is told that it does, and does not: it would wait, and a wait decides nothing.
-    code += _on_call("setpriority", _pretend_to_yield())
+    # Lowering the own priority is pretended: otherwise the program would wait, and waiting time must not
+    # decide a verdict.
+    code += _on_call("setpriority", _pretend_to_set_priority())
     code += _local_sockets() if local_sockets else []
     for name in (*HARMLESS, *more):
         code += _on_call(name, _ret(_ALLOW))
-    # "Operation not permitted" is what a traceback is to say, not that there is no such call.
+    # EPERM gives a better traceback than ENOSYS: the call exists, and is not permitted.
     for name in EXECUTING:
         code += _on_call(name, _fail(errno.EPERM))
     return code + _fail(errno.ENOSYS)
 
 
-def take_away(own_pid: int, *, jailed: bool, processes: bool, keep_children: bool) -> Code:
-    """What a program loses on top: processes, signals to others, descriptor passing.
+def run_filter_code(own_pid: int, *, jailed: bool, processes: bool, keep_children: bool) -> Code:
+    """Return the code of the filter for a program. It removes processes, signals to others and descriptor
+    passing.
 
-    With ``processes`` it has some of these. Where it is also ``jailed`` it may signal whom it sees: there are
-    only its own processes, and the fork-server as the first, which no signal from within reaches.
+    With ``processes`` some of these remain. If the run is also ``jailed``, it may signal every process that
+    it sees. These are its own processes, and the fork-server as the first of the namespace, which ignores
+    signals from within.
     """
     code: Code = [(_LOAD, 0, 0, _NR_OFFSET)]
     if processes:
@@ -224,16 +234,16 @@ def take_away(own_pid: int, *, jailed: bool, processes: bool, keep_children: boo
         code += _on_calls(("kill", "tgkill"), _fail_if_argument_in(0, {1: errno.EPERM}))
         code += _on_call("prlimit64", _allow_if_argument_in(0, (0, own_pid), errno.EPERM))
     else:
-        code += _only_on_oneself(own_pid)
+        code += _allow_own_process_only(own_pid)
     code += _on_call("prctl", _allow_if_argument_in(0, (_PR_SET_NAME, _PR_GET_NAME), errno.EPERM))
     kept = ("sendmsg", "recvmsg", "pidfd_open", "capset", "inotify_init1", "inotify_add_watch")
     code += _on_calls(kept, _fail(errno.EPERM))
     if jailed:
-        # Each session gets as much of a core as whoever supervises it, so a program is told it has one.
+        # Each session gets the same share of a core as its supervisor. So a new session is only pretended.
         code += _on_call("setsid", _fail(0))
     else:
-        code += _on_call("open", _fail_if_truncating_unread(1))
-        code += _on_call("openat", _fail_if_truncating_unread(2))
+        code += _on_call("open", _fail_if_truncating_on_read(1))
+        code += _on_call("openat", _fail_if_truncating_on_read(2))
         for name in _HARMFUL_WITHOUT_JAIL:
             code += _on_call(name, _fail(errno.EPERM))
     return code + _ret(_ALLOW)
@@ -251,21 +261,23 @@ class Filter:
         self._program = _Program(len(code), ctypes.addressof(self._code))
 
     def install(self, step: str) -> None:
-        """Bind this thread, and everything it forks, to the filter for good."""
+        """Apply the filter permanently to this thread and all its forks."""
         kernel.set_seccomp_filter(ctypes.addressof(self._program), step)
 
 
 class ProgramFilter(Filter):
-    """``take_away`` built once, with the process id filled in by each run."""
+    """The filter of ``run_filter_code``. It is built once, and each run fills in its process id."""
 
     _UNKNOWN_PID = 0x7FFFFFFE
 
     def __init__(self, *, jailed: bool, processes: bool, keep_children: bool) -> None:
-        code = take_away(self._UNKNOWN_PID, jailed=jailed, processes=processes, keep_children=keep_children)
+        code = run_filter_code(
+            self._UNKNOWN_PID, jailed=jailed, processes=processes, keep_children=keep_children
+        )
         super().__init__(code)
         [line] = [i for i, line in enumerate(code) if line[3] == self._UNKNOWN_PID]
-        # What a run needs to let the program signal itself, and nobody else, and to install the filter:
-        # ``set_pid(pid)``, and the ``sock_fprog`` as bytes.
+        # A run needs two things to let the program signal only itself and to install the filter:
+        # `set_pid(pid)`, and the `sock_fprog` as bytes.
         pid_at = ctypes.c_uint32.from_buffer(self._code, line * _INSTRUCTION.size + 4)
         self.set_pid = partial(setattr, pid_at, "value")
         self.program = bytes(memoryview(self._program))

@@ -1,4 +1,4 @@
-"""From a fresh interpreter to a serving one: harnesses, confinement, preload, filter, loop."""
+"""Starts a fork-server in a new interpreter: harnesses, confinement, preload, filter, loop."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import sys
 from typing import Any
 
 from . import kernel, launcher, lockdown, mappings, preload, program, rehearsal, serve, wire
-from .own_memory import OwnMemory
 from .profile import Profile
 from .program import Harness
 from .seccomp import ProgramFilter
+from .smaps import OwnMemory
 from .tmp_dir import PrivateDirectory, PrivateMount
 
 
 def start(control: _socket.socket, request: dict[str, Any], harnesses: list[tuple[str, str]]) -> None:
-    """Become a fork-server on ``control``; the first message says READY, or REFUSED and the step."""
+    """Serve as a fork-server on ``control``. The first message is READY, or REFUSED with the failed step."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
         server = _prepare(
@@ -35,12 +35,12 @@ def start(control: _socket.socket, request: dict[str, Any], harnesses: list[tupl
     try:
         serve.serve(server)
     except Exception:
-        os.dup2(wire.LOG_FD, 2)  # where the driving process looks for last words
+        os.dup2(wire.LOG_FD, 2)  # the client reads the traceback from there
         raise
 
 
-def _announce(server: serve.Server) -> None:
-    """Tell that we serve, and part with the process table: no run is to have it."""
+def _announce(server: serve.ServerState) -> None:
+    """Report that this process serves, and hand over the process table. No run may have a copy."""
     place = server.place
     rights: list[tuple[int, int, bytes]] = []
     if place.process_table is not None and place.whole_tree:
@@ -51,8 +51,8 @@ def _announce(server: serve.Server) -> None:
 
 def _prepare(
     control: _socket.socket, request: launcher.Request, harnesses: list[tuple[str, str]]
-) -> serve.Server:
-    # Before the host's files go out of sight.
+) -> serve.ServerState:
+    # Harnesses are loaded before ``launcher.enter`` hides the files of the host.
     mains: list[Harness] = []
     rehearsals: list[program.Rehearsal] = []
     for number, (name, path) in enumerate(harnesses):
@@ -66,35 +66,36 @@ def _prepare(
     if not place.profile.execute:
         mappings.use_huge_pages(memory)
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
-        del sys.modules[name]  # not for programs to find
+        del sys.modules[name]  # programs must not find them
     program.prepare_main(place.directory)
-    lockdown.confine_stem(place)
+    lockdown.confine_template(place)
     control = _place_descriptors(control, requests, place.process_table, memory)
     tmp = PrivateDirectory(place.directory)
     if place.jailed:
         tmp = PrivateMount(place.directory, program_file=not place.profile.execute)
-    # Signals from within do not reach the first process of a namespace, unless it has a handler.
+    # The kernel drops signals from within a pid namespace to its first process, unless a handler is set.
+    # Python sets one for SIGINT.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     program_filter = ProgramFilter(
         jailed=place.jailed,
         processes=place.whole_tree or place.profile.processes,
-        # Without a group to count it, the CPU time of a child is known from whoever waits for it.
+        # Without a control group, the CPU time of a child is added only to the process that waits for it.
         keep_children="cpu" not in place.group_counts,
     )
     numbered = _numbers_runs(memory)
     own_pid, seen = os.getpid(), place.visible
-    server = serve.Server(control, place, tmp, program_filter, mains, own_files, own_pid, numbered, seen)
+    server = serve.ServerState(control, place, tmp, program_filter, mains, own_files, own_pid, numbered, seen)
     os.closerange(0, wire.CONTROL_FD)
     if not place.profile.execute:
-        preload.settle()
+        preload.freeze_objects()
         rehearsal.pin_what_runs_write(server, memory, rehearsals)
     memory.close()
-    lockdown.filter_stem(place)
+    lockdown.filter_template(place)
     return server
 
 
 def _numbers_runs(memory: OwnMemory) -> bool:
-    """Whether we may choose the next process's id."""
+    """Return whether this process may set the id of the next process."""
     if wire.LAST_PID_FD not in memory.descriptors:
         return False
     try:
@@ -123,12 +124,12 @@ def _load_harness(name: str, path: str) -> Any:
 def _place_descriptors(
     control: _socket.socket, requests: _socket.socket, table: int | None, memory: OwnMemory
 ) -> _socket.socket:
-    """Give our descriptors the numbers that ``wire`` says, and close all others but the standard ones."""
+    """Give our descriptors the numbers in ``wire``, and close all others except the standard streams."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     ours = {
         wire.CONTROL_FD: control.detach(),
-        wire.KEEPER_FD: requests.detach(),
+        wire.SUPERVISOR_FD: requests.detach(),
         wire.STATUS_READ_FD: read,
         wire.STATUS_WRITE_FD: write,
         wire.LOG_FD: 2,
@@ -137,7 +138,7 @@ def _place_descriptors(
     memory.were_moved()
     if table is not None:
         ours[wire.TABLE_FD] = table
-    # First out of each other's way.
+    # In two steps, because the new number of one may be the present number of another.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in ours.values()]
     os.closerange(3, 64)
     for fd, number in zip(high, ours, strict=True):

@@ -1,7 +1,7 @@
-"""System call numbers of the two architectures we confine, for every call that we name anywhere.
+"""System call numbers of the two supported architectures, for every call that the sandbox names.
 
-Each entry is ``name: (x86_64, aarch64)``; None where the architecture has no such call (aarch64
-never got the old calls without ``at``). The numbers are the kernel's stable interface.
+Each entry is ``name: (x86_64, aarch64)``. None means that the architecture has no such call: aarch64 never
+had the old calls without ``at``. The numbers are a stable interface of the kernel.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ X86_64 = 0xC000003E
 AARCH64 = 0xC00000B7
 AUDIT_ARCH = {"x86_64": X86_64, "aarch64": AARCH64}
 
+# Calls that a program may make freely. They affect only its own process and files.
 HARMLESS: dict[str, tuple[int | None, int | None]] = {
     "read": (0, 63),
     "write": (1, 64),
@@ -192,8 +193,8 @@ HARMLESS: dict[str, tuple[int | None, int | None]] = {
     "getsockname": (51, 204),
     "getpeername": (52, 205),
 }
-"""Calls that a program may make freely: they reach nothing outside of its own process and files."""
 
+# Additional calls if the network and the file system belong to the run. They are for AF_UNIX streams only.
 LOCAL_SOCKETS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
     "bind": (49, 200),
@@ -203,8 +204,8 @@ LOCAL_SOCKETS: dict[str, tuple[int | None, int | None]] = {
     "connect": (42, 203),
     "setsockopt": (54, 208),
 }
-"""Calls on top where the network and the file system are the run's own: of AF_UNIX streams alone."""
 
+# Calls that a program may make with some arguments only (see `seccomp`).
 CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "fcntl": (72, 25),
     "ioctl": (16, 29),
@@ -215,8 +216,9 @@ CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "preadv2": (327, 286),
     "pwritev2": (328, 287),
 }
-"""Calls that a program may make with some arguments only (see ``seccomp``)."""
 
+# Calls that build the confinement or start runs. A program gets some of them with restrictions (clone, kill),
+# and none of the others.
 SET_UP: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220),
     "fork": (57, None),
@@ -240,18 +242,17 @@ SET_UP: dict[str, tuple[int | None, int | None]] = {
     "io_uring_setup": (425, 425),
     "io_uring_register": (427, 427),
 }
-"""Calls that build the confinement or start runs; a program gets them in part (clone, kill) or not at all."""
 
 
+# Additional calls for programs that are executed. They execute another program in place of the caller.
 EXECUTING: dict[str, tuple[int | None, int | None]] = {
     "execve": (59, 221),
     "execveat": (322, 281),
 }
-"""Calls on top for programs that are executed: they start another program in place of the caller."""
 
 
 def audit_arch() -> int:
-    """The kernel's name for this machine's architecture; OSError where we have no tables for it."""
+    """Return the kernel's number for this machine's architecture. Raises OSError for an unsupported one."""
     machine = os.uname().machine
     if machine not in AUDIT_ARCH:
         raise OSError(
@@ -261,7 +262,7 @@ def audit_arch() -> int:
 
 
 def number(name: str) -> int | None:
-    """The number of a call named in the tables above on this machine, or None where it does not exist."""
+    """Return the number of a call on this machine. None if it does not exist here."""
     column = 0 if audit_arch() == X86_64 else 1
     for table in (HARMLESS, LOCAL_SOCKETS, CONDITIONAL, SET_UP, EXECUTING):
         if name in table:

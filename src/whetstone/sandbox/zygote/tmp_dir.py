@@ -1,11 +1,11 @@
-"""The one writable directory of the runs: each finds it as if nobody had been there before."""
+"""The only writable directory of the runs. Each run finds it in its initial state."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 
-from . import keeper, kernel, scratch_dir, wire
+from . import kernel, scratch_dir, supervisor, wire
 
 _PROGRAM_FILE = "main.py"
 _CHANGES = kernel.IN_CREATE | kernel.IN_DELETE | kernel.IN_MOVED
@@ -13,7 +13,7 @@ _EVENTS = ctypes.create_string_buffer(4096)
 
 
 class PrivateDirectory:
-    """A directory of the host, where there are no mounts of our own: emptied after every run."""
+    """A directory of the host, for a tier without mounts. It is emptied after every run."""
 
     def __init__(self, path: str) -> None:
         """Make it the working directory, which runs inherit."""
@@ -21,22 +21,22 @@ class PrivateDirectory:
         os.chdir(path)
 
     def clear(self) -> None:
-        """Remove what a run left. Raises OSError."""
+        """Remove the files of a run. Raises OSError."""
         scratch_dir.empty_directory(self._path)
         os.utime(self._path)
 
 
 class PrivateMount:
-    """A small file system on /tmp: kept as long as no name in it is made or removed, else replaced.
+    """A small file system on /tmp. It is replaced after a run that created or removed a name in it.
 
-    Most programs do nothing there, and a mount costs more than asking the kernel whether they did. A file
-    that they made and removed would show in the number of the next one; so a fresh mount has the numbers that
-    the one before had, and the program's own file is not made for each run. What can be changed without a
-    name (the modes, times and contents of the directory and of this file) is set again.
+    Most programs do not use /tmp, and a check by inotify costs less than a mount. A program could detect an
+    earlier file by the inode number of its next file, even if the earlier one was removed. So the mount is
+    replaced by a fresh one, whose numbers start again. The program's own file is created once per mount. The
+    modes, times and contents of the directory and of this file change no name, so they are reset.
     """
 
     def __init__(self, path: str, *, program_file: bool) -> None:
-        """Make it the working directory, which runs inherit. The way to the keeper is in its place."""
+        """Make it the working directory, which runs inherit. The socket to the supervisor must be open."""
         self._path = path
         self._program_file = program_file
         self._enter()
@@ -45,14 +45,16 @@ class PrivateMount:
         os.chdir(self._path)
         if self._program_file:
             os.close(os.open(_PROGRAM_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        # Where the kernel has no more of these, or none at all, every run gets a fresh mount.
+        # If the kernel provides no inotify watch, every run gets a fresh mount.
         self._watched = kernel.watch_once(wire.WATCH_FD, ".", _CHANGES)
 
     def clear(self) -> None:
-        """Let the next run find it fresh. Raises StepRefused when the keeper cannot help, OSError."""
+        """Reset the directory for the next run. Raises StepRefused if the supervisor fails, OSError."""
         if not self._watched or kernel.read_now(wire.WATCH_FD, _EVENTS, len(_EVENTS)) > 0:
-            os.chdir("/")  # nothing is to hold the old one, whose device number the new one gets
-            keeper.ask_for_fresh_tmp()
+            # An open working directory would keep the old mount alive, and the new one would get another
+            # device number, which the next run could read.
+            os.chdir("/")
+            supervisor.ask_for_fresh_tmp()
             self._enter()
             return
         os.chmod(self._path, 0o700)

@@ -1,1 +1,0 @@
-"""A Ray cluster out of a host file: its nodes started, joined and stopped over ssh."""

@@ -1,0 +1,19 @@
+"""Addresses of services: whether other machines can reach one, and its text form."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address. False for any name except localhost."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        # Any other name may resolve to an address that other machines reach.
+        return host == "localhost"
+
+
+def host_port(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets around a host that contains colons."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,1 @@
+"""Parts of HTTP servers and clients that the judge, the flow and the live view share."""

@@ -1,0 +1,103 @@
+"""A sample, the group of samples that share a prompt, and the batch of a training step.
+
+These are plain data without torch: token ids, the engine's log-probs, the weight version of every token, and
+the reward. A reward of None means "no reward": the judge or an engine failed, or the verdict could have been
+forged. Such a sample is left out of its group's baseline and of the loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from whetstone.core.verdict import Judgement
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Sample(Struct, frozen=True):
+    """One reply to a prompt, or all replies of a conversation with the texts between them.
+
+    ``response_ids``, ``logprobs`` (natural log, under the sampling temperature, before top-p and
+    top-k) and ``versions`` (of the weights that produced the token) have equal length.
+
+    ``given`` are the spans [start, end) of ``response_ids``, in order, that the model did not write, such as
+    feedback. They have no loss, and log-probs of 0. ``prompt_ids`` is the prompt of the sample if it differs
+    from the prompt of its group, else it is empty. ``dialogue`` are the texts of an episode of several turns,
+    each after its role (``assistant``, ``user`` or ``tool``), in order; it is empty for a single reply.
+    ``text`` always holds all texts.
+
+    ``accepted`` is whether the task was solved; None if the environment does not say, or if there is no
+    verdict that counts. ``metrics`` are numbers of the environment about the episode, whose means are
+    metrics of the run.
+    """
+
+    response_ids: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    finish_reason: FinishReason
+    text: str
+    program: str | None = None
+    judgement: Judgement | None = None
+    reward: float | None = None
+    accepted: bool | None = None
+    given: list[tuple[int, int]] = []
+    prompt_ids: list[int] = []
+    metrics: dict[str, float] = {}
+    dialogue: list[tuple[str, str]] = []
+
+    def __post_init__(self) -> None:
+        if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
+            raise ValueError(
+                f"{len(self.response_ids)} tokens, {len(self.logprobs)} log-probs, "
+                f"{len(self.versions)} versions"
+            )
+        edges = [edge for span in self.given for edge in span]
+        if edges != sorted(set(edges)) or (edges and not 0 <= edges[0] < edges[-1] <= len(self.response_ids)):
+            raise ValueError(f"spans {self.given} in a reply of {len(self.response_ids)} tokens")
+
+    def written(self) -> list[bool]:
+        """Return for each token of ``response_ids`` whether the model generated it."""
+        wrote = [True] * len(self.response_ids)
+        for start, end in self.given:
+            wrote[start:end] = [False] * (end - start)
+        return wrote
+
+    def with_metrics(self, metrics: dict[str, float], reward: float | None) -> Sample:
+        """Return a copy with the ``reward`` and the metrics of a finished episode."""
+        return structs.replace(self, metrics=metrics, reward=reward)
+
+    @property
+    def length(self) -> int:
+        """The number of tokens that the model wrote."""
+        return len(self.response_ids) - sum(end - start for start, end in self.given)
+
+    @property
+    def turns(self) -> int:
+        """The number of texts that the model wrote."""
+        return max(1, sum(role == "assistant" for role, _ in self.dialogue))
+
+
+class Group(Struct, frozen=True):
+    """All samples of one prompt, which share a baseline. ``meta["source"]`` is where the problem is from."""
+
+    problem_id: str
+    prompt_ids: list[int]
+    samples: list[Sample]
+    meta: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids or not self.samples:
+            raise ValueError(f"group {self.problem_id!r} needs a prompt and at least one sample")
+
+    def rewards(self) -> list[float]:
+        """Return the rewards that are not None, in the order of samples."""
+        return [s.reward for s in self.samples if s.reward is not None]
+
+
+class Batch(Struct, frozen=True):
+    """The groups of one training step, and the numbers of dropped groups by reason."""
+
+    groups: list[Group]
+    dropped: dict[str, int] = {}

@@ -1,0 +1,80 @@
+"""The differences between model servers: how to request a reply, and how to load new weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from whetstone.core.sample import FinishReason
+from whetstone.core.settings import Sampling
+from whetstone.engine.remote.connection import EndpointConnection
+
+
+class Generation(Struct, frozen=True):
+    """The result of one request. ``abort``: the server ended it before the reply was complete."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: FinishReason
+
+
+class ServerFacts(Struct, frozen=True):
+    """What a server reports about itself, None if it does not.
+
+    context: the most tokens of prompt and reply together. dtype: its compute type, with torch's name.
+    """
+
+    context: int | None
+    dtype: str | None = None
+
+
+class ServerBackend(Protocol):
+    """One kind of server, addressed at its root URL.
+
+    name: as in recipes. full_logprobs: whether log-probs are taken before top-p and top-k.
+    """
+
+    name: str
+    full_logprobs: bool
+
+    async def probe(self, server: EndpointConnection) -> ServerFacts:
+        """Query the server's facts. Raises UserError with a remedy for a server that cannot serve a run."""
+        ...
+
+    def request(
+        self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
+    ) -> dict[str, Any]:
+        """Return the body of a request for one reply of at most ``max_tokens``."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path for such requests."""
+        ...
+
+    def read_reply(self, answer: Any) -> Generation:
+        """Parse the answer. Raises KeyError and similar for an answer of another form."""
+        ...
+
+    async def pause(self, server: EndpointConnection) -> None:
+        """End every reply in progress, and start none."""
+        ...
+
+    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+        """Load the weights of a model folder, which the server sees under the same path; drop cached
+        prompts."""
+        ...
+
+    async def sleep(self, server: EndpointConnection) -> None:
+        """After ``pause``: drop weights and prompts, and release all device memory."""
+        ...
+
+    async def wake(self, server: EndpointConnection, part: Literal["weights", "kv_cache"]) -> None:
+        """Allocate memory for one of both again. Its contents are undefined until weights are loaded."""
+        ...
+
+    async def resume(self, server: EndpointConnection) -> None:
+        """Start replies again."""
+        ...

@@ -1,0 +1,255 @@
+"""The chat API of OpenAI: reads requests, and writes replies as responses."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.core.http.refusal import as_json, bad_request
+from whetstone.environments.conversation import END_THINK, THINK, Reply, ReplyLimits, ToolCall
+from whetstone.environments.generated_cases import MOST_DEPTH, nesting_depth
+from whetstone.environments.prompt import Message
+from whetstone.environments.tool_calls import calls_of
+from whetstone.judge.extract import strip_thinking
+
+MessageKey = tuple[str, str, tuple[tuple[str, str], ...]]
+"""Role, text and tool calls of a message. The keys of a message are equal however a client writes it."""
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+# More of them would make templates and engines slow.
+_MOST_MESSAGES, _MOST_STOPS, _MOST_IGNORED = 2048, 16, 32
+
+
+class _Function(Struct, frozen=True):
+    name: str
+    arguments: str = "{}"
+
+
+class _Call(Struct, frozen=True):
+    function: _Function
+
+
+class _Part(Struct, frozen=True):
+    type: str
+    text: str = ""
+
+
+class _Message(Struct, frozen=True):
+    role: str
+    content: str | list[_Part] | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _ToolFunction(Struct, frozen=True, omit_defaults=True):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(Struct, frozen=True):
+    type: Literal["function"]
+    function: _ToolFunction
+
+
+class _StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class _Body(Struct, frozen=True):
+    """The fields with an effect, and those that must not ask for one."""
+
+    messages: list[_Message]
+    model: str = ""
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    response_format: Any = None
+    logprobs: bool | None = None
+    functions: Any = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def most(self) -> int | None:
+        given = [n for n in (self.max_tokens, self.max_completion_tokens) if n is not None]
+        return min(given, default=None)
+
+
+class ChatRequest(Struct, frozen=True):
+    """A request for a reply.
+
+    ``keys`` are the keys of ``messages``. ``parse_calls``: find the tool calls of the reply. ``usage``: a
+    stream ends with the usage. ``ignored``: names of fields without effect.
+    """
+
+    messages: list[Message]
+    keys: list[MessageKey]
+    tools: list[dict[str, Any]]
+    limits: ReplyLimits
+    parse_calls: bool
+    stream: bool
+    usage: bool
+    ignored: list[str]
+
+
+def read_request(data: bytes) -> ChatRequest:
+    """Read the body of a request. Raises RequestRefused (400) if it is invalid or not supported."""
+    try:
+        body = msgspec.json.decode(data, type=_Body)
+        names = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body: {error}") from None
+    if fault := _unsupported(body):
+        raise bad_request(fault)
+    read = [_read_message(message) for message in body.messages]
+    tools: list[dict[str, Any]] = [msgspec.to_builtins(tool) for tool in body.tools or []]
+    ignored = [name for name in names if name not in _Body.__struct_fields__]
+    # A reply is never forced into a form, because that would change the probabilities of its tokens.
+    ignored += ["tool_choice"] if body.tool_choice == "required" else []
+    return ChatRequest(
+        messages=[message for message, _ in read],
+        keys=[key for _, key in read],
+        tools=tools,
+        limits=ReplyLimits(body.most, body.stops),
+        parse_calls=bool(tools) and body.tool_choice != "none",
+        stream=body.stream is True,
+        usage=body.stream_options is not None and body.stream_options.include_usage is True,
+        # They are reported in a header of the response. Names of another form could end the header.
+        ignored=[name for name in ignored if name.isascii() and name.isidentifier()][:_MOST_IGNORED],
+    )
+
+
+def _unsupported(body: _Body) -> str:
+    """Return why a request cannot have the effect that it asks for; empty if it can."""
+    if not 0 < len(body.messages) <= _MOST_MESSAGES or body.messages[-1].role not in ("user", "tool"):
+        return f"`messages` must be 1 to {_MOST_MESSAGES} messages, and the last one of a user or a tool"
+    if body.n not in (None, 1):
+        return "`n` must be 1; send one request for each reply"
+    if body.tool_choice not in (None, "none", "auto", "required"):
+        return "`tool_choice` must be `auto`, `none` or `required`: no single tool can be forced"
+    if body.response_format not in (None, {"type": "text"}):
+        return "`response_format` must be `text`: the form of a reply is never forced"
+    if body.logprobs:
+        return "`logprobs` are recorded, but not returned; leave it out"
+    if body.functions:
+        return "`functions` is not supported; use `tools`"
+    if body.most is not None and body.most < 1:
+        return "`max_tokens` must be at least 1"
+    if len(body.stops) > _MOST_STOPS or "" in body.stops:
+        return f"`stop` must be at most {_MOST_STOPS} texts, none of them empty"
+    # One level for the list of tools, one for the tool, and one for its function.
+    if any(nesting_depth(tool.function.parameters) > MOST_DEPTH for tool in body.tools or []):
+        return f"the parameters of a tool may be nested {MOST_DEPTH} levels deep"
+    return ""
+
+
+def _read_message(message: _Message) -> tuple[Message, MessageKey]:
+    """Return a message for the chat template, and its key. Raises RequestRefused."""
+    role = _ROLES.get(message.role)
+    if role is None:
+        raise bad_request(f"unknown role {message.role[:40]!r}; use system, user, assistant or tool")
+    parts = message.content if isinstance(message.content, list) else [_Part("text", message.content or "")]
+    if any(part.type != "text" for part in parts):
+        raise bad_request("the parts of `content` must have the type `text`: the model only reads text")
+    text = "\n".join(part.text for part in parts)
+    calls = [ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls or []]
+    # Calls of a message that the model did not write, because its own replies stay as they were generated.
+    shown = "\n".join([text, *map(_call_text, calls)]) if calls else text
+    return {"role": role, "content": shown}, _message_key(role, text, calls)
+
+
+def _call_text(call: ToolCall) -> str:
+    name = json.dumps(call.name)
+    return f'<tool_call>\n{{"name": {name}, "arguments": {call.arguments}}}\n</tool_call>'
+
+
+def _message_key(role: str, text: str, calls: Sequence[ToolCall]) -> MessageKey:
+    # Clients strip replies, and format arguments in their own way.
+    text = text.strip() if role == "assistant" else text
+    return role, text, tuple((call.name, _canonical(call.arguments)) for call in calls)
+
+
+def _canonical(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+class Answer(Struct, frozen=True):
+    """A reply as its client gets it. ``text`` is without the thinking and the calls."""
+
+    text: str
+    thinking: str
+    calls: list[ToolCall]
+    finish_reason: str
+
+    @property
+    def key(self) -> MessageKey:
+        """The key of the message as which the reply comes back."""
+        return _message_key("assistant", self.text, self.calls)
+
+
+def answer_to(request: ChatRequest, reply: Reply, number: int) -> Answer:
+    """Return the answer to a request. ``number`` makes the ids of its calls unique in an episode."""
+    visible = strip_thinking(reply.text) or ""
+    thinking = reply.text.removesuffix(visible).strip().removeprefix(THINK).removesuffix(END_THINK).strip()
+    ends = [at for stop in request.limits.stop if (at := visible.find(stop)) >= 0]
+    text = visible[: min(ends, default=len(visible))]
+    found = calls_of(reply) if request.parse_calls else []
+    if not found or any(call.error for call in found):
+        # A call that cannot be read stays text, so that the agent can answer it.
+        return Answer(text, thinking, [], reply.finish_reason)
+    calls = [
+        ToolCall(call.name, json.dumps(call.arguments), call.id or f"call_{number}_{i}")
+        for i, call in enumerate(found)
+    ]
+    before, tag, _ = text.partition("<tool_call>")
+    is_call = reply.tool_calls is None and not tag  # the whole text is one JSON object
+    return Answer("" if is_call else before.rstrip(), thinking, calls, "tool_calls")
+
+
+def response_to(request: ChatRequest, answer: Answer, reply: Reply, id: str, model: str) -> str:
+    """Return the body of a response: a JSON object, or a stream of events with the whole reply."""
+    read, written = reply.prompt_tokens or 0, reply.tokens
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or (None if answer.calls else "")}
+    if answer.thinking:
+        message["reasoning_content"] = answer.thinking
+    if answer.calls:
+        message["tool_calls"] = [
+            {
+                "index": index,
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for index, call in enumerate(answer.calls)
+        ]
+    head = {"id": id, "model": model, "created": int(time.time())}
+    end = {"index": 0, "finish_reason": answer.finish_reason, "logprobs": None}
+    if not request.stream:
+        choices = [{**end, "message": message}]
+        return _json({**head, "object": "chat.completion", "choices": choices, "usage": usage})
+    head["object"] = "chat.completion.chunk"
+    begin = {**end, "finish_reason": None, "delta": message}
+    chunks: list[dict[str, Any]] = [{"choices": [begin]}, {"choices": [{**end, "delta": {}}]}]
+    if request.usage:
+        chunks.append({"choices": [], "usage": usage})
+    return "".join(f"data: {_json({**head, **chunk})}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+
+
+def _json(value: Any) -> str:
+    return as_json(value).decode()

@@ -1,0 +1,307 @@
+"""An environment of two models: one writes programs, the other writes test cases that tell whether a program
+is right.
+
+Both are trained on the same episodes. The real tests reward the coder. The verifier is rewarded if the
+reference passes its cases, and if the cases agree with the real tests about the coder's program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, Program, StdinTests
+from whetstone.core.sample import Sample
+from whetstone.core.settings import NonEmpty, Section
+from whetstone.environments.conversation import Conversation
+from whetstone.environments.episode import Episode, ProgramJudge, Rollout
+from whetstone.environments.examples import without_examples
+from whetstone.environments.feedback import describe_verdict
+from whetstone.environments.generated_cases import (
+    CASE_ERRORS,
+    GeneratedTests,
+    InvalidCases,
+    as_text,
+    can_generate,
+    case_format,
+    read_cases,
+)
+from whetstone.environments.prompt import Prompt
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import Outcome, SingleTurn, sample_of
+from whetstone.environments.verifying import CaseTrials, VerifierTrial, diagnosis_correct, has_verdict
+
+CODER, VERIFIER = "coder", "verifier"
+
+_MOST_CASE_CHARACTERS = 1000
+_PLACEHOLDERS = re.compile(r"\{(count|form|statement|program)\}")
+
+VERIFIER_PROMPT = """{statement}
+
+This program is meant to solve the problem:
+
+```python
+{program}
+```
+
+Find out whether it is right: write exactly {count} test cases, with inputs that the problem allows and the
+outputs that a right program gives for them. A good case is one that a wrong program fails. Take no example
+of the problem, and no input twice. Reply with one JSON object in a json code block, of this form:
+
+{form}
+"""
+
+
+class VerifierOptions(Section):
+    """One model writes programs, and another writes the test cases for them; see docs/environments.md.
+
+    variant: ``v3``, or ``astraflow_v2`` with the rules of AstraFlow's recipe.
+    valid_pays: v3 only: the reward of valid cases that do not diagnose the program. Cases that diagnose it
+        get 1.
+    cases: the number of cases of a reply.
+    max_bytes: the most bytes of all its cases.
+    strip_examples: hide the statement's examples from the verifier.
+    known_wrong: the number of wrong programs (of the problem, then of the coder) that cases are tried on if
+        they accept a right program.
+    prompt: of the verifier; filled in are ``{statement}``, ``{program}``, ``{count}`` and ``{form}``.
+    prefix: text with which its reply starts.
+    again: the message to the coder about cases that its program fails; ``{cases}`` is filled in.
+    """
+
+    variant: Literal["v3", "astraflow_v2"] = "v3"
+    valid_pays: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    cases: Annotated[int, Field(ge=1, le=16)] = 2
+    max_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 20_000
+    strip_examples: bool = True
+    known_wrong: Annotated[int, Field(ge=0, le=32)] = 8
+    prompt: NonEmpty = VERIFIER_PROMPT
+    prefix: str = ""
+    again: NonEmpty = "{cases}\n\nThe program fails these tests. Mend it, and reply with all of it again."
+
+    @field_validator("prompt")
+    @classmethod
+    def _check_statement(cls, prompt: str) -> str:
+        if "{statement}" not in prompt:
+            raise ValueError("it must contain `{statement}`: the verifier needs it to write cases")
+        return prompt
+
+    @model_validator(mode="after")
+    def _check_valid_reward(self) -> VerifierOptions:
+        if self.variant != "v3" and self.valid_pays != 0.5:
+            raise ValueError("`valid_pays` needs `variant: v3`; the other variant gives 1 for valid cases")
+        return self
+
+
+@dataclass
+class _Exchange:
+    """The course of an episode: the coder's first program and its verdict, the verifier's reply and the trial
+    of its cases, and the retry."""
+
+    outcome: Outcome
+    verifier: Sample | None = None
+    tests: GeneratedTests | None = None
+    case_error: str = ""
+    trial: VerifierTrial | None = None
+    retry: Sample | None = None
+
+
+class CodegenVerifier(SingleTurn):
+    """Coder and verifier. The coder's first reply is that of ``SingleTurn``, and the only one in an
+    evaluation, which has no verifier.
+
+    The coder's samples are first replies and retries. The verifier's samples are a reply for each program
+    that ran, each with its own prompt.
+    """
+
+    Options = VerifierOptions
+    models = (CODER, VERIFIER)
+
+    def __init__(self, settings: EnvironmentSection, options: VerifierOptions) -> None:
+        super().__init__(settings)
+        self._options = options
+        self._trials: CaseTrials | None = None
+        if options.variant == "v3":
+            self.smoke_obstacle = (
+                "the verifier is rewarded for test cases only, and a smoke run plants none; set "
+                "environment.options.variant=astraflow_v2"
+            )
+
+    def check(self, problem: Problem) -> None:
+        """See Environment. Raises UserError for a problem whose cases cannot be written or checked."""
+        if can_generate(problem) and problem.references:
+            return
+        needs = "a reference" if can_generate(problem) else "tests of kind `stdin`, or `call` of one function"
+        raise UserError(
+            f"problem {problem.id!r}: `environment.kind: codegen_verifier` needs {needs}; leave such "
+            "problems out of `data.train`"
+        )
+
+    async def rollout(self, problem: Problem, episode: Episode) -> Rollout:
+        """See Environment."""
+        conversation = await episode.begin()
+        exchange = _Exchange(await self.score(episode, conversation.reply))
+        accepted = {"first_accepted": float(exchange.outcome.accepted is True)}
+        coder = [sample_of(conversation, exchange.outcome, accepted)]
+        if VERIFIER not in episode.models:
+            return Rollout({CODER: coder})
+        if has_verdict(exchange.outcome.judgement):
+            await self._ask_verifier(problem, exchange, episode)
+        if exchange.verifier is not None and self._wants_retry(exchange):
+            await self._try_again(exchange, episode, conversation)
+        coder += [exchange.retry] if exchange.retry is not None else []
+        verifier = [exchange.verifier] if exchange.verifier is not None else []
+        return Rollout({CODER: coder, VERIFIER: verifier}, exchange)
+
+    async def finish_group(
+        self, problem: Problem, rollouts: Sequence[Rollout], judge: ProgramJudge
+    ) -> Sequence[Rollout]:
+        """See Environment. Rewards the verifier, whose cases are also tried on programs of other episodes."""
+        coder = [sample for rollout in rollouts for sample in rollout.samples[CODER]]
+        wrong = self._known_wrong_programs(problem, coder)
+        return await asyncio.gather(*(self._with_reward(problem, each, wrong, judge) for each in rollouts))
+
+    async def _with_reward(
+        self, problem: Problem, rollout: Rollout, wrong: Sequence[Program], judge: ProgramJudge
+    ) -> Rollout:
+        exchange = rollout.state
+        assert isinstance(exchange, _Exchange)
+        if exchange.verifier is None:
+            return rollout
+        rewarded = await self._verifier_sample(problem, exchange, exchange.verifier, wrong, judge)
+        return Rollout({**rollout.samples, VERIFIER: [rewarded]}, exchange)
+
+    def _trials_with(self, judge: ProgramJudge) -> CaseTrials:
+        # One for all episodes: it caches each problem's reference.
+        self._trials = self._trials or CaseTrials(judge)
+        return self._trials
+
+    async def _try_again(self, exchange: _Exchange, episode: Episode, conversation: Conversation) -> None:
+        """Send the results of the cases to the coder. Its new reply is a sample of its own."""
+        again = await conversation.send(self._case_results(exchange))
+        if again is None:
+            return
+        outcome = await self.score(episode, again)
+        accepted = {"retry_accepted": float(outcome.accepted is True)}
+        exchange.retry = sample_of(conversation, outcome, accepted, first_turn=1)
+
+    async def _ask_verifier(self, problem: Problem, exchange: _Exchange, episode: Episode) -> None:
+        """Request cases for a program, and try them."""
+        prompt = self.verifier_prompt(problem, exchange.outcome.program or "")
+        try:
+            conversation = await episode.begin(prompt, model=VERIFIER)
+        except UserError:  # the program is too long to be shown
+            return
+        exchange.verifier = conversation.sample(reward=None)
+        if conversation.reply.finish_reason == "failed":
+            return
+        try:
+            exchange.tests = read_cases(
+                prompt.prefix + conversation.reply.text,
+                problem,
+                count=self._options.cases,
+                most_bytes=self._options.max_bytes,
+            )
+            self._check_lines(problem, exchange.tests)
+        except InvalidCases as error:
+            exchange.case_error, exchange.tests = str(error), None
+            return
+        exchange.trial = await self._trials_with(episode.program_judge).try_cases(
+            problem,
+            exchange.tests,
+            exchange.outcome.program,
+            exchange.outcome.judgement,
+            even_if_invalid=self._options.variant == "astraflow_v2",
+        )
+
+    def verifier_prompt(self, problem: Problem, program: str) -> Prompt:
+        """Return the verifier's prompt about a program."""
+        options = self._options
+        words = {
+            "count": str(options.cases),
+            "form": case_format(problem),
+            "statement": without_examples(problem.statement) if options.strip_examples else problem.statement,
+            "program": program.strip("\n"),
+        }
+        # str.format would fail on the braces of statements and programs. One pass, so that inserted text is
+        # not searched for placeholders.
+        text = _PLACEHOLDERS.sub(lambda place: words[place[1]], options.prompt)
+        return Prompt(text, options.prefix, chat=self.settings.chat)
+
+    def _check_lines(self, problem: Problem, tests: GeneratedTests) -> None:
+        """Apply AstraFlow's rule: no input has fewer lines than the problem's longest input."""
+        if self._options.variant != "astraflow_v2" or not isinstance(tests, StdinTests):
+            return
+        assert isinstance(problem.tests, StdinTests)
+        longest = max(case.input.strip().count("\n") for case in problem.tests.cases)
+        if any(case.input.strip().count("\n") < longest for case in tests.cases):
+            raise InvalidCases("lines")
+
+    def _wants_retry(self, exchange: _Exchange) -> bool:
+        if self._options.variant == "astraflow_v2":
+            return exchange.tests is not None and not (
+                exchange.trial is not None and exchange.trial.accepts_program
+            )
+        return exchange.trial is not None and exchange.trial.valid is True and exchange.trial.rejects_program
+
+    def _case_results(self, exchange: _Exchange) -> str:
+        """Return the generated cases and their results, as a message to the coder."""
+        assert exchange.tests is not None
+        judgement = None if exchange.trial is None else exchange.trial.judgement
+        results = (
+            {case.index: describe_verdict(case.verdict) for case in judgement.cases} if judgement else {}
+        )
+        lines = [
+            f"Input: {text[:_MOST_CASE_CHARACTERS]}\nExpected: {expected[:_MOST_CASE_CHARACTERS]}\n"
+            f"Result: {results.get(index, 'not known')}"
+            for index, (text, expected) in enumerate(as_text(exchange.tests))
+        ]
+        return self._options.again.replace("{cases}", "\n\n".join(lines))
+
+    def _known_wrong_programs(self, problem: Problem, coder: Sequence[Sample]) -> list[Program]:
+        """Return distinct programs that the real tests reject: first those of the problem, then the
+        coder's."""
+        sources = [program for program in problem.wrong if program.language == problem.language]
+        sources += [
+            Program(problem.language, sample.program)
+            for sample in coder
+            if sample.program and has_verdict(sample.judgement) and not sample.accepted
+        ]
+        return list(dict.fromkeys(sources))[: self._options.known_wrong]
+
+    async def _verifier_sample(
+        self,
+        problem: Problem,
+        exchange: _Exchange,
+        sample: Sample,
+        wrong: Sequence[Program],
+        judge: ProgramJudge,
+    ) -> Sample:
+        """Return the verifier's sample with its reward and metrics of its cases."""
+        trial, truth = exchange.trial, exchange.outcome.judgement
+        assert truth is not None
+        # If the engine, the judge or the reference failed, the verifier is not at fault: it gets no reward.
+        unknown = sample.finish_reason == "abort" or (trial is not None and trial.valid is None)
+        if unknown:
+            return sample
+        valid = trial is not None and trial.valid is True
+        metrics = {"cases_valid": float(valid)} | {
+            f"cases_{error}": float(exchange.case_error == error) for error in CASE_ERRORS
+        }
+        if self._options.variant == "astraflow_v2":
+            solved = exchange.outcome.accepted if exchange.retry is None else exchange.retry.accepted
+            return sample.with_metrics(metrics, float(solved is True) + float(valid))
+        correct = False
+        if trial is not None and exchange.tests is not None and valid:
+            discriminates = not (
+                truth.accepted and trial.accepts_program and wrong
+            ) or await self._trials_with(judge).reject_any(problem, exchange.tests, wrong)
+            correct = diagnosis_correct(trial, truth, discriminates=discriminates)
+            metrics["cases_refuse"] = float(trial.rejects_program)
+        metrics["cases_diagnose"] = float(correct)
+        return sample.with_metrics(metrics, 1.0 if correct else self._options.valid_pays * float(valid))

@@ -1,0 +1,164 @@
+"""The engine as a model client: replies as text.
+
+An engine only knows token ids. This module converts them to the text that an environment reads, for training
+and evaluation. Replies of an endpoint are text already.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Sequence
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
+from whetstone.core.settings import Sampling
+from whetstone.engine.engine import Completion, Engine, GenerationRequest
+from whetstone.environments.conversation import (
+    END_THINK,
+    THINK,
+    Conversation,
+    Reply,
+    ReplyLimits,
+    failed_reply,
+)
+from whetstone.environments.prompt import (
+    Message,
+    Prompt,
+    Tokenizer,
+    check_length,
+    encode_prompt,
+    next_turn,
+    render_prompt,
+)
+from whetstone.environments.response_parser import parsed_calls
+
+
+def _thinking_start(text: str) -> str:
+    # Templates of thinking models may open the thinking, so the reply only contains its end.
+    return THINK if text.rstrip().endswith(THINK) else ""
+
+
+class EngineReplies:
+    """Text replies from an engine, with one set of sampling settings."""
+
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, params: Sampling, *, max_prompt_tokens: int
+    ) -> None:
+        """Prompts with more than ``max_prompt_tokens`` tokens are refused."""
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._params = params
+        self._max_prompt_tokens = max_prompt_tokens
+
+    @property
+    def version(self) -> int:
+        """The version of the engine's weights."""
+        return self._engine.version
+
+    def draw(
+        self, problem: Problem, prompt: Prompt, *, n: int, seed: int, limits: ReplyLimits | None = None
+    ) -> tuple[list[int], AsyncIterator[Reply]]:
+        """Return the prompt's token ids and ``n`` replies, each as it ends; (seed, i) fixes reply i.
+
+        The engine has the request when this returns. Calls without an await in between therefore enter its
+        batch together, in order. Raises UserError for a prompt that is too long.
+        """
+        request = self._request(problem, prompt, n, seed, limits)
+        completions = self._engine.generate(request)
+        text = render_prompt(prompt, self._tokenizer)
+        return request.prompt_ids, self._read(completions, prompt, text, len(request.prompt_ids))
+
+    async def begin(
+        self, problem: Problem, prompt: Prompt, *, seed: int, limits: ReplyLimits | None = None
+    ) -> tuple[list[int], Reply]:
+        """Return the prompt's token ids and one reply; see ModelClient."""
+        ids, drawn = self.draw(problem, prompt, n=1, seed=seed, limits=limits)
+        [reply] = [reply async for reply in drawn]
+        return ids, reply
+
+    async def reply_to(
+        self,
+        conversation: Conversation,
+        messages: Sequence[Message],
+        *,
+        seed: int,
+        limits: ReplyLimits | None = None,
+    ) -> tuple[list[int], Reply] | None:
+        """Return the tokens of ``messages`` and the reply to them; see ModelClient.
+
+        The tokens before are not encoded again: the conversation continues from the generated tokens.
+        """
+        # An evaluation does not keep the tokens of prompts.
+        prompt_ids = conversation.prompt_ids or encode_prompt(conversation.prompt, self._tokenizer)
+        before = [*prompt_ids, *conversation.response_ids()]
+        text = next_turn(conversation.prompt, messages, self._tokenizer)
+        between = self._tokenizer.encode(text, add_special_tokens=False)
+        if between and before[-1] == between[0] and not self._text(between[:1]):
+            between = between[1:]  # the reply already contains the end of its turn
+        params = self._limited(limits)
+        request = GenerationRequest(prompt_ids=[*before, *between], params=params, n=1, seed=seed)
+        try:
+            self._engine.check(request)
+        except UserError:
+            return None
+        completions = self._engine.generate(request)
+        drawn = self._read(completions, conversation.prompt, text, len(request.prompt_ids))
+        [reply] = [reply async for reply in drawn]
+        return between, reply
+
+    def check(self, problem: Problem, prompt: Prompt) -> None:
+        """Raise the UserError that ``draw`` would raise."""
+        self._engine.check(self._request(problem, prompt, 1, 0))
+
+    def _request(
+        self, problem: Problem, prompt: Prompt, n: int, seed: int, limits: ReplyLimits | None = None
+    ) -> GenerationRequest:
+        ids = encode_prompt(prompt, self._tokenizer)
+        check_length(problem, ids, self._max_prompt_tokens)
+        return GenerationRequest(prompt_ids=ids, params=self._limited(limits), n=n, seed=seed)
+
+    def _limited(self, limits: ReplyLimits | None) -> Sampling:
+        if limits is None:
+            return self._params
+        most, stop = self._params.max_tokens, (*self._params.stop, *limits.stop)
+        return self._params.model_copy(
+            update={"max_tokens": min(most, limits.max_tokens or most), "stop": stop}
+        )
+
+    async def _read(
+        self, completions: AsyncIterator[Completion], prompt: Prompt, before: str, prompt_tokens: int
+    ) -> AsyncIterator[Reply]:
+        """Yield the replies. ``before`` is the text before them, at least from the end of the last turn."""
+        async for completion in completions:
+            yield self._reply(completion, prompt, before, prompt_tokens)
+
+    def _reply(self, completion: Completion, prompt: Prompt, before: str, prompt_tokens: int) -> Reply:
+        if completion.finish_reason == "abort":
+            return failed_reply(completion.index, "the engine ended before the reply did", completion)
+        text = _thinking_start(before) + self._text(completion.token_ids)
+        calls = None
+        if prompt.tools:
+            whole = self._tokenizer.decode(completion.token_ids, skip_special_tokens=False)
+            calls = parsed_calls(self._tokenizer, whole, before, prompt.tools)
+        return Reply(
+            completion.index,
+            text,
+            completion.finish_reason,
+            len(completion.token_ids),
+            self._thinking_tokens(text, completion.token_ids),
+            prompt_tokens=prompt_tokens,
+            drawn=completion,
+            tool_calls=calls,
+        )
+
+    def _thinking_tokens(self, text: str, ids: Sequence[int]) -> int:
+        """Return how many of a reply's tokens belong to its thinking."""
+        if END_THINK in text:
+            # Once a prefix of the tokens contains the tag, all longer ones do, so a binary search finds its
+            # last token.
+            lengths = range(1, len(ids) + 1)
+            return 1 + bisect_left(lengths, True, key=lambda m: END_THINK in self._text(ids[:m]))
+        return len(ids) if THINK in text else 0
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=True)

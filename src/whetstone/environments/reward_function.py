@@ -1,0 +1,36 @@
+"""Reward functions of users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+from whetstone.core.plugins import load_plugin
+from whetstone.core.problem import Problem
+from whetstone.core.verdict import Judgement
+
+RewardFunction = Callable[[Problem, str, Judgement], float | None]
+"""Takes a problem, the text of a reply without the given prefix, and the judgement of its program. Returns
+the reward."""
+
+
+def reward_function(name: str) -> RewardFunction:
+    """Return the reward function with this name. Raises ValueError that lists the known names."""
+    function = load_plugin(
+        name, kind="reward", entry_point_group="whetstone.rewards", builtin=["all", "fraction"]
+    )
+    if not callable(function):
+        raise ValueError(f"reward `{name}` is not callable; give a function of problem, reply and judgement")
+    return cast(RewardFunction, function)
+
+
+def plugin_reward(name: str, problem: Problem, reply: str, judgement: Judgement) -> float | None:
+    """Return the reward that the user's function gives. Raises ValueError if it is not a finite number or
+    None."""
+    value: Any = reward_function(name)(problem, reply, judgement)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"reward `{name}` gives {value!r} for a reply to {problem.id}, not a finite number")
+    return float(value)

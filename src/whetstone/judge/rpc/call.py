@@ -1,0 +1,109 @@
+"""In the program's process: call a function, or operations on one object, for each case, and return the
+results.
+
+Expected values never reach this process. For each case it writes plain data in the ``values`` codec:
+``["value", v]``, ``["values", [encoded v, …]]`` (one for each operation), ``["raised", text]``, ``["missing",
+name]``, ``["unplain", text]`` or ``["too_large", text]``. If the source does not compile, it writes the
+``answer`` of ``SourceError`` instead. The program could write all this itself: these are answers, not
+verdicts. Each case imports the program anew.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from itertools import islice
+from typing import Any
+
+from whetstone.judge.rpc.loading import (
+    Loader,
+    SourceError,
+    describe,
+    write_all,
+)
+from whetstone.judge.rpc.prelude import PRELUDE
+from whetstone.judge.values import NotInert, TooLarge, decode, encode
+
+MAX_ITEMS = 1_000_000
+# The largest result of a case. The judge holds it in memory together with the expected value.
+MAX_BYTES = 64 << 20
+
+
+def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
+    """Run each case and write its result. Exits without waiting for threads of the program."""
+    source, function, class_name, cases, cpu_s, code = decode(payload)
+    try:
+        loader = Loader(source, code)
+    except SourceError as failure:
+        write_all(result_fd, failure.answer())
+        os._exit(0)
+    # The link is closed before the program runs, so the program cannot write to it.
+    if link_fd is not None:
+        os.write(link_fd, loader.encoded_code())
+        os.close(link_fd)
+    names = PRELUDE if class_name else None
+    for number, (args, kwargs, operations) in enumerate(cases):
+        if number:
+            loader.reset()
+        try:
+            scope = loader.load(names)
+            if operations:
+                data = encode(_operate(scope, operations, args), max_bytes=MAX_BYTES)
+            else:
+                data = encode(_call(scope, function, class_name, args, kwargs), max_bytes=MAX_BYTES)
+        except TooLarge as error:
+            data = encode(["too_large", str(error)])
+        except NotInert as error:
+            data = encode(["unplain", str(error)])
+        except BaseException as error:
+            data = encode(["raised", describe(error)])
+        write_all(result_fd, data)
+        # After half of the CPU time, the other cases run in another process. A case must not fail because of
+        # those before it.
+        if time.process_time() > cpu_s / 2:
+            break
+    os._exit(0)
+
+
+def _call(
+    scope: dict[str, Any], function: str, class_name: str | None, args: list[Any], kwargs: dict[str, Any]
+) -> list[Any]:
+    owner = class_name or function
+    if owner not in scope:
+        return ["missing", owner]
+    target = scope[owner]
+    if class_name:
+        instance = target()
+        target = getattr(instance, function, None)
+        if target is None:
+            return ["missing", f"{class_name}.{function}"]
+    return ["value", _materialise(target(*args, **kwargs))]
+
+
+def _operate(scope: dict[str, Any], operations: list[str], args: list[list[Any]]) -> list[Any]:
+    """Construct an object of the class that the first operation names, and call the other operations on
+    it."""
+    class_name = operations[0]
+    if class_name not in scope:
+        return ["missing", class_name]
+    instance = scope[class_name](*args[0])
+    returned = [encode(None)]
+    for name, arguments in zip(operations[1:], args[1:], strict=True):
+        method = getattr(instance, name, None)
+        if method is None:
+            return ["missing", f"{class_name}.{name}"]
+        # Encode the value now, because a later operation may change the object that this one returned.
+        returned.append(encode(_materialise(method(*arguments)), max_bytes=MAX_BYTES))
+    return ["values", returned]
+
+
+def _materialise(value: Any) -> Any:
+    """Return the items of an iterator (generator, map, zip, dict view) as a list; other values unchanged."""
+    kind = type(value)
+    view = kind in (type({}.keys()), type({}.values()), type({}.items()))
+    if not view and (not hasattr(kind, "__next__") or not hasattr(kind, "__iter__")):
+        return value
+    items = list(islice(iter(value), MAX_ITEMS + 1))
+    if len(items) > MAX_ITEMS:
+        raise NotInert(f"an iterator of more than {MAX_ITEMS} items")
+    return items

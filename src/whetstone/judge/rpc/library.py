@@ -1,0 +1,102 @@
+"""Objects of the standard library and of numpy that cross by value, in addition to those of the codec.
+
+Paths cross in both directions. An XML element crosses only from the test to the program, as a copy. An array
+of the test becomes an array in the program. An array of the program becomes a list in the test, with the
+attributes of an array.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import Any, cast
+
+from whetstone.judge.values import WireError, is_array
+
+_MAX_AXES = 32
+
+
+def describe_object(value: object) -> list[Any] | None:
+    """Return the message form of ``value``; None for any other object. Imports no module."""
+    kind = type(value)
+    paths, trees = sys.modules.get("pathlib"), sys.modules.get("xml.etree.ElementTree")
+    if paths is not None and kind in (paths.PosixPath, paths.PurePosixPath):
+        return ["path", kind is paths.PosixPath, str(value)]
+    if trees is not None and kind is trees.Element:
+        return ["element", *_describe_element(value)]
+    return describe_array(value) if is_array(kind) else None
+
+
+def describe_array(value: Any) -> list[Any]:
+    """Return the message form of a numpy array: the type of its items, its shape and its items."""
+    items = value.tolist()
+    return ["array", str(value.dtype), list(value.shape), items if type(items) is list else [items]]
+
+
+def read_array(dtype: str, shape: list[int], items: list[Any]) -> object:
+    """Return the described array, or its items if numpy is not available."""
+    try:
+        import numpy  # only where one crosses
+
+        return numpy.array(items, dtype=dtype).reshape(shape)
+    except (ImportError, TypeError, ValueError):
+        return items
+
+
+def read_shape(shape: list[Any]) -> tuple[int, ...]:
+    """Return the shape of an array of the program. Raises WireError if it is malformed."""
+    if len(shape) > _MAX_AXES or not all(type(size) is int and 0 <= size < 1 << 32 for size in shape):
+        raise WireError("a malformed shape")
+    return tuple(shape)
+
+
+class Array(list[Any]):
+    """The items of an array of the program. It compares like a list, and has the attributes of an array."""
+
+    def __init__(self, shape: tuple[int, ...], items: list[Any]) -> None:
+        super().__init__(items)
+        self.shape = shape
+
+    def __getattr__(self, name: str) -> Any:
+        numpy = sys.modules.get("numpy")
+        if name[:1] != "_" and numpy is not None:
+            return getattr(numpy.array(self.tolist()).reshape(self.shape), name)
+        if name in ("ndim", "size"):
+            return len(self.shape) if name == "ndim" else prod(self.shape)
+        raise AttributeError(f"a list has no attribute {name!r}, and numpy is not loaded in the test")
+
+    def tolist(self) -> list[Any]:
+        """Return a list of the items."""
+        return list(self)
+
+
+def read_path(is_concrete: bool, text: str) -> object:
+    """Return the described path."""
+    import pathlib  # only where one crosses
+
+    return pathlib.PosixPath(text) if is_concrete else pathlib.PurePosixPath(text)
+
+
+def read_element(parts: list[Any]) -> object:
+    """Return the described element. Raises WireError if it is malformed."""
+    import xml.etree.ElementTree as Trees  # only where one crosses
+
+    match parts:
+        case [tag, text, tail, dict() as attributes, list() as children]:
+            element = Trees.Element(tag, attributes)
+            element.text, element.tail = text, tail
+            for child in cast("list[Any]", children):
+                element.append(cast("Any", read_element(child)))
+            return element
+        case _:
+            raise WireError("a malformed element")
+
+
+def _describe_element(element: Any) -> list[Any]:
+    return [
+        element.tag,
+        element.text,
+        element.tail,
+        dict(element.attrib),
+        [_describe_element(e) for e in element],
+    ]

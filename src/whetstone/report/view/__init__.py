@@ -1,0 +1,1 @@
+"""A local page of runs, evaluations and data sets, which is updated while they are written."""

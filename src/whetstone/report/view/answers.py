@@ -1,0 +1,281 @@
+"""The pages and the JSON that their script requests, by path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from whetstone.core.errors import UserError
+from whetstone.data.card import read_card
+from whetstone.data.card_page import render
+from whetstone.evaluate.results import EVALUATION_FILE, PASS_1, REWARD
+from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, smooth
+from whetstone.report.evaluation_index import EvaluationIndex
+from whetstone.report.evaluation_page import problem_replies, problem_rows, results_of
+from whetstone.report.page import html_page
+from whetstone.report.panels import COLORS, FIRST, PERCENT, SET_LABELS, SMALL, TITLES
+from whetstone.report.rollout_index import RolloutSummary
+from whetstone.report.run_data import RunData, cached_evaluation, eval_sets, folder_stamp
+from whetstone.report.run_page import rollout_row
+from whetstone.report.signs import sudden_rises
+from whetstone.report.view.library import Library, State, ViewedFolder, state_of
+
+SCRIPT_PATH = "/assets/page.js"
+# The most replies to a problem that are shown for each side.
+MOST_REPLIES = 16
+
+Query = Mapping[str, str]
+Answer = Callable[[Library, Query], Any]
+
+
+def list_folders(library: Library, query: Query) -> Any:
+    """Return the list of runs with their state, evaluations with their results, and data sets."""
+    rows: list[dict[str, Any]] = []
+    for place in library.places().values():
+        row: dict[str, Any] = {"id": place.id, "kind": place.kind, "name": place.name, "run": place.run}
+        try:
+            if place.kind == "run":
+                row["state"] = msgspec.to_builtins(_state(library, place))
+            elif place.kind == "evaluation":
+                row |= _evaluation_summary(place)
+        except UserError as error:
+            row["broken"] = str(error)
+        rows.append(row)
+    return {"places": rows}
+
+
+def run(library: Library, query: Query) -> Any:
+    """Return the state of a run, and the data of its page unless the client has seen it."""
+    place = library.place(query.get("id", ""), "run")
+    view = library.run(place.id)
+    stamp, page = view.page()
+    places = library.places().values()
+    return {
+        "stamp": stamp,
+        "state": _state(library, place),
+        "page": None if query.get("seen") == stamp else page,
+        "count": len(view.rollouts.all()),
+        "places": [{"id": each.id, "name": each.path.name} for each in places if each.run == place.id],
+    }
+
+
+def rollouts(library: Library, query: Query) -> Any:
+    """Return the short columns of all rollouts of a run."""
+    rows = library.run(query.get("id", "")).rollouts.all()
+    return {"fields": RolloutSummary.__struct_fields__, "rows": rows}
+
+
+def search_rollouts(library: Library, query: Query) -> Any:
+    """Return the positions, in the rows of :func:`rollouts`, of those that contain a text."""
+    return library.run(query.get("id", "")).rollouts.search(query.get("text", ""))
+
+
+def rollout_with_siblings(library: Library, query: Query) -> Any:
+    """Return a rollout with its siblings."""
+    row = _integer(query, "row")
+    group = library.run(query.get("id", "")).rollouts.group(_integer(query, "step"), row)
+    rows = [rollout_row(each) for each in group]
+    return {"row": next(each for each in rows if each["row"] == row), "siblings": rows}
+
+
+def signs(library: Library, query: Query) -> Any:
+    """Return the signs of reward hacking in a run."""
+    view = library.run(query.get("id", ""))
+    return {"rises": sudden_rises(view.records()), "signs": view.signs.summary()}
+
+
+def curves(library: Library, query: Query) -> Any:
+    """Return the curves of several runs, unless the client has seen them."""
+    places = _requested_runs(library, query)
+    views = [library.run(place.id) for place in places]
+    stamp = "-".join(view.stamp() for view in views)
+    page = None
+    if query.get("seen") != stamp:
+        panels = curves_page([(place.name, view.data()) for place, view in zip(places, views, strict=True)])
+        page = {"title": "Curves", "panels": panels}
+    states = [f"{place.name} {_state(library, place).word}" for place in places]
+    return {"stamp": stamp, "states": states, "page": page}
+
+
+def evaluation(library: Library, query: Query) -> Any:
+    """Return the results of an evaluation, or of two, unless the client has seen them."""
+    places = _sides(library, query)
+    stamp = repr([folder_stamp(place.path) for place in places])
+    page = None
+    if query.get("seen") != stamp:
+        complete = all((place.path / EVALUATION_FILE).is_file() for place in places)
+        found = [cached_evaluation(place.path) for place in places] if complete else []
+        results = [results_of(places[0].path.name, found)] if found else []
+        page = {"title": " and ".join(place.name for place in places), "results": results}
+    replies = (each for place in places for each in library.evaluation(place.id).problems().values())
+    return {"stamp": stamp, "page": page, "count": sum(map(len, replies))}
+
+
+def problems(library: Library, query: Query) -> Any:
+    """Return the problems of an evaluation, or of two."""
+    return {"rows": problem_rows(*_indexes(library, query))}
+
+
+def search_problems(library: Library, query: Query) -> Any:
+    """Return the positions, in the rows of :func:`problems`, of those that contain a text."""
+    name, sides = _indexes(library, query)
+    found = set[str]().union(*(side.problems_with_text(query.get("text", "")) for side in sides))
+    return [place for place, row in enumerate(problem_rows(name, sides)) if row["id"] in found]
+
+
+def problem_with_replies(library: Library, query: Query) -> Any:
+    """Return a problem with its prompt and replies. Raises UserError if no side has the problem."""
+    name, sides = _indexes(library, query)
+    problem = query.get("problem", "")
+    row = next((row for row in problem_rows(name, sides) if row["id"] == problem), None)
+    if row is None:
+        raise UserError(f"there is no problem {problem[:200]!r} here")
+    return row | problem_replies(sides, problem, MOST_REPLIES, row["sides"])
+
+
+# The functions that make JSON, by path.
+ANSWERS: dict[str, Answer] = {
+    "/v1/list": list_folders,
+    "/v1/run": run,
+    "/v1/rollouts": rollouts,
+    "/v1/rollouts/search": search_rollouts,
+    "/v1/rollouts/one": rollout_with_siblings,
+    "/v1/signs": signs,
+    "/v1/curves": curves,
+    "/v1/evaluation": evaluation,
+    "/v1/problems": problems,
+    "/v1/problems/search": search_problems,
+    "/v1/problems/one": problem_with_replies,
+}
+
+
+def _list_page(library: Library, query: Query) -> str:
+    return _page("list", ", ".join(map(str, library.roots)))
+
+
+def _run_page(library: Library, query: Query) -> str:
+    return _page("run", library.place(query.get("id", ""), "run").name)
+
+
+def _curves_page(library: Library, query: Query) -> str:
+    return _page("curves", ", ".join(place.name for place in _requested_runs(library, query)))
+
+
+def _evaluation_page(library: Library, query: Query) -> str:
+    return _page("evaluation", " and ".join(place.name for place in _sides(library, query)))
+
+
+def _card_page(library: Library, query: Query) -> str:
+    card = read_card(library.place(query.get("id", ""), "data").path)
+    if card is None:
+        raise UserError("this version cannot read its card.json; `whetstone data prepare` writes a new one")
+    return render(card)
+
+
+# The functions that make pages, by path.
+PAGES: dict[str, Callable[[Library, Query], str]] = {
+    "/": _list_page,
+    "/run": _run_page,
+    "/curves": _curves_page,
+    "/evaluation": _evaluation_page,
+    "/data": _card_page,
+}
+
+
+def _page(kind: str, title: str) -> str:
+    return html_page(kind, title, {"live": True, "title": title}, served_script=SCRIPT_PATH)
+
+
+def _integer(query: Query, name: str) -> int:
+    value = query.get(name, "")
+    if not (value.isascii() and value.isdigit() and len(value) < 16):
+        raise UserError(f"{name}={value[:50]!r}: expected a whole number")
+    return int(value)
+
+
+def _sides(library: Library, query: Query) -> list[ViewedFolder]:
+    """Return the requested evaluation, and the one ``with`` which it is compared. Raises UserError."""
+    ids = [query.get("id", ""), *([query["with"]] if query.get("with") else [])]
+    return [library.place(id, "evaluation") for id in ids]
+
+
+def _indexes(library: Library, query: Query) -> tuple[str, list[EvaluationIndex]]:
+    places = _sides(library, query)
+    return places[0].path.name, [library.evaluation(place.id) for place in places]
+
+
+def _requested_runs(library: Library, query: Query) -> list[ViewedFolder]:
+    """Return the runs with the requested ``ids``. Raises UserError."""
+    ids = [id for id in query.get("ids", "").split(",") if id]
+    if not 1 <= len(ids) <= MOST_RUNS:
+        raise UserError(f"{len(ids)} runs cannot be shown in one chart; select 2 to {MOST_RUNS} in the list")
+    return [library.place(id, "run") for id in dict.fromkeys(ids)]
+
+
+def _state(library: Library, place: ViewedFolder) -> State:
+    view = library.run(place.id)
+    return state_of(place.path, view.records(), view.recipe(), library.roles)
+
+
+def _evaluation_summary(place: ViewedFolder) -> dict[str, Any]:
+    if not (place.path / EVALUATION_FILE).is_file():
+        return {"figures": {}, "problems": 0, "ended": False}
+    found = cached_evaluation(place.path)
+    figures = {name: estimate.value for name, estimate in found.estimates.items()}
+    return {"figures": figures, "problems": len(found.problems), "ended": True}
+
+
+_COLORS = (*COLORS[:-1], "v-output_limit", "v-wrong_answer", "v-compile_error", "stone")
+MOST_RUNS = len(_COLORS)
+_METRICS = {
+    "reward/pass_rate": "accepted share",
+    "length/mean": "reply length, tokens",
+    **{key: title for key, (title, _) in SMALL.items() if not key.startswith("time/")},
+    **{key: TITLES[key] for key in FIRST},
+}
+_SMOOTH_METRICS = {*PERCENT, "reward/mean"}
+
+
+def curves_page(runs: Sequence[tuple[str, RunData]]) -> list[Panel]:
+    """Return the curves of at most ``MOST_RUNS`` named runs.
+
+    A metric that a run does not have is left out of its chart. Rewards and shares are smoothed over a twelfth
+    of a run.
+    """
+    trained = {name: run.train for name, run in runs}
+    evaluated = {name: run.evals for name, run in runs}
+    main = [_chart("reward/mean", "mean reward", trained)]
+    for name in sorted({name for _, run in runs for name in eval_sets(run.evals)}):
+        for estimate in (PASS_1, REWARD):
+            title = f"{estimate}, {SET_LABELS.get(name, name)}"
+            main.append(_chart(f"eval/{name}/{estimate}", title, evaluated, percent=estimate == PASS_1))
+    drawn = [chart for chart in main if chart]
+    small = [_chart(key, title, trained, percent=key in PERCENT) for key, title in _METRICS.items()]
+    return [
+        *(
+            Panel(chart.title, "One line for each run.", [chart], wide=i == 0 and len(drawn) % 2 == 1)
+            for i, chart in enumerate(drawn)
+        ),
+        Panel(
+            "Metrics", "Each metric has its own scale.", [c for c in small if c], wide=True, multiples=True
+        ),
+    ]
+
+
+def _chart(
+    key: str, title: str, runs: Mapping[str, Sequence[Mapping[str, Any]]], *, percent: bool = False
+) -> Chart | None:
+    """Return a metric of all runs, over the steps of all of them."""
+    columns = {name: Columns(records, [key]) for name, records in runs.items()}
+    # Runs may record different steps, and their series need a common axis.
+    steps = sorted({step for column in columns.values() for step in column.steps})
+    series: list[Series] = []
+    for color, (name, column) in zip(_COLORS, columns.items(), strict=False):
+        values = column.values[key]
+        if key in _SMOOTH_METRICS:
+            values = smooth(values, max(1, len(values) // 12))
+        by_step = dict(zip(column.steps, values, strict=True))
+        series.append(Series(name, color, [by_step.get(step) for step in steps]))
+    return chart_of(key, title, steps, series, percent=percent)

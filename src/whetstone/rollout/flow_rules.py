@@ -1,0 +1,61 @@
+"""The rules of a run's dataflow."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from whetstone.core.errors import UserError
+
+
+class FlowRules(Struct, frozen=True, kw_only=True):
+    """The rules for leasing prompts and composing batches.
+
+    models: the models that are trained; a finished prompt gives one group for each.
+    prompts_per_step: groups of a batch.
+    staleness: the most versions by which the training weights may be ahead of the oldest token of a group.
+        With 0, prompts are drawn in rounds as in the synchronous loop, so the content of a batch does not
+        depend on which replica finishes first.
+    shares: the number of shares of a round; one replica samples each (staleness 0 only).
+    drop_zero_variance: drop groups whose rewards are all equal; unfiltered: models for which they are kept.
+    refill_rounds: the most additional rounds of prompts that replace dropped groups; after that the batch is
+        short. With staleness above 0 it has at least one group, see ``dry_prompts``.
+    dry_prompts: with staleness above 0, the run ends when this many consecutive prompts, including those of
+        all ``refill_rounds``, gave no group.
+    lease_s: seconds after which an unfinished prompt is also leased to another replica.
+    silence_s: seconds of silence after which a replica loses its leases.
+    most_failures: a prompt that was taken back this many times (from dead or late replicas) is dropped.
+    keep_saves: batches are kept until this many checkpoints contain them, for a trainer that returns to one.
+    """
+
+    models: tuple[str, ...] = ("policy",)
+    prompts_per_step: int
+    staleness: int = 0
+    shares: int = 1
+    refill_rounds: int = 0
+    dry_prompts: int = 512
+    drop_zero_variance: bool = True
+    unfiltered: tuple[str, ...] = ()
+    lease_s: float = 1800.0
+    silence_s: float = 60.0
+    most_failures: int = 5
+    keep_saves: int = 2
+
+    def check(self) -> None:
+        """Raise UserError for rules under which no batch could ever be composed."""
+        if not self.models or len(set(self.models)) < len(self.models):
+            raise UserError("`models`: give the name of each model exactly once")
+        if self.prompts_per_step < 1 or self.shares < 1:
+            raise UserError("a batch needs at least one prompt, and a round at least one share")
+        if self.staleness == 0 and self.prompts_per_step < self.shares:
+            raise UserError(
+                f"a round of {self.prompts_per_step} prompts cannot be dealt in {self.shares} shares: raise "
+                "the prompts of a step, or have fewer shares"
+            )
+        if self.staleness > 0 and self.shares > 1:
+            raise UserError("shares are for staleness 0; otherwise each replica takes what it has room for")
+        if min(self.staleness, self.refill_rounds) < 0:
+            raise UserError("staleness and refill rounds must be at least 0")
+        if min(self.most_failures, self.keep_saves, self.dry_prompts) < 1:
+            raise UserError("failures, kept checkpoints and prompts without a group must be at least 1")
+        if min(self.lease_s, self.silence_s) <= 0:
+            raise UserError("lease and silence times must be greater than 0 seconds")

@@ -1,0 +1,145 @@
+"""Settings of asynchronous training: staleness, replicas, addresses, and weight transfer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from whetstone.core.settings import Count, Natural, NonEmpty, Section
+from whetstone.weights.settings import WeightsSection
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(ge=1)]
+
+
+class Gpus(Section):
+    """The devices that each process of `whetstone train` sees, as in CUDA_VISIBLE_DEVICES, such as "0" or
+    "4,5". An empty value shows all devices.
+
+    trainers: one entry for each model's trainer. replicas: one entry for each rollout replica. evaluation:
+    for the process of `evaluation.process: separate`.
+    """
+
+    trainers: tuple[NonEmpty, ...] = ()
+    replicas: tuple[NonEmpty, ...] = ()
+    evaluation: str = ""
+
+
+class Resources(Section):
+    """Resources of a role on a cluster node.
+
+    gpus: below 1 is a part of one GPU, which other roles share; None: as many as ``flow.gpus`` names for one
+    such role.
+    """
+
+    cpus: Annotated[float, Field(ge=0)] = 1.0
+    gpus: Annotated[float, Field(ge=0)] | None = None
+
+    def with_gpus(self, seen: tuple[str, ...]) -> Resources:
+        """Return a copy whose number of GPUs, if it is None, is that of the first entry of ``seen``."""
+        if self.gpus is not None:
+            return self
+        return self.model_copy(update={"gpus": float(len(seen[0].split(","))) if seen else 0.0})
+
+    def describe(self) -> str:
+        """Return a short text for messages."""
+        return f"{self.cpus:g} CPU and {self.gpus or 0:g} GPU"
+
+
+class _RoleResources(Section):
+    """The resources that `whetstone train --ray` requests."""
+
+    trainer: Resources = Resources()
+    replica: Resources = Resources()
+
+
+class FlowSection(Section):
+    """A run whose replicas sample while its trainer trains, each in its own process.
+
+    staleness: the most versions by which the training weights may be ahead of the oldest token of a group.
+        With 0, sampling and training take turns and give the same numbers as a run without this section.
+    ranks: processes of each trainer, on one machine.
+    replicas: rollout replicas that `whetstone train` starts, on this machine or on a cluster.
+    resources: of the trainer and each replica on a Ray cluster, with `--ray`.
+    room: prompts that a replica works on at once; 0: as many as may be in progress.
+    shares: staleness 0 only: the number of shares of a batch; one replica samples each. With more than one
+        share the engine's log-probs equal those of one process up to rounding.
+    lease_s: seconds after which an unfinished prompt is also given to another replica.
+    silence_s: seconds of silence after which a replica loses its prompts.
+    most_failures: a prompt that was taken back this many times is dropped and counted.
+    stall_s: a role that waits longer, in seconds, is named in the log.
+    gpus: the devices that each process sees.
+    restarts: how often `whetstone train` restarts each role that dies.
+    host, port: where the flow listens; port 0 is a free one. Any address beyond loopback needs a token.
+    url: the address for replicas and trainers, such as http://10.0.0.1:8090, if roles are started one by one.
+    log: the folder of the flow's event log; empty: a folder in the run's folder.
+    weights: how weights travel from the trainer to the replicas.
+    """
+
+    staleness: Natural = 1
+    ranks: Count = 1
+    replicas: Count = 1
+    resources: _RoleResources = _RoleResources()
+    room: Natural = 0
+    shares: Count = 1
+    lease_s: Seconds = 1800.0
+    silence_s: Seconds = 60.0
+    most_failures: Count = 5
+    stall_s: Seconds = 60.0
+    restarts: Natural = 5
+    gpus: Gpus = Gpus()
+    host: NonEmpty = "127.0.0.1"
+    port: Port = 0
+    url: str = ""
+    log: str = ""
+    weights: WeightsSection = WeightsSection()
+
+    @property
+    def trainer_resources(self) -> Resources:
+        """The resources of a trainer on a cluster."""
+        return self.resources.trainer.with_gpus(self.gpus.trainers)
+
+    @property
+    def replica_resources(self) -> Resources:
+        """The resources of a rollout replica on a cluster."""
+        return self.resources.replica.with_gpus(self.gpus.replicas)
+
+    def room_for(self, prompts_per_step: int) -> int:
+        """Return the most prompts that a replica holds."""
+        return self.room or (self.staleness + 1) * prompts_per_step
+
+    def invalid_reason(self, prompts_per_step: int, *, deterministic: bool) -> str | None:
+        """Return why no batch, or no deterministic one, could be made with these settings; None if they are
+        valid."""
+        if self.staleness and deterministic:
+            return (
+                "`deterministic` promises the same batches every time, and with `flow.staleness` above 0 "
+                "they depend on which replica finishes first; set it to 0, or `deterministic` to false"
+            )
+        if self.staleness and self.shares > 1:
+            return (
+                "`flow.shares` are for `flow.staleness: 0`; otherwise replicas take what they have room for"
+            )
+        if self.gpus.replicas and len(self.gpus.replicas) != self.replicas:
+            return (
+                f"`flow.gpus.replicas` has {len(self.gpus.replicas)} entries, and `flow.replicas` is "
+                f"{self.replicas}; give one for each, or none"
+            )
+        for devices in self.gpus.trainers:
+            if len(devices.split(",")) < self.ranks:
+                return (
+                    f"`flow.gpus.trainers`: `{devices}` are fewer devices than `flow.ranks`, which is "
+                    f"{self.ranks}; give one for each rank"
+                )
+        share = -(-prompts_per_step // self.shares)
+        if self.shares > prompts_per_step:
+            return (
+                f"`flow.shares`: {prompts_per_step} prompts of a step cannot be dealt in {self.shares} shares"
+            )
+        if not self.staleness and 0 < self.room < share:
+            return (
+                f"`flow.room` is {self.room}, and with `flow.staleness: 0` a replica samples a whole share, "
+                f"which has {share} prompts: no batch could ever be made; raise it, or `flow.shares`"
+            )
+        return None

@@ -1,0 +1,164 @@
+"""Evaluates a run's checkpoints in a separate process while the run trains.
+
+The watcher reads the run's folder and writes ``evaluations/step-N-NAME``, and one record per step to its own
+file ``records.jsonl`` or ``records-BENCHMARKS.jsonl``. It shares only CPU cores with training. Training keeps
+a checkpoint until every running watcher has evaluated it. After a kill a watcher resumes at the last reply.
+Of two records of a step the later one counts, because a resumed run writes another checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.run_lock import is_locked
+from whetstone.report.metrics import MetricsWriter, read_metrics
+from whetstone.run.display import Display
+from whetstone.run.evaluation import EvaluationSet, Evaluator
+from whetstone.run.evaluations import checkpoint_digest, is_due, records_file, sole_writer
+from whetstone.run.prepared_run import preflight
+from whetstone.run.recipe import Recipe, load_recipe
+from whetstone.run.run_judge import run_judge
+
+_POLL_S = 0.5
+
+
+def watch(
+    run: Path,
+    display: Display,
+    *,
+    extra: Callable[[Recipe], list[EvaluationSet]] | None = None,
+    every: int | None = None,
+    threads: int = 1,
+    workers: int = 1,
+    device: str | None = None,
+    patience_s: float = 600.0,
+    wait_s: float = 0.0,
+    nice: int = 10,
+    parent: int | None = None,
+) -> int:
+    """Evaluate the checkpoints of ``run`` as they appear, up to the last one; return how many.
+
+    Uses the run's own sets, or those that ``extra`` makes of its recipe. ``every``: evaluate multiples of
+    this step instead of the recipe's steps; the first and last are always evaluated. ``patience_s``: end if
+    nothing new appeared for so long and no process trains in the folder. ``wait_s``: longest wait for the run
+    to start. ``nice``: added to the niceness. ``parent``: the process that started this one, which ends with
+    it.
+
+    Raises UserError if there is no run within ``wait_s``, or another watcher does the same work.
+    """
+    if parent is not None:
+        threading.Thread(
+            target=_exit_with_parent, args=(parent,), name="whetstone-parent", daemon=True
+        ).start()
+    recipe = _wait_for_recipe(run, wait_s, display)
+    sets = extra(recipe) if extra else preflight(recipe, display.log).measured
+    # Training has priority for the CPU cores.
+    os.nice(nice)
+    disable_progress_bar()
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    file = records_file(run, [m.name for m in sets] if extra else ())
+    with sole_writer(file, display.log, every), MetricsWriter(file) as records:
+        done = {(record["step"], record.get("checkpoint")) for record in read_metrics(file)}
+        watcher = _Watcher(run, recipe, sets, display, every, device or recipe.model.device, records, done)
+        return asyncio.run(watcher.run_until_done(workers, patience_s))
+
+
+def _wait_for_recipe(run: Path, wait_s: float, display: Display) -> Recipe:
+    """Return the recipe in the run's folder; wait for it, because the watcher may start first."""
+    file = run / "recipe.yaml"
+    if not file.exists():
+        others = [other.name for other in run.parent.glob("*") if (other / "recipe.yaml").exists()]
+        missing = f"{run}: no run there (no recipe.yaml){did_you_mean(run.name, others)}"
+        if wait_s:
+            display.log(f"{missing}; waiting {wait_s:g} s for one to begin")
+        deadline = time.monotonic() + wait_s
+        while not file.exists():
+            if time.monotonic() >= deadline:
+                raise UserError(
+                    f"{missing}; give the folder that `whetstone train` writes to, or --wait S for a run "
+                    "that begins within so many seconds"
+                )
+            time.sleep(_POLL_S)
+    return load_recipe(file)
+
+
+def _exit_with_parent(parent: int) -> None:
+    """End this process like Ctrl-C does once ``parent`` is gone. A killed parent could not stop it."""
+    while os.getppid() == parent:
+        time.sleep(_POLL_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass
+class _Watcher:
+    """The state of a watcher. ``done``: the evaluated checkpoints, by step and digest."""
+
+    run: Path
+    recipe: Recipe
+    measured: Sequence[EvaluationSet]
+    display: Display
+    every: int | None
+    device: str
+    records: MetricsWriter
+    done: set[tuple[int, str | None]]
+
+    async def run_until_done(self, workers: int, patience_s: float) -> int:
+        """Evaluate until the run's last checkpoint is done, or nothing new appears."""
+        count, last_evaluation = 0, time.monotonic()
+        model = self.recipe.model.model_copy(update={"device": self.device})
+        engine = self.recipe.engine
+        async with run_judge(self.recipe, workers) as judge:
+            tier = self.recipe.judge.minimum_tier
+            evaluator = Evaluator(self.run, self.measured, judge, self.display, tier)
+            while True:
+                if pending := self._pending():
+                    step, digest, folder = pending[0]
+                    record = await evaluator.evaluate_checkpoint(step, folder, model, engine, digest=digest)
+                    self.records.write(record)
+                    self.done.add((step, digest))
+                    count, last_evaluation = count + 1, time.monotonic()
+                elif self._finished() or self._timed_out(last_evaluation, patience_s):
+                    return count
+                else:
+                    await asyncio.sleep(_POLL_S)
+
+    def _pending(self) -> list[tuple[int, str, Path]]:
+        """Return the checkpoints to evaluate: step, digest and folder, by step."""
+        found: list[tuple[int, str, Path]] = []
+        for folder in (self.run / "checkpoints").glob("step-*"):
+            number = folder.name.removeprefix("step-")
+            # Training may remove a checkpoint at any time.
+            with contextlib.suppress(FileNotFoundError):
+                if number.isdigit() and is_due(self.recipe, int(number), self.every):
+                    found.append((int(number), checkpoint_digest(folder), folder))
+        return sorted(one for one in found if one[:2] not in self.done)
+
+    def _finished(self) -> bool:
+        """Return whether the run's last checkpoint was evaluated; a resumed run may have changed its last
+        step."""
+        # The file is read again: a resumed run may have another number of steps.
+        self.recipe = load_recipe(self.run / "recipe.yaml")
+        last = self.recipe.trainer.steps
+        return (self.run / "checkpoints" / f"step-{last}").exists() and any(s == last for s, _ in self.done)
+
+    def _timed_out(self, last_news: float, patience_s: float) -> bool:
+        # A step may take longer than the patience, but a training process holds the lock of the folder.
+        if time.monotonic() - last_news < patience_s or is_locked(self.run):
+            return False
+        self.display.log(
+            f"{self.run}: nothing new for {patience_s:.0f} s, and no process trains there; run the "
+            "same command again when training continues"
+        )
+        return True

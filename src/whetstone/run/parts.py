@@ -1,0 +1,163 @@
+"""The parts of a run: judge, model, trainer, engine and flow. This module writes no files.
+
+``local_parts`` puts all of them in one process, which samples and trains in turn. ``run/roles/`` has a
+trainer whose flow and replicas are separate processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from whetstone.core.problem import Problem
+from whetstone.engine.engine import Engine, Sleeper
+from whetstone.engine.factory import build_engine, check_capabilities
+from whetstone.engine.loading import LoadedModel
+from whetstone.environments.replies import EngineReplies
+from whetstone.environments.runner import open_environment
+from whetstone.rollout.flow import Flow
+from whetstone.rollout.local_flow import LocalFlow, SharedDevices
+from whetstone.rollout.source import PromptSource
+from whetstone.run.recipe import Recipe
+from whetstone.trainer.checkpoint import Checkpoint
+from whetstone.trainer.loop import WeightSink
+from whetstone.trainer.lora import add_adapters
+from whetstone.trainer.ranks import Ranks
+from whetstone.trainer.trainer import Trainer
+
+if TYPE_CHECKING:
+    from whetstone.run.run_judge import RunJudge
+
+
+async def _no_usage() -> dict[str, float]:
+    return {}
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """The parts of one rank. ``policy`` holds the model that ``trainer`` trains.
+
+    weight_sink: serves the weights for sampling. evaluation_engine: an engine with the current weights, for
+    an evaluation or a check. role_usage: what other roles did during a step, for its record.
+    """
+
+    ranks: Ranks
+    judge: RunJudge
+    policy: LoadedModel
+    trainer: Trainer
+    flow: Flow
+    weight_sink: WeightSink
+    evaluation_engine: Callable[[], AbstractAsyncContextManager[Engine]]
+    role_usage: Callable[[], Awaitable[dict[str, float]]] = _no_usage
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Resume from a checkpoint: trainer state and drawn prompts."""
+        state = self.trainer.state_dict()
+        saved.read_into(state, self.ranks)
+        self.trainer.load_state_dict(state)
+        self.flow.restore(saved.state["flow"])
+
+    async def sync_weights(self) -> None:
+        """Serve the current weights."""
+        # An update with the same weights would copy the whole model for nothing.
+        if self.weight_sink.version != self.trainer.version:
+            await self.weight_sink.update_weights(self.trainer.weights(), self.trainer.version)
+
+    def decode(self, ids: list[int]) -> str:
+        """Return token ids as text."""
+        return str(self.policy.tokenizer.decode(ids))
+
+
+def cores_per_rank(ranks: Ranks) -> int:
+    """Return how many of this machine's cores a rank uses."""
+    return max(1, (os.cpu_count() or 1) // ranks.local_size)
+
+
+def build_trainer(recipe: Recipe, policy: LoadedModel, ranks: Ranks) -> Trainer:
+    """Return the trainer of a model, with adapters if configured. All ``ranks`` call this together."""
+    if recipe.trainer.lora is not None:
+        add_adapters(policy.model, recipe.trainer.lora, recipe.seed)
+    return Trainer(
+        policy.model,
+        recipe.algorithm,
+        recipe.trainer,
+        temperature=recipe.sampling.temperature,
+        max_tokens=recipe.longest_sample,
+        deterministic=recipe.deterministic,
+        ranks=ranks,
+    )
+
+
+@asynccontextmanager
+async def sampling_engine(
+    recipe: Recipe, model: Callable[[], Any], tokenizer: Any, *, ranks: int = 1
+) -> AsyncGenerator[tuple[Engine, EngineReplies]]:
+    """The sampling engine of a run, and its replies; closed at the end.
+
+    model: creates the model to serve. Raises UserError for a model that the engine does not support, and for
+    an engine without a required capability.
+    """
+    engine = build_engine(recipe.engine, model, tokenizer)
+    try:
+        check_capabilities(
+            engine,
+            recipe.engine,
+            repeatable=recipe.deterministic,
+            tensors=True,
+            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
+            ranks=ranks,
+        )
+        limit = recipe.environment.max_prompt_tokens
+        yield engine, EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def trainer_and_engine(
+    recipe: Recipe, policy: LoadedModel, ranks: Ranks
+) -> AsyncGenerator[tuple[Trainer, Engine, EngineReplies]]:
+    """The trainer of a model, the engine that serves it, and its replies.
+
+    Raises UserError for a model that the trainer or the engine does not support. All ``ranks`` call this
+    together.
+    """
+    # Build the trainer first: its frozen reference (`kl_coef`) is a copy of the current weights.
+    trainer = build_trainer(recipe, policy, ranks)
+    # The engine serves a copy, because the trainer's weights change while replies may be in flight.
+    serving = sampling_engine(recipe, trainer.plain_copy, policy.tokenizer, ranks=ranks.size)
+    async with serving as (engine, replies):
+        yield trainer, engine, replies
+
+
+@asynccontextmanager
+async def local_parts(
+    recipe: Recipe, train: list[Problem], judge: RunJudge, policy: LoadedModel, ranks: Ranks
+) -> AsyncGenerator[RunParts]:
+    """The parts of a run of one model in this process; the engine is closed at the end.
+
+    Raises UserError as ``trainer_and_engine`` does.
+    """
+    async with (
+        open_environment(recipe.environment) as environment,
+        trainer_and_engine(recipe, policy, ranks) as (trainer, engine, replies),
+    ):
+        flow: Flow = LocalFlow(
+            PromptSource(train, recipe.seed),
+            environment,
+            judge,
+            replies,
+            recipe.algorithm,
+            prompts_per_step=recipe.trainer.prompts_per_step,
+            samples_per_prompt=recipe.trainer.samples_per_prompt,
+            seed=recipe.seed,
+            max_cases=recipe.judge.max_cases or None,
+            process_group=ranks,
+            batch_turns=recipe.deterministic,
+        )
+        if recipe.engine.placement == "shared" and isinstance(engine, Sleeper):
+            flow = SharedDevices(flow, engine)
+        yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))

@@ -1,0 +1,289 @@
+"""The typed configuration of a run. Torch-free; an unknown key is an error with a suggestion.
+
+A recipe is a YAML file that fits on one screen. ``load_recipe`` reads it, applies ``key.path=value``
+overrides from the command line, and validates everything before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from whetstone.algorithm.named import DEFAULT, AnyAlgorithm, algorithm_named
+from whetstone.core.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
+from whetstone.core.shipped_recipes import recipe_file
+from whetstone.data.settings import DataSection
+from whetstone.engine.settings import EngineSection, ModelSection
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.evaluate.settings import EvaluationSection
+from whetstone.judge.settings import JudgeSection
+from whetstone.report.settings import ReportSection
+from whetstone.rollout.settings import FlowSection
+from whetstone.trainer.settings import TrainerSection, WarmupSection
+
+
+class Stage(Section):
+    """The values in which a stage differs from the rest of the recipe, section by section.
+
+    An ``algorithm.preset`` sets its own values; in the other sections, keys that are not named keep their
+    values.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    data: dict[str, Any] = Field(default_factory=dict[str, Any])
+    environment: dict[str, Any] = Field(default_factory=dict[str, Any])
+    sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
+    algorithm: dict[str, Any] = Field(default_factory=dict[str, Any])
+    trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
+    evaluation: dict[str, Any] = Field(default_factory=dict[str, Any])
+    judge: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class _Partner(Section):
+    """The values in which the second model differs from the first, section by section.
+
+    model, warmup, sampling, algorithm: replace those of the recipe key by key. Another ``model.path`` or
+    ``model.scratch``, and an ``algorithm.preset``, set their own values. trainer: its training settings
+    (``lr``, ``minibatches``, …); both models share length and batch size. engine: likewise.
+    max_prompt_tokens: of its prompts; 0: as for the first model.
+    """
+
+    model: dict[str, Any] = Field(default_factory=dict[str, Any])
+    warmup: dict[str, Any] = Field(default_factory=dict[str, Any])
+    sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
+    engine: dict[str, Any] = Field(default_factory=dict[str, Any])
+    algorithm: dict[str, Any] = Field(default_factory=dict[str, Any])
+    trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
+    max_prompt_tokens: Natural = 0
+
+    @field_validator("trainer")
+    @classmethod
+    def _shared(cls, trainer: dict[str, Any]) -> dict[str, Any]:
+        if shared := sorted(_SHARED & trainer.keys()):
+            raise ValueError(f"both models share `trainer.{shared[0]}`; set it in `trainer` of the recipe")
+        return trainer
+
+
+_SHARED = {
+    "steps",
+    "passes",
+    "prompts_per_step",
+    "samples_per_prompt",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "keep_best",
+    "wait_s",
+}
+
+
+class Recipe(Section):
+    """A whole run, or with ``stages`` several consecutive runs (``run/stages.py``).
+
+    With ``flow`` its roles are concurrent processes (``run/roles/``).
+    """
+
+    name: NonEmpty
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
+    deterministic: bool = False
+    out: str = ""
+    model: ModelSection
+    warmup: WarmupSection | None = None
+    data: DataSection = DataSection()
+    environment: EnvironmentSection = EnvironmentSection()
+    sampling: Sampling = Sampling()
+    engine: EngineSection = EngineSection()
+    algorithm: AnyAlgorithm = Field(default_factory=lambda: algorithm_named(DEFAULT))
+    trainer: TrainerSection = TrainerSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    judge: JudgeSection = JudgeSection()
+    report: ReportSection = ReportSection()
+    verifier: _Partner | None = None
+    flow: FlowSection | None = None
+    stages: tuple[Stage, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.warmup is not None and self.model.scratch is None:
+            raise ValueError("`warmup` is for a model from scratch; `model.path` names a trained one")
+        if self.trainer.minibatches > self.trainer.prompts_per_step:
+            raise ValueError("`trainer.minibatches` cannot exceed `trainer.prompts_per_step`")
+        if fault := self._two_model_error():
+            raise ValueError(fault)
+        obstacle = self.algorithm.obstacle(self.longest_sample)
+        if obstacle is not None:
+            raise ValueError(obstacle)
+        separate = self.evaluation.process == "separate"
+        needs = "`evaluation.process: separate` evaluates" if separate else "`trainer.keep_best` compares"
+        if (separate or self.trainer.keep_best) and self.evaluation.every % self.trainer.checkpoint_every:
+            raise ValueError(
+                f"{needs} checkpoints, so `evaluation.every` "
+                f"({self.evaluation.every}) must be a multiple of `trainer.checkpoint_every` "
+                f"({self.trainer.checkpoint_every})"
+            )
+        if self.engine.placement == "shared" and self.flow is not None:
+            raise ValueError(
+                "`engine.placement: shared` is for sampling and training in turn; with `flow` both run "
+                "concurrently: set it to `apart`"
+            )
+        if self.flow is not None:
+            prompts = self.trainer.prompts_per_step
+            obstacle = self.flow.invalid_reason(prompts, deterministic=self.deterministic)
+            if obstacle is not None:
+                raise ValueError(obstacle)
+            trainers, models = self.flow.gpus.trainers, len(self.environment.models)
+            if trainers and len(trainers) != models:
+                raise ValueError(
+                    f"`flow.gpus.trainers` has {len(trainers)} entries, and the run trains {models}: give "
+                    "one for each model, or none"
+                )
+            if self.stages:
+                raise ValueError("`flow` and `stages` cannot be in one recipe: run the stages one by one")
+        names = [stage.name for stage in self.stages]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two of `stages` are called `{twice[0]}`")
+        return self
+
+    @model_validator(mode="after")
+    def _check_temperature(self) -> Recipe:
+        if self.sampling.temperature == 0:
+            raise ValueError(
+                "`sampling.temperature` is 0: all replies to a prompt would be equal, without a "
+                "learning signal; raise it, for example to 1"
+            )
+        return self
+
+    def _two_model_error(self) -> str:
+        """Return what is invalid in a run of two models; empty if it is valid."""
+        kind, two = self.environment.kind, len(self.environment.models) > 1
+        if not two:
+            return (
+                ""
+                if self.verifier is None
+                else f"`verifier` is a second model, but `{kind}` uses only one; remove it"
+            )
+        if self.verifier is None:
+            return f"`{kind}` needs a second model: set `verifier`, `{{}}` for one like the first"
+        if "shared" in (self.engine.placement, self.verifier.engine.get("placement")):
+            return "two models cannot have `engine.placement: shared`: set it to `apart`"
+        if self.stages:
+            return "`verifier` and `stages` cannot be in one recipe: run the stages one by one"
+        if self.trainer.keep_checkpoints < 2:
+            return "`trainer.keep_checkpoints` must be at least 2: both models resume from the same step"
+        if self.flow is None and (self.evaluation.process == "separate" or self.trainer.keep_best):
+            return "with two models, `evaluation.process: separate` and `trainer.keep_best` need `flow`"
+        return ""
+
+    @property
+    def longest_sample(self) -> int:
+        """The most tokens that the model generates in one sample."""
+        return self.environment.longest_sample(self.sampling.max_tokens)
+
+    def run_dir(self) -> Path:
+        """Return the run's folder: ``out``, or ``runs/<name>``."""
+        return Path(self.out or f"runs/{self.name}")
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, a file or the name of a built-in one, and apply ``key.path=value`` overrides (YAML).
+
+    Raises UserError naming file, key and the closest known key.
+    """
+    data = read_mapping(path, overrides, what="a recipe", example="recipes/tiny.yaml")
+    return read_settings(Recipe, data, where=str(recipe_file(path)))
+
+
+def partner_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe of the second model: a run in a subfolder of the first one's, with the same steps.
+
+    Its ``environment`` is the coder's, except for the length of its own prompts. It is not evaluated. Raises
+    UserError that names the key of ``verifier``.
+    """
+    assert recipe.verifier is not None
+    partner = recipe.verifier
+    base = recipe.model_dump(exclude_unset=True, exclude={"verifier"})
+    given = partner.model_dump(exclude={"max_prompt_tokens"})
+    changed = {name: section for name, section in given.items() if section}
+    values = {**base, **_merged_sections(base, changed)}
+    if {"path", "scratch"} & partner.model.keys():
+        own = {
+            key: value for key, value in base["model"].items() if key not in ("path", "scratch", "revision")
+        }
+        values["model"] = {**own, **partner.model}
+    most = partner.max_prompt_tokens or recipe.environment.max_prompt_tokens
+    values |= {
+        "name": f"{recipe.name}-verifier",
+        "out": str(recipe.run_dir() / "verifier"),
+        "environment": {"chat": recipe.environment.chat, "max_prompt_tokens": most},
+        "evaluation": {},
+        "data": {**base.get("data", {}), "references": {"sample": 0}},
+        "judge": {**base.get("judge", {}), "workers": 1},
+    }
+    if recipe.flow is not None:
+        values["flow"] = {**base["flow"], "gpus": {}}
+    return read_settings(Recipe, values, name=lambda key: f"`verifier.{key}`")
+
+
+def model_recipes(recipe: Recipe) -> dict[str, Recipe]:
+    """Return the recipe of each model of a run, by name. Raises UserError as ``partner_recipe`` does."""
+    first, *others = recipe.environment.models
+    return {first: recipe, **{name: partner_recipe(recipe) for name in others}}
+
+
+def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    """Return the recipe with some values replaced key by key. Raises UserError as reading does."""
+    return read_settings(Recipe, _deep_merge(recipe.model_dump(exclude_unset=True), values))
+
+
+def _deep_merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    inside = {key: base.get(key) for key, value in values.items() if isinstance(value, dict)}
+    merged = {key: _deep_merge(its or {}, values[key]) for key, its in inside.items()}
+    return {**base, **values, **merged}
+
+
+def stage_recipes(recipe: Recipe) -> list[Recipe]:
+    """Return the recipe of each stage; a recipe without stages is its only one.
+
+    Raises UserError that names the stage's key.
+    """
+    if not recipe.stages:
+        return [recipe]
+    base = recipe.model_dump(exclude_unset=True, exclude={"stages"})
+    made: list[Recipe] = []
+    for number, stage in enumerate(recipe.stages):
+        values = {**base, **_merged_sections(base, stage.model_dump(exclude_unset=True, exclude={"name"}))}
+        values |= {
+            "name": f"{recipe.name}-{stage.name}",
+            "out": str(recipe.run_dir() / f"{number + 1}-{stage.name}"),
+            # Stages may share problems, which should come in another order.
+            "seed": recipe.seed + number,
+        }
+        if number > 0:
+            values.pop("warmup", None)
+            # With the same seed, results of two stages are comparable, and one evaluation serves both at
+            # their border.
+            values["evaluation"] = {"seed": recipe.seed, **values.get("evaluation", {})}
+        made.append(read_settings(Recipe, values, name=lambda key, number=number: f"`stages.{number}.{key}`"))
+    return made
+
+
+def _merged_sections(base: dict[str, Any], stage: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the complete sections that a stage changes."""
+    sections: dict[str, Any] = {}
+    for name, said in stage.items():
+        whole: dict[str, Any] = {} if "preset" in said else dict(base.get(name) or {})
+        for one, other in (("steps", "passes"), ("passes", "steps")):
+            if one in said:
+                whole.pop(other, None)
+        sections[name] = whole | said
+    return sections
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML with every field (without steps, if the length is in passes)."""
+    unknown = {"trainer": {"steps"}} if recipe.trainer.passes else None
+    content = recipe.model_dump(mode="json", exclude=unknown)
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)

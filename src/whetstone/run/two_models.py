@@ -1,0 +1,161 @@
+"""Trains two models on the same episodes in this process: two runs with a common flow.
+
+Each run has its own folder with recipe, metrics, rollouts and checkpoints; the second one's is ``verifier``
+in the first one's folder. Both make every step together: the flow samples when both have asked for a batch.
+Both resume from the newest checkpoint that both have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
+from whetstone.core.run_lock import locked
+from whetstone.engine.loading import LoadedModel
+from whetstone.environments.environment import Environment
+from whetstone.environments.replies import EngineReplies
+from whetstone.environments.runner import open_environment
+from whetstone.rollout.sampling import GroupSampler
+from whetstone.rollout.shared_flow import SharedFlow
+from whetstone.rollout.source import PromptSource
+from whetstone.run.display import Display, PartnerDisplay
+from whetstone.run.local import Join, RunSummary, configure_torch, train_with_parts
+from whetstone.run.parts import RunParts, cores_per_rank, trainer_and_engine
+from whetstone.run.prepared_run import PreparedRun, preflight_models
+from whetstone.run.recipe import Recipe
+from whetstone.run.run_dir import check_recipe, find_checkpoint
+from whetstone.trainer.checkpoint import checkpoint_error, remove_checkpoints_after
+from whetstone.trainer.ranks import Ranks, join_ranks
+
+if TYPE_CHECKING:
+    from whetstone.run.run_judge import RunJudge
+
+
+def train_together(recipe: Recipe, display: Display) -> RunSummary:
+    """Run a recipe of two models to its last step; see ``local.train``. Returns the summary of the first
+    model."""
+    with join_ranks(recipe.model.device, recipe.trainer.wait_s) as ranks:
+        if ranks.size > 1:
+            raise UserError("two models are trained in one process here; start it without torchrun")
+        first, second = preflight_models(recipe, display.log).values()
+        folders = [each.recipe.run_dir() for each in (first, second)]
+        with locked(folders[0]), locked(folders[1]):
+            for each, folder in zip((first, second), folders, strict=True):
+                check_recipe(folder, each.recipe)
+            checkpoints = _common_checkpoints(folders, display)
+            configure_torch(first.recipe, cores_per_rank(ranks))
+            return asyncio.run(_train_both((first, second), folders, checkpoints, display, ranks))
+
+
+def _common_checkpoints(folders: list[Path], display: Display) -> list[Path | None]:
+    """Return the checkpoints of the newest step that both models have, or none.
+
+    Later ones are removed, because their steps are repeated. Raises UserError if a model has no valid one of
+    that step.
+    """
+    found = [find_checkpoint(folder, display.log) for folder in folders]
+    steps = [_step(checkpoint) for checkpoint in found if checkpoint is not None]
+    if len(steps) < len(folders):
+        return [None] * len(folders)
+    chosen = [folder / "checkpoints" / f"step-{min(steps)}" for folder in folders]
+    for folder, checkpoint in zip(folders, chosen, strict=True):
+        if (fault := checkpoint_error(checkpoint)) is not None:
+            raise UserError(
+                f"{checkpoint} is not valid ({fault}), and the other model has no later one: restore it to "
+                f"resume both, or start again in another folder with out=FOLDER"
+            )
+        remove_checkpoints_after(folder, min(steps))
+    return [*chosen]
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-").partition(".")[0])
+
+
+async def _train_both(
+    prepared: tuple[PreparedRun, PreparedRun],
+    folders: list[Path],
+    checkpoints: list[Path | None],
+    display: Display,
+    ranks: Ranks,
+) -> RunSummary:
+    names = prepared[0].recipe.environment.models
+    try:
+        async with (
+            open_environment(prepared[0].recipe.environment) as environment,
+            asyncio.TaskGroup() as tasks,
+        ):
+            builder = _SharedFlowBuilder(prepared[0].recipe, environment, prepared[0].sets.train, len(names))
+            runs = [
+                tasks.create_task(
+                    train_with_parts(
+                        ahead,
+                        folder,
+                        checkpoint,
+                        None,
+                        display if ahead is prepared[0] else PartnerDisplay(name, display),
+                        ranks,
+                        builder.join_for(name),
+                    )
+                )
+                for ahead, folder, checkpoint, name in zip(prepared, folders, checkpoints, names, strict=True)
+            ]
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return runs[0].result()
+
+
+class _SharedFlowBuilder:
+    """Builds the common flow once the parts of all models exist."""
+
+    def __init__(self, recipe: Recipe, environment: Environment, train: list[Problem], size: int) -> None:
+        self._recipe, self._environment = recipe, environment
+        self._train, self._size = train, size
+        self._recipes: dict[str, Recipe] = {}
+        self._replies: dict[str, EngineReplies] = {}
+        self._judge: RunJudge | None = None
+        self._flow: asyncio.Future[SharedFlow] = asyncio.get_running_loop().create_future()
+
+    def join_for(self, name: str) -> Join:
+        """Return the function that joins the parts of one model's run."""
+
+        @asynccontextmanager
+        async def join(
+            ahead: PreparedRun, judge: RunJudge, policy: LoadedModel, ranks: Ranks
+        ) -> AsyncGenerator[RunParts]:
+            async with trainer_and_engine(ahead.recipe, policy, ranks) as (trainer, engine, replies):
+                self._recipes[name], self._replies[name] = ahead.recipe, replies
+                self._judge = judge if ahead.recipe is self._recipe else self._judge
+                if len(self._replies) == self._size:
+                    self._flow.set_result(self._build())
+                flow = (await self._flow).for_model(name)
+                yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))
+
+        return join
+
+    def _build(self) -> SharedFlow:
+        recipe = self._recipe
+        assert self._judge is not None
+        # The order must not depend on which model was ready first.
+        replies = {name: self._replies[name] for name in recipe.environment.models}
+        sample = GroupSampler(
+            self._environment,
+            self._judge,
+            replies,
+            recipe.trainer.samples_per_prompt,
+            recipe.seed,
+            recipe.judge.max_cases or None,
+            batch_turns=recipe.deterministic,
+        )
+        return SharedFlow(
+            PromptSource(self._train, recipe.seed),
+            sample,
+            replies,
+            {name: self._recipes[name].algorithm for name in replies},
+            prompts_per_step=recipe.trainer.prompts_per_step,
+        )

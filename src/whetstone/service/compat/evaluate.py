@@ -1,0 +1,239 @@
+"""POST /common_evaluate, /common_evaluate_batch and /submit: judge the program in a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from whetstone.core.errors import UserError
+from whetstone.core.http.refusal import RequestRefused, bad_request, json_response
+from whetstone.core.http.request_body import requested_deadline
+from whetstone.core.problem import CallTests, Compare, Problem, Program, StdinTests
+from whetstone.core.verdict import CaseJudgement, Verdict
+from whetstone.judge.extract import extract_program, names_called
+from whetstone.judge.languages.table import language_named
+from whetstone.service.compat.budget import Budget, CaseVerdicts, judge_within
+from whetstone.service.compat.schemas import (
+    CommandRunResult,
+    EvalResult,
+    EvalTestCase,
+    RunCodeResponse,
+    SubmitRequest,
+    TestConfig,
+)
+from whetstone.service.compat.tables import SCALEBOX_MODE, build_problem, read_table
+from whetstone.service.endpoint_app import Call, HttpEndpoint
+
+_Origin = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
+_BUDGET_S = 300.0
+# The time in the queue, in addition to the budget. Known clients wait 40 s longer than their budget.
+_ANSWER_SLACK_S = 30.0
+# The characters of a case's input and output in a response, unless `return_full_case` is set.
+_SHOWN_CHARS = 1000
+
+
+async def evaluate(call: Call) -> Response:
+    """Serve POST /common_evaluate and /common_evaluate_batch."""
+    request = await call.message(SubmitRequest)
+    return json_response(await _evaluate(call, request))
+
+
+async def submit(call: Call) -> Response:
+    """Serve POST /submit, with the tests of the request or of a served dataset."""
+    request = await call.message(SubmitRequest)
+    if request.config.provided_data is not None:
+        return json_response(await _evaluate(call, request))
+    problem = call.service.datasets.problem(request.dataset, request.id)
+    _refuse_extract_logic(request.config)
+    language = _language_name(request.config.language or problem.language)
+    source, origin = await asyncio.to_thread(_extract, request.completion, language, names_called(problem))
+    return json_response(await _judge(call, request, problem, Program(language, source), origin))
+
+
+async def _evaluate(call: Call, request: SubmitRequest) -> EvalResult:
+    config = request.config
+    _refuse_extract_logic(config)
+    if not config.language:
+        raise bad_request("config.language is missing: the language of the program")
+    language = _language_name(config.language)
+    table = await asyncio.to_thread(read_table, config.provided_data)
+    names = [name for name in (table.fn_name, table.entry_point) if name]
+    source, origin = await asyncio.to_thread(_extract, request.completion, language, names)
+    if config.extra.compat == "scalebox" and not min(len(table.input), len(table.output)) and not table.test:
+        # In ScaleBox, a program passes all of no tests.
+        extra = {"compat": "scalebox"}
+        return EvalResult(request.id, True, source, extracted_type=origin, extra=extra, verdict="accepted")
+    name = f"{request.dataset or 'request'}/{request.id}"
+    problem = await asyncio.to_thread(build_problem, config, table, source, name)
+    return await _judge(call, request, problem, Program(language, source), origin)
+
+
+async def _judge(
+    call: Call, request: SubmitRequest, problem: Problem, program: Program, origin: Any
+) -> EvalResult:
+    service, extra = call.service, request.config.extra
+    service.check(problem)
+    budget_s = extra.total_timeout or _BUDGET_S
+    deadline = service.deadline(requested_deadline(call.request) or budget_s + _ANSWER_SLACK_S)
+    service.gate.admit(call.visit.client, deadline)
+    # ScaleBox asks its special judge only about outputs that differ by lines.
+    if extra.compat == "scalebox" and problem.checker is not None:
+        judged = await _judge_as_scalebox(call, deadline, problem, program, budget_s)
+        if not extra.run_all_cases:
+            judged.cases = _until_first_failure(judged.cases)
+    else:
+        limits = Budget(budget_s, extra.run_all_cases)
+        judged = await judge_within(call, deadline, problem, program, limits)
+    call.visit.more["verdict"] = judged.verdict.value
+    shown = _Shown(problem, compiled=bool(language_named(program.language, "the program").run))
+    tests = [shown.case(each, full=extra.return_full_case) for each in judged.cases]
+    if extra.run_all_cases or not judged.cases:
+        tests += [shown.unstarted_case(judged, number) for number in range(len(tests), judged.total)]
+    accepted = len(tests) == judged.total > 0 and all(each.passed for each in tests)
+    extra_fields = {"compat": extra.compat} if extra.compat else None
+    return EvalResult(
+        *(request.id, accepted, program.source),
+        tests=tests,
+        extracted_type=origin,
+        extra=extra_fields,
+        verdict=judged.verdict.value,
+        num_cases=judged.total,
+    )
+
+
+async def _judge_as_scalebox(
+    call: Call, deadline: float, problem: Problem, program: Program, budget_s: float
+) -> CaseVerdicts:
+    """Judge by lines, and by the special judge for outputs that lines refuse. If it fails, it refuses."""
+    by_lines = msgspec.structs.replace(problem, checker=None, compare=Compare(SCALEBOX_MODE))
+    judged = await judge_within(call, deadline, by_lines, program, Budget(budget_s, run_all=True))
+    if all(case.verdict is not Verdict.WRONG_ANSWER for case in judged.cases):
+        return judged
+    limits = Budget(budget_s, run_all=True, failing_checker_refuses=True)
+    by_checker = await judge_within(call, deadline, problem, program, limits)
+    decided = {case.index: case for case in by_checker.cases}
+    cases = [
+        decided.get(case.index, case) if case.verdict is Verdict.WRONG_ANSWER else case
+        for case in judged.cases
+    ]
+    failed = next((case for case in cases if case.verdict is not Verdict.ACCEPTED), None)
+    verdict, reason = (failed.verdict, failed.reason) if failed else (Verdict.ACCEPTED, "")
+    return CaseVerdicts(cases, verdict, judged.total, reason)
+
+
+def _until_first_failure(cases: list[CaseJudgement]) -> list[CaseJudgement]:
+    passed = itertools.takewhile(lambda case: case.verdict is Verdict.ACCEPTED, cases)
+    return cases[: len(list(passed)) + 1]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The results of cases in the form of these servers. Outputs of programs are not included."""
+
+    problem: Problem
+    compiled: bool
+    """Whether the program's language has a compiler."""
+
+    def case(self, judged: CaseJudgement, *, full: bool) -> EvalTestCase:
+        """Return the result of a judged case."""
+        return EvalTestCase(
+            judged.verdict is Verdict.ACCEPTED,
+            self._exec_info(judged),
+            self._test_info(judged.index, full=full),
+            judged.verdict.value,
+            judged.cpu_s,
+            judged.wall_s,
+            judged.peak_bytes,
+            judged.index,
+        )
+
+    def unstarted_case(self, judged: CaseVerdicts, number: int) -> EvalTestCase:
+        """Return the result of a case that did not start: the time was up, or there was no program."""
+        if judged.verdict in (Verdict.NO_CODE, Verdict.COMPILE_ERROR):
+            case = CaseJudgement(judged.verdict, reason=judged.reason)
+            info = self._exec_info(case) if judged.cases else RunCodeResponse("Failed", judged.reason)
+            return EvalTestCase(False, info, verdict=judged.verdict.value, index=number)
+        return EvalTestCase(False, RunCodeResponse("SandboxError", "Total Timeout"), index=number)
+
+    def _exec_info(self, judged: CaseJudgement) -> RunCodeResponse:
+        verdict = judged.verdict
+        if verdict is Verdict.JUDGE_ERROR:
+            return RunCodeResponse("SandboxError", judged.reason)
+        if verdict is Verdict.COMPILE_ERROR and self.compiled:
+            failed = CommandRunResult("Finished", return_code=1, stderr=judged.reason)
+            return RunCodeResponse("Failed", "", compile_result=failed)
+        if verdict is Verdict.TIME_LIMIT:
+            run = _command_result(judged, "TimeLimitExceeded", None)
+            return RunCodeResponse("Failed", "Case Timeout", run_result=run)
+        # These servers compare outputs after a successful run. A wrong value fails in the process itself.
+        printed = isinstance(self.problem.tests, StdinTests)
+        wrong = verdict is Verdict.WRONG_ANSWER
+        if verdict is Verdict.ACCEPTED or (wrong and printed):
+            return RunCodeResponse("Success", run_result=_command_result(judged, "Finished", 0))
+        message = "Wrong Answer" if wrong and isinstance(self.problem.tests, CallTests) else ""
+        return RunCodeResponse("Failed", message, run_result=_command_result(judged, "Finished", 1))
+
+    def _test_info(self, index: int, *, full: bool) -> dict[str, Any] | None:
+        tests, most = self.problem.tests, None if full else _SHOWN_CHARS
+        if isinstance(tests, StdinTests):
+            case = tests.cases[index]
+            return {"input": {"stdin": case.input[:most]}, "output": {"stdout": case.output[:most]}}
+        if isinstance(tests, CallTests):
+            call = tests.cases[index]
+            function_fields = {"type": "function_call", "fn_name": tests.function}
+            return {**function_fields, "input": call.args, "output": [call.expected]}
+        return None
+
+
+def _command_result(
+    judged: CaseJudgement, status: Literal["Finished", "TimeLimitExceeded"], code: int | None
+) -> CommandRunResult:
+    return CommandRunResult(
+        *(status, judged.wall_s, code, None, judged.reason), cpu_time=judged.cpu_s, peak_rss=judged.peak_bytes
+    )
+
+
+def _language_name(name: str) -> str:
+    try:
+        return language_named(name, "the program").name
+    except UserError as error:
+        raise RequestRefused(422, "unknown_language", str(error)) from None
+
+
+def _refuse_extract_logic(config: TestConfig) -> None:
+    if config.custom_extract_logic:
+        raise RequestRefused(
+            501,
+            "not_served",
+            "custom_extract_logic is code of the client, which this server does not run: extract the program "
+            "in the client and send it in a fence",
+        )
+
+
+def _extract(completion: str, language: str, names: Iterable[str]) -> tuple[str, _Origin]:
+    """Return the program in a reply, and its origin."""
+    source = extract_program(completion, "program", language, names) or ""
+    if not source:
+        return "", "empty"
+    fences = completion.count("```") + completion.count("~~~")
+    return source, "heuristic" if not fences else "incomplete_fenced" if fences % 2 else "fenced"
+
+
+ENDPOINTS = tuple(
+    HttpEndpoint(
+        *("POST", path, handler, says, SubmitRequest, EvalResult),
+        refuses=refuses,
+        invalid_status=422,
+    )
+    for path, handler, says, refuses in (
+        ("/common_evaluate", evaluate, "ScaleBox: judge by a list of cases.", (400, 500, 501)),
+        ("/common_evaluate_batch", evaluate, "ScaleBox: judge by a table of cases.", (400, 500, 501)),
+        ("/submit", submit, "SandboxFusion: judge by provided data, or a dataset.", (400, 404, 500, 501)),
+    )
+)

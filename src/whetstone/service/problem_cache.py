@@ -1,0 +1,47 @@
+"""A cache of problems. Requests name a problem by the hash of the bytes in which it arrived."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+
+from whetstone.core.http.refusal import RequestRefused
+from whetstone.core.problem import Problem
+
+
+class KnownProblems:
+    """The most recently used problems, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._cache: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
+        self.held_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    # All clients share the cache. Only a client that has a problem can know its hash.
+    def named(self, digest: str) -> Problem:
+        """Return the problem of a hash. Raises RequestRefused (404, ``unknown_problem``)."""
+        entry = self._cache.get(digest)
+        if entry is None:
+            raise RequestRefused(
+                404, "unknown_problem", f"no problem with the SHA-256 {digest[:64]!r} is cached here: send it"
+            )
+        self._cache.move_to_end(digest)
+        return entry[0]
+
+    def add(self, digest: str, size: int, problem: Problem) -> None:
+        """Cache ``problem``, which was decoded from ``size`` bytes. A problem above the limit
+        is not cached."""
+        if digest not in self._cache and size <= self._most_bytes:
+            self._cache[digest] = (problem, size)
+            self.held_bytes += size
+            while self.held_bytes > self._most_bytes:
+                _, (_, freed) = self._cache.popitem(last=False)
+                self.held_bytes -= freed
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 that names the problem encoded in ``data``."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,2 @@
+"""Hostile programs that try to get accepted without a solution or to harm the judge, and fuzzers that make
+more."""

@@ -1,0 +1,209 @@
+"""The pieces of packed attention (``packed_attention.py``): forward and backward of each, on the tensors of a
+row.
+
+Keys that several heads share are not copied if a view is sufficient: the kernel treats groups of heads as a
+batch, with keys and values repeated by a stride of zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whetstone.trainer.segments import PrefixBlock, Segment, TokenBlock, VarlenBlock
+
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+@dataclass(frozen=True)
+class AttentionRow:
+    """The inputs and outputs of a layer's attention: [heads, tokens, width] and [shared heads, tokens, width]
+    tensors.
+
+    The forward functions fill ``out`` and ``logsum`` ([heads, tokens], the logarithms of the sums of
+    exponentials); the backward functions need them complete. ``cap``: the bound of the scores, 0 for none.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+    logsum: Tensor
+    scale: float
+    cap: float
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """The number of key heads, and of query heads that share each."""
+        return self.key.shape[0], self.query.shape[0] // self.key.shape[0]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The incoming gradient ([heads, tokens, width]), and the sums of the outgoing ones."""
+
+    out: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+def varlen_forward(row: AttentionRow, part: VarlenBlock) -> None:
+    """Compute the attention of runs to themselves, written to ``out`` and ``logsum``."""
+    if len(part.runs) == 1:
+        run = part.runs[0]
+        tokens = slice(run.start, run.start + run.length)
+        out, logsum = _attend(row, tokens, tokens, causal=True)
+        _grouped(row, row.out)[:, :, tokens] = out
+        _grouped(row, row.logsum)[:, :, tokens] = logsum
+        return
+    query, key, value = (_padded(row, tensor, part) for tensor in (row.query, row.key, row.value))
+    out, logsum = _forward(query, key, value, 0.0, True, scale=row.scale)
+    places = part.places[part.real]
+    row.out.index_copy_(1, places, out.transpose(0, 1).flatten(1, 2).index_select(1, part.real))
+    row.logsum.index_copy_(1, places, logsum.transpose(0, 1).flatten(1, 2).index_select(1, part.real))
+
+
+def varlen_backward(row: AttentionRow, slopes: Gradients, part: VarlenBlock) -> None:
+    """Add the gradients of :func:`varlen_forward`."""
+    if len(part.runs) == 1:
+        run = part.runs[0]
+        tokens = slice(run.start, run.start + run.length)
+        _attend_backward(row, slopes, tokens, tokens, causal=True)
+        return
+    tensors = (row.query, row.key, row.value, row.out, row.logsum[..., None])
+    query, key, value, out, logsum = (_padded(row, tensor, part) for tensor in tensors)
+    # The incoming gradient of padding is zero, so its outgoing gradients are too.
+    grad = torch.zeros(row.out.shape[0], len(part.places), row.out.shape[2], dtype=row.out.dtype)
+    grad.index_copy_(1, part.real, slopes.out.index_select(1, part.places[part.real]))
+    grad = grad.unflatten(1, (len(part.runs), part.width)).transpose(0, 1)
+    found = _backward(grad, query, key, value, out, logsum.squeeze(-1), 0.0, True, scale=row.scale)
+    for total, found_part in zip((slopes.query, slopes.key, slopes.value), found, strict=True):
+        flat = found_part.transpose(0, 1).flatten(1, 2)  # [heads, runs * width, width of a head]
+        if total.shape[0] != flat.shape[0]:
+            flat = flat.unflatten(0, row.groups).sum(1, dtype=total.dtype)
+        total.index_add_(1, part.places, flat.to(total.dtype))
+
+
+def prefix_forward(row: AttentionRow, part: PrefixBlock) -> None:
+    """Compute the attention of runs to their prefix, merged with their attention to themselves."""
+    tokens = slice(part.start, part.start + part.length)
+    keys = slice(part.prefix, part.prefix + part.prefix_length)
+    out, logsum = _attend(row, tokens, keys, causal=False)
+    own, own_logsum = _grouped(row, row.out)[:, :, tokens], _grouped(row, row.logsum)[:, :, tokens]
+    whole = torch.logaddexp(own_logsum, logsum)
+    merged = own * (own_logsum - whole).exp()[..., None] + out * (logsum - whole).exp()[..., None]
+    own.copy_(merged)
+    own_logsum.copy_(whole)
+
+
+def prefix_backward(row: AttentionRow, slopes: Gradients, part: PrefixBlock) -> None:
+    """Add the gradients of :func:`prefix_forward`."""
+    tokens = slice(part.start, part.start + part.length)
+    keys = slice(part.prefix, part.prefix + part.prefix_length)
+    _attend_backward(row, slopes, tokens, keys, causal=False)
+
+
+def block_forward(row: AttentionRow, block: TokenBlock, *, written_out: bool) -> None:
+    """Compute the complete attention of a block's tokens, written to ``out`` and ``logsum``."""
+    tokens = _tokens(block)
+    query, key, value = _block_tensors(row, block)
+    if written_out:
+        wide = row.logsum.dtype
+        scores, _ = _scores(row, block, query, key)
+        logsum = scores.logsumexp(-1)
+        out = (scores - logsum[..., None]).exp() @ value.to(wide)
+    else:
+        out, logsum = _forward(query, key, value, 0.0, False, attn_mask=_mask(row, block), scale=row.scale)
+    _grouped(row, row.out)[:, :, tokens] = out.to(row.out.dtype)
+    _grouped(row, row.logsum)[:, :, tokens] = logsum
+
+
+def block_backward(row: AttentionRow, slopes: Gradients, block: TokenBlock, *, written_out: bool) -> None:
+    """Add the gradients of :func:`block_forward`."""
+    tokens = _tokens(block)
+    query, key, value = _block_tensors(row, block)
+    grad, out, logsum = (_grouped(row, t)[:, :, tokens] for t in (slopes.out, row.out, row.logsum))
+    if written_out:
+        wide = logsum.dtype
+        query, key, value, grad, out = (t.to(wide) for t in (query, key, value, grad, out))
+        scores, bend = _scores(row, block, query, key)
+        shares = (scores - logsum[..., None]).exp()
+        change = shares * (grad @ value.transpose(-1, -2) - (grad * out).sum(-1, keepdim=True)) * row.scale
+        if bend is not None:
+            change = change * bend
+        found = (change @ key, change.transpose(-1, -2) @ query, shares.transpose(-1, -2) @ grad)
+    else:
+        mask = _mask(row, block)
+        found = _backward(grad, query, key, value, out, logsum, 0.0, False, attn_mask=mask, scale=row.scale)
+    _grouped(row, slopes.query)[:, :, tokens] += found[0]
+    block.add_keys(slopes.key, found[1].sum(1, dtype=slopes.key.dtype))
+    block.add_keys(slopes.value, found[2].sum(1, dtype=slopes.value.dtype))
+
+
+def _attend(row: AttentionRow, tokens: slice, keys: slice, *, causal: bool) -> tuple[Tensor, Tensor]:
+    query = _grouped(row, row.query)[:, :, tokens]
+    key, value = _shared(row, row.key[:, keys]), _shared(row, row.value[:, keys])
+    return _forward(query, key, value, 0.0, causal, scale=row.scale)
+
+
+def _attend_backward(
+    row: AttentionRow, slopes: Gradients, tokens: slice, keys: slice, *, causal: bool
+) -> None:
+    tensors = (slopes.out, row.query, row.out, row.logsum)
+    grad, query, out, logsum = (_grouped(row, tensor)[:, :, tokens] for tensor in tensors)
+    key, value = _shared(row, row.key[:, keys]), _shared(row, row.value[:, keys])
+    found = _backward(grad, query, key, value, out, logsum, 0.0, causal, scale=row.scale)
+    _grouped(row, slopes.query)[:, :, tokens] += found[0]
+    slopes.key[:, keys] += found[1].sum(1, dtype=slopes.key.dtype)
+    slopes.value[:, keys] += found[2].sum(1, dtype=slopes.value.dtype)
+
+
+def _grouped(row: AttentionRow, tensor: Tensor) -> Tensor:
+    """[heads, …] → [shared heads, heads of each, …], a view."""
+    return tensor.unflatten(0, row.groups)
+
+
+def _shared(row: AttentionRow, tensor: Tensor) -> Tensor:
+    """[shared heads, …] → [shared heads, heads of each, …], a view."""
+    return tensor[:, None].expand(-1, row.groups[1], *tensor.shape[1:])
+
+
+def _padded(row: AttentionRow, tensor: Tensor, part: VarlenBlock) -> Tensor:
+    """[heads, tokens, width] → [runs, all heads, longest run, width]."""
+    found = tensor.index_select(1, part.places)
+    if tensor.shape[0] != row.query.shape[0]:
+        found = _shared(row, found).flatten(0, 1)
+    return found.unflatten(1, (len(part.runs), part.width)).transpose(0, 1)
+
+
+def _tokens(block: TokenBlock) -> slice:
+    run: Segment = block.run
+    return slice(run.start + block.first, run.start + block.last)
+
+
+def _block_tensors(row: AttentionRow, block: TokenBlock) -> tuple[Tensor, Tensor, Tensor]:
+    query = _grouped(row, row.query)[:, :, _tokens(block)]
+    return query, _shared(row, block.keys(row.key)), _shared(row, block.keys(row.value))
+
+
+def _mask(row: AttentionRow, block: TokenBlock) -> Tensor:
+    hidden = block.hidden(row.query.device)
+    mask = torch.zeros(hidden.shape, dtype=row.query.dtype, device=hidden.device)
+    return mask.masked_fill_(hidden, float("-inf"))[None, None]
+
+
+def _scores(row: AttentionRow, block: TokenBlock, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the scores of a block, at least in fp32, and their derivative with respect to the scores before
+    the cap."""
+    wide = row.logsum.dtype
+    scores = (query.to(wide) @ key.to(wide).transpose(-1, -2)) * row.scale
+    bend = None
+    if row.cap:
+        scores = torch.tanh(scores / row.cap)
+        bend = 1 - scores**2
+        scores = scores * row.cap
+    return scores.masked_fill(block.hidden(scores.device), float("-inf")), bend

@@ -1,1 +1,0 @@
-"""A local page over runs, evaluations and data sets, live while they are written."""

@@ -1,0 +1,151 @@
+"""Publishes versions in a folder shared by publisher and replicas. Each version appears atomically.
+
+``full-000000000012/`` and ``delta-000000000012/`` hold a version's manifest and, for each shard, a file of
+its parts in order. A rename puts them in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from whetstone.core.errors import UserError
+from whetstone.core.outputs import sync, unwritable, write_file
+from whetstone.weights.manifest import Manifest, VersionId, dump_manifest
+from whetstone.weights.version_store import VersionReading, VersionStore
+
+READERS = "readers"
+LENGTH_BYTES = 8
+_NAME = re.compile(r"(full|delta)-(\d{12})")
+
+
+class FolderPublisher:
+    """Writes the versions of a store into ``root``.
+
+    full_every: number of deltas after which a full copy is written too. keep: full copies to keep, with the
+    deltas that follow the oldest of them. notes_s: a replica that reads writes a note with the version, and
+    renews it. Versions in notes younger than this are kept too, up to twice ``keep`` full copies.
+
+    Files of an earlier publisher are removed with the first version, which is a full copy. Raises UserError
+    if the folder cannot be written.
+    """
+
+    def __init__(
+        self, root: Path, store: VersionStore, *, full_every: int = 16, keep: int = 2, notes_s: float = 60.0
+    ) -> None:
+        self._root, self._store = root, store
+        self._full_every, self._keep, self._notes_s = full_every, keep, notes_s
+        self._since_full, self._deltas_since_full, self._announced_any = -1, 0, False
+        try:
+            (root / READERS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(root, error) from None
+
+    def publish(self, manifest: Manifest) -> None:
+        """Write and announce a version of a trainer with one rank. Raises UserError; then the next version is
+        written in full."""
+        for form in self.forms_to_write(manifest):
+            self.stage(manifest.number, form.base, len(manifest.shards[0].parts))
+            self.announce(form)
+
+    def forms_to_write(self, manifest: Manifest) -> list[Manifest]:
+        """Return the forms in which every rank must write a version, in the order of their announcement."""
+        full = Manifest(
+            manifest.model, manifest.number, None, manifest.tensors, manifest.shards, manifest.digest
+        )
+        # A delta cannot follow a version that is not announced, so a failure here forces a full copy next.
+        since, self._since_full = self._since_full, -1
+        if manifest.base is None or since < 0:
+            return [full]
+        self._deltas_since_full = since
+        return [manifest, full] if since + 1 >= self._full_every else [manifest]
+
+    def stage(self, number: int, base: VersionId | None, parts: int, shard: int = 0) -> None:
+        """Write one rank's shard of a version to a hidden folder. Raises UserError."""
+        reading = self._store.open(number, base.number if base else None)
+        try:
+            write_file(self._staging_folder(number, base) / f"shard-{shard}", _parts_file(reading, parts))
+        finally:
+            reading.close()
+
+    def announce(self, manifest: Manifest) -> None:
+        """Rename a version into place once all of its shards are staged. Raises UserError."""
+        staged = self._staging_folder(manifest.number, manifest.base)
+        target = self._root / staged.name.removeprefix(".").removesuffix(".tmp")
+        write_file(staged / "manifest", [dump_manifest(manifest)])
+        try:
+            sync(staged)
+            # An earlier publisher left a version with this number.
+            if target.exists():
+                target.rename(self._root / f".{target.name}.old.tmp")
+            staged.rename(target)
+            sync(self._root)
+        except OSError as error:
+            raise unwritable(target, error) from None
+        first, self._announced_any = not self._announced_any, True
+        self._deltas_since_full = self._since_full = self._deltas_since_full + 1 if manifest.base else 0
+        self._remove_old(manifest.number, only=first)
+
+    def _staging_folder(self, number: int, base: VersionId | None) -> Path:
+        return self._root / f".{'delta' if base else 'full'}-{number:012d}.tmp"
+
+    def _remove_old(self, number: int, *, only: bool) -> None:
+        """Remove old versions that no replica reads; with ``only``, all versions but this one."""
+        for torn in self._root.glob(".*.tmp"):
+            if not torn.name.endswith(f"-{number:012d}.tmp"):
+                # Staged folders of other versions are left by a killed process.
+                shutil.rmtree(torn, ignore_errors=True)
+        there = versions(self._root)
+        fulls = [n for kind, n in there if kind == "full"]
+        oldest = fulls[-min(self._keep, len(fulls))]
+        bound = fulls[-min(2 * self._keep, len(fulls))]
+        # Notes of stuck readers must not make the folder grow without a bound.
+        oldest = number if only else max(min([oldest, *self._versions_in_use()]), bound)
+        for kind, found in there:
+            if found < oldest or (only and (kind, found) != ("full", number)):
+                _remove_folder(self._root / f"{kind}-{found:012d}")
+
+    def _versions_in_use(self) -> Iterator[int]:
+        """Yield the versions in current notes of replicas."""
+        readers = self._root / READERS
+        clock = readers / "clock"
+        clock.write_bytes(b"")
+        # File times come from the file system's clock, which all hosts share. Local clocks may differ.
+        now = clock.stat().st_mtime
+        for note in readers.glob("*.note"):
+            with contextlib.suppress(OSError, ValueError):
+                if now - note.stat().st_mtime > self._notes_s:
+                    note.unlink()
+                else:
+                    yield int(note.read_bytes()[:20])
+
+
+def versions(root: Path) -> list[tuple[str, int]]:
+    """Return (full or delta, number) of the versions in a folder, oldest first. Raises UserError if it is
+    missing."""
+    try:
+        names = [_NAME.fullmatch(name) for name in os.listdir(root)]
+    except OSError as error:
+        raise UserError(
+            f"{root}: {error.strerror}; give the folder in which the trainer publishes weights"
+        ) from None
+    return sorted(((m[1], int(m[2])) for m in names if m), key=lambda found: (found[1], found[0]))
+
+
+def _parts_file(reading: VersionReading, count: int) -> Iterator[bytes]:
+    for index in range(count):
+        data = reading.part(index)
+        yield len(data).to_bytes(LENGTH_BYTES, "little")
+        yield data
+
+
+def _remove_folder(folder: Path) -> None:
+    """Rename a folder to a hidden name, then delete it, so that no reader finds it incomplete."""
+    hidden = folder.with_name(f".{folder.name}.old.tmp")
+    with contextlib.suppress(OSError):
+        folder.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)

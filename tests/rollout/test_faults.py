@@ -1,0 +1,163 @@
+"""A disk that is full and a wire that is cut: training goes on, and every prompt is trained once or counted.
+
+A flow in a process of its own; replicas and a trainer that ask it over sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
+from tests.rollout.relay import Relay
+from tests.rollout.test_flow_service import NAMES, PROBLEMS, SeededEngine, VersionsOnly, sampler
+from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.remote_flow import RemoteFlow
+from whetstone.rollout.replica import RolloutReplica
+from whetstone.rollout.sampling import episodes
+from whetstone.rollout.service.client import FlowClient
+from whetstone.rollout.state import Offer
+
+RULES = FlowRules(prompts_per_step=4, staleness=1, refill_rounds=20, silence_s=1.0)
+
+
+class HeldEngine(SeededEngine):
+    """Writes nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        await self.may.wait()
+        async for completion in super().generate(request):
+            yield completion
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FlowProcess]:
+    with FlowProcess(tmp_path, RULES, NAMES, 5) as running:
+        yield running
+
+
+def worker(name: str, url: str, engine: SeededEngine) -> tuple[RolloutReplica, FlowClient]:
+    client = FlowClient(url, IDENTITY, give_up_s=ENOUGH_S)
+    problems = {problem.id: problem for problem in PROBLEMS}
+    return RolloutReplica(
+        name, client, episodes(sampler(engine)[0], problems), VersionsOnly(engine), room=4
+    ), client
+
+
+class Trainer:
+    """Trains, and notes the draws that it was given."""
+
+    def __init__(self, server: FlowProcess) -> None:
+        self.client = FlowClient(server.url, IDENTITY, give_up_s=ENOUGH_S)
+        self._flow = RemoteFlow(self.client, wait_s=ENOUGH_S)
+        self.version = 0
+        self.told: list[int] = []
+
+    async def steps(self, count: int) -> None:
+        for _ in range(count):
+            await self._flow.publish(Offer(self.version))
+            batch = await self._flow.next_batch(self.version)
+            assert len(batch.batch.groups) == RULES.prompts_per_step
+            self.told += [group.meta["draw"] for group in batch.sampled]
+            self.version += 1
+
+    async def counts(self) -> dict[str, int]:
+        """What the flow has counted; every prompt is in one place, and none came twice."""
+        status = await self.client.status()
+        where = status["models"]["policy"]["accounts"]
+        assert sum(where.values()) == status["drawn"], where
+        assert where["trained"] == RULES.prompts_per_step * self.version
+        assert len(set(self.told)) == len(self.told)
+        return status["counts"]
+
+
+async def until(condition: Callable[[], Awaitable[Any]], what: str) -> None:
+    async with asyncio.timeout(ENOUGH_S):
+        while not await condition():  # noqa: ASYNC110 (it is asked of another process)
+            await asyncio.sleep(0.01)
+
+
+async def end(*workers: tuple[RolloutReplica, FlowClient], tasks: list[asyncio.Task[None]]) -> None:
+    for one, _ in workers:
+        one.drain()
+    await asyncio.gather(*tasks)
+    for _, client in workers:
+        await client.close()
+
+
+def test_a_full_disk_stops_the_flow_and_room_lets_it_go_on(server: FlowProcess, tmp_path: Path) -> None:
+    async def run() -> None:
+        trainer, one = Trainer(server), worker("one", server.url, SeededEngine())
+        tasks = [asyncio.create_task(one[0].run())]
+        await trainer.steps(2)
+        [log] = (tmp_path / "flow").glob("log-*")
+        soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (log.stat().st_size, hard))
+        going_on = asyncio.create_task(trainer.steps(4))
+
+        async def says_so() -> bool:
+            return any("free some space" in line.get("why", "") for line in server.said())
+
+        await until(says_so, "the flow to say that its disk is full")
+        assert not going_on.done()
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+        await going_on
+        await end(one, tasks=tasks)
+        await trainer.counts()
+        await trainer.client.close()
+
+    asyncio.run(run())
+    assert server.end() == 0
+
+
+def test_who_was_cut_off_has_lost_its_prompts_and_works_on(server: FlowProcess) -> None:
+    async def run() -> None:
+        trainer, held = Trainer(server), HeldEngine()
+        async with Relay(server.port) as wire:
+            near, far = worker("near", server.url, SeededEngine()), worker("far", wire.url, held)
+            tasks = [asyncio.create_task(one.run()) for one, _ in (far, near)]
+            going_on = asyncio.create_task(trainer.steps(2))
+
+            async def has_prompts() -> bool:
+                replicas = (await trainer.client.status())["replicas"]
+                return bool(replicas.get("far", {}).get("holds"))
+
+            await until(has_prompts, "prompts for the far one")
+            await going_on
+            wire.cut()
+            held.may.set()  # it finishes, and nobody hears of it
+
+            async def is_given_up() -> bool:
+                return (await trainer.counts()).get("freed/dead", 0) > 0
+
+            await until(is_given_up, "the far one to be given up")
+            await trainer.steps(3)
+            assert not far[0].receipts
+            wire.mend()
+
+            async def is_told() -> bool:
+                return far[0].receipts["revoked"] + far[0].receipts["duplicate"] > 0
+
+            await until(is_told, "the far one to be told that its groups are not wanted any more")
+
+            async def works_again() -> bool:
+                await trainer.steps(1)
+                return far[0].receipts["taken"] > 0
+
+            await until(works_again, "the far one to work again")
+            await end(near, far, tasks=tasks)
+        await trainer.counts()
+        await trainer.client.close()
+
+    asyncio.run(run())
+    assert server.end() == 0

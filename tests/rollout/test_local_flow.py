@@ -1,0 +1,152 @@
+"""Batches hold what has a learning signal, every drop is counted, and a saved place is exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whetstone.algorithm.algorithm import Algorithm
+from whetstone.algorithm.named import algorithm_named
+from whetstone.core.problem import Problem, StdinCase, StdinTests
+from whetstone.core.sample import Group, Sample
+from whetstone.core.settings import Sampling
+from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.scratch import build_tokenizer
+from whetstone.environments.environment import Environment
+from whetstone.environments.episode import Episode, Rollout
+from whetstone.environments.prompt import Prompt
+from whetstone.environments.replies import EngineReplies
+from whetstone.rollout.filters import drop_reason
+from whetstone.rollout.local_flow import LocalFlow
+from whetstone.rollout.source import PromptSource
+
+
+def problem(number: int) -> Problem:
+    return Problem(f"p{number}", "s", StdinTests([StdinCase("", "1")]))
+
+
+NO_JUDGE: Any = None
+PROBLEMS = [problem(i) for i in range(7)]
+
+
+class ScriptedEnvironment(Environment):
+    """Rewards by problem: even ones differ within the group, odd ones are all equal, p6 is unscored."""
+
+    def prompt(self, problem: Problem) -> Prompt:
+        return Prompt(problem.id, "", chat=False)
+
+    async def rollout(self, problem: Problem, episode: Episode) -> Rollout:
+        conversation = await episode.begin()
+        number = int(problem.id[1:])
+        reward: float | None = float(episode.index == 0) if number % 2 == 0 else 1.0
+        if number == 6:
+            reward = 1.0 if episode.index == 2 else None
+        return Rollout({"policy": [conversation.sample(reward=reward)]})
+
+
+class ScriptedEngine:
+    """Says one token, and keeps the seeds that it was asked with."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        self.seeds.append(request.seed)
+        for index in range(request.n):
+            yield Completion(index, [1], [-0.5], [0], "stop")
+
+    def check(self, request: GenerationRequest) -> None: ...
+
+    async def update_weights(self, weights: object, version: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def flow(source: PromptSource[Problem], spec: Algorithm, prompts: int = 4, engine: Any = None) -> LocalFlow:
+    tokenizer: Any = build_tokenizer(["p0123456789"], 300)
+    answering: Any = engine or ScriptedEngine()
+    return LocalFlow(
+        source,
+        ScriptedEnvironment(),
+        NO_JUDGE,
+        EngineReplies(answering, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64),
+        spec,
+        prompts_per_step=prompts,
+        samples_per_prompt=3,
+        seed=5,
+    )
+
+
+def test_every_sampled_group_is_trained_on_or_counted_with_its_reason() -> None:
+    drawn = asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("dr_grpo", {}), 7).next_batch(0))
+    assert {g.problem_id for g in drawn.batch.groups} == {"p0", "p2", "p4"}
+    assert drawn.batch.dropped == {"zero_variance": 3, "unscored": 1}
+    assert len(drawn.sampled) == 7
+
+
+def test_dynamic_sampling_refills_up_to_its_rounds() -> None:
+    source = PromptSource(PROBLEMS, 0)
+    spec = algorithm_named("dapo", {"refill_rounds": 10})
+    drawn = asyncio.run(flow(source, spec).next_batch(0))
+    assert len(drawn.batch.groups) == 4
+    assert len(drawn.sampled) == 4 + sum(drawn.batch.dropped.values())
+
+
+def test_weights_of_another_version_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="serves 0"):
+        asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("grpo", {})).next_batch(1))
+
+
+def test_a_restored_flow_continues_with_the_same_problems_and_streams() -> None:
+    async def batches(
+        count: int, state: dict[str, int] | None
+    ) -> tuple[list[list[str]], list[int], dict[str, int]]:
+        engine = ScriptedEngine()
+        mine = flow(PromptSource(PROBLEMS, 1), algorithm_named("dapo", {}), engine=engine)
+        if state is not None:
+            mine.restore(state)
+        ids = [[g.problem_id for g in (await mine.next_batch(0)).sampled] for _ in range(count)]
+        return ids, engine.seeds, mine.state()
+
+    whole, whole_seeds, _ = asyncio.run(batches(5, None))
+    first, first_seeds, state = asyncio.run(batches(2, None))
+    rest, rest_seeds, _ = asyncio.run(batches(3, state))
+    assert first + rest == whole
+    assert first_seeds + rest_seeds == whole_seeds
+    assert len(set(whole_seeds)) == len(whole_seeds)
+
+
+@given(count=st.integers(1, 40), seed=st.integers(0, 5), size=st.integers(1, 9))
+def test_an_epoch_has_every_problem_once_and_epochs_differ_only_in_order(
+    count: int, seed: int, size: int
+) -> None:
+    problems = [problem(i) for i in range(size)]
+    drawn = PromptSource(problems, seed).take(count)
+    assert [number for number, _ in drawn] == list(range(count))
+    for start in range(0, count - size + 1, size):
+        assert Counter(p.id for _, p in drawn[start : start + size]) == Counter(p.id for p in problems)
+    resumed = PromptSource(problems, seed)
+    resumed.drawn = count // 2
+    assert resumed.take(count - count // 2) == drawn[count // 2 :]
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 1.0])), min_size=1, max_size=8))
+def test_a_group_is_dropped_exactly_when_it_teaches_nothing(rewards: list[float | None]) -> None:
+    group = Group("p", [1], [Sample([1], [0.0], [0], "stop", "", reward=r) for r in rewards])
+    scored = [r for r in rewards if r is not None]
+    reason = drop_reason(group, drop_zero_variance=True)
+    if len(scored) < 2:
+        assert reason == "unscored"
+    elif len(set(scored)) == 1:
+        assert reason == "zero_variance"
+        assert drop_reason(group, drop_zero_variance=False) is None
+    else:
+        assert reason is None

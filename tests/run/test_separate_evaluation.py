@@ -1,0 +1,269 @@
+"""Checkpoints evaluated by another process: the same figures, and training that does not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.run.tiny_recipe import run, start, timeless, write_recipe
+from tests.warm_command import WarmCommand, whetstone
+from whetstone.core.errors import UserError
+from whetstone.evaluate.settings import EvaluationSection
+from whetstone.report.metrics import MetricsWriter
+from whetstone.report.run_data import read_run
+from whetstone.run import evaluations
+from whetstone.run.display import Display
+from whetstone.run.evaluation_process import SeparateEvaluation
+from whetstone.run.recipe import load_recipe
+
+pytestmark = pytest.mark.process
+
+EVERY_TWO = ("evaluation.every=2", "trainer.steps=4")
+
+
+def records(file: Path) -> dict[int, dict[str, Any]]:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {
+        r["step"]: {k: v for k, v in r.items() if k.startswith("eval/")} for r in lines if r["kind"] == "eval"
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same recipe, evaluated inline and by a process of its own."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = write_recipe(folder)
+    for name in ("inline", "separate"):
+        keep = f"trainer.keep_checkpoints={3 if name == 'inline' else 1}"
+        done = run(recipe, folder / name, *EVERY_TWO, keep, f"evaluation.process={name}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "held-out" in done.stdout
+    return folder / "inline", folder / "separate"
+
+
+def test_training_is_the_same_to_the_byte(runs: tuple[Path, Path]) -> None:
+    inline, separate = (timeless(folder / "metrics.jsonl") for folder in runs)
+    assert [line for line in inline if '"eval"' not in line] == separate
+    assert len(separate) == 4
+
+
+def test_its_figures_are_those_of_an_evaluation_between_steps(runs: tuple[Path, Path]) -> None:
+    inline, separate = runs
+    expected = records(inline / "metrics.jsonl")
+    assert sorted(expected) == [0, 2, 4]
+    assert records(separate / "evaluations" / "records.jsonl") == expected
+    shown = read_run(separate).evals
+    assert [record["step"] for record in shown] == [0, 2, 4]
+
+
+def test_it_leaves_nothing_of_its_own(runs: tuple[Path, Path]) -> None:
+    """Training kept pending checkpoints until they were evaluated, and removed them then."""
+    _, separate = runs
+    assert [path.name for path in (separate / "checkpoints").iterdir()] == ["step-4"]
+
+
+def go_on_inline(folder: Path, tmp_path: Path) -> str:
+    """Resume a run for one more step, evaluating between steps; what it says."""
+    one_more = ("evaluation.every=2", "trainer.steps=5", "evaluation.process=inline")
+    done = run(write_recipe(tmp_path), folder, *one_more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def forget_start(folder: Path) -> None:
+    """Remove whatever tells of an evaluation of step 0."""
+    for file in (folder / "metrics.jsonl", folder / "evaluations" / "records.jsonl"):
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        file.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] > 0))
+    for path in (folder / "evaluations").glob("step-0-*"):
+        shutil.rmtree(path)
+
+
+def test_a_run_that_goes_on_inline_keeps_the_baseline_of_the_other_process(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs[1], folder)
+    names = [f"evaluations/step-0-{name}/samples.jsonl" for name in ("train", "heldout")]
+    baseline = [(folder / name).read_bytes() for name in names]
+    go_on_inline(folder, tmp_path)
+    assert [(folder / name).read_bytes() for name in names] == baseline
+    assert list(records(folder / "metrics.jsonl")) == [5]
+    shown = {record["step"]: record for record in read_run(folder).evals}
+    assert list(shown) == [0, 2, 4, 5]
+    pass_at_1 = records(runs[0] / "metrics.jsonl")[0]["eval/heldout/pass@1"]
+    assert shown[0]["eval/heldout/pass@1"] == pass_at_1
+
+
+def test_a_lost_baseline_is_made_again_from_its_own_checkpoint(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0], folder)
+    before = records(folder / "metrics.jsonl")[0]
+    forget_start(folder)
+    assert (folder / "checkpoints" / "step-0").exists()
+    go_on_inline(folder, tmp_path)
+    assert records(folder / "metrics.jsonl")[0] == before
+
+
+def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs[1], folder)
+    forget_start(folder)
+    said = go_on_inline(folder, tmp_path)
+    assert "there is no evaluation of step 0 to compare with" in said
+    assert list(records(folder / "metrics.jsonl")) == [5]
+    assert not list((folder / "evaluations").glob("step-0-*"))
+
+
+def watching(folder: Path, *more: str) -> list[str]:
+    return ["eval", "watch", str(folder), "--nice", "0", *more]
+
+
+def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, Path]) -> None:
+    """On a benchmark besides, over a run that is over: its one checkpoint is taken, whichever its step."""
+    _, folder = runs
+    more = ["--benchmark", "problems", "--data", "micro:heldout", "--limit", "40", "--patience", "5"]
+    samples = folder / "evaluations" / "step-4-problems" / "samples.jsonl"
+    deadline = time.monotonic() + 120
+    with WarmCommand(*watching(folder, *more)) as process:
+        while not (samples.exists() and samples.stat().st_size) and time.monotonic() < deadline:
+            assert process.running
+            time.sleep(0.002)
+        process.kill()
+    there = len(samples.read_bytes().splitlines())
+    assert there > 0
+    file = folder / "evaluations" / "records-problems.jsonl"
+    assert records(file) == {}
+    done = whetstone(*watching(folder, *more))
+    assert done.returncode == 0, done.stderr
+    assert "checkpoints evaluated: 1" in done.stdout
+    first = records(file)
+    assert list(first) == [4]
+    assert "checkpoints evaluated: 0" in whetstone(*watching(folder, *more)).stdout
+    file.unlink()
+    (folder / "evaluations" / "step-4-problems" / "manifest.json").unlink()
+    samples.unlink()
+    (samples.parent / "evaluation.json").unlink()
+    assert whetstone(*watching(folder, *more)).returncode == 0
+    assert records(file) == first
+
+
+def test_a_watcher_begun_before_its_run_waits_for_it(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[1], tmp_path / "copy")
+    command = [sys.executable, "-m", "whetstone", *watching(tmp_path / "run", "--wait", "1000")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "waiting 1000 s for one to begin" in process.stdout.readline()
+        (tmp_path / "copy").rename(tmp_path / "run")
+        assert "checkpoints evaluated: 0" in process.stdout.read()
+    assert process.returncode == 0
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or a zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_the_watcher_of_a_killed_run_ends_and_the_next_goes_on(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    recipe, folder = write_recipe(tmp_path), tmp_path / "run"
+    settings = (*EVERY_TWO, "trainer.keep_checkpoints=1", "evaluation.process=separate")
+    lock = folder / "evaluations" / ".records.jsonl.lock"
+    deadline = time.monotonic() + 900
+    with start(recipe, folder, *settings) as training:
+        while not (lock.exists() and lock.read_text()) and time.monotonic() < deadline:
+            assert training.running
+            time.sleep(0.005)
+        training.kill()
+    watcher = int(lock.read_text().split()[0])
+    resumed = run(recipe, folder, *settings)
+    assert resumed.returncode == 0, resumed.stderr
+    assert ended(watcher)
+    assert records(folder / "evaluations" / "records.jsonl") == records(runs[0] / "metrics.jsonl")
+
+
+def test_what_was_found_of_later_steps_goes_as_their_metrics_do(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The run went to step 4, was evaluated there by two processes, and goes on from step 2."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0], folder)
+    shutil.rmtree(folder / "checkpoints" / "step-4")
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    evaluated = [line for line in lines if json.loads(line)["kind"] == "eval"]
+    evaluations = folder / "evaluations"
+    (evaluations / "records-mine.jsonl").write_bytes(b"".join(evaluated))
+    for step in (2, 4):
+        (evaluations / f"step-{step}-mine").mkdir()
+    done = run(write_recipe(tmp_path), folder, "evaluation.every=2", "trainer.steps=3")
+    assert done.returncode == 0, done.stderr
+    assert list(records(evaluations / "records-mine.jsonl")) == [0, 2]
+    assert sorted(path.name for path in evaluations.glob("step-*-mine")) == ["step-2-mine"]
+    assert [record["step"] for record in read_run(folder).evals] == [0, 2, 3]
+
+
+def test_records_that_another_process_writes_are_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluations, "_TERMINATE_S", 0.0)
+    file, said = evaluations.records_file(tmp_path), list[str]()
+    with evaluations.sole_writer(file, said.append), MetricsWriter(file) as written:
+        written.write({"step": 4, "kind": "eval"})
+        evaluations.drop_evaluations_after(tmp_path, 4, said.append)
+        with pytest.raises(UserError, match=rf"process {os.getpid()} evaluates .* or stop it"):
+            evaluations.drop_evaluations_after(tmp_path, 3, said.append)
+    assert said
+    evaluations.drop_evaluations_after(tmp_path, 3, said.append)
+    assert records(file) == {}
+
+
+def test_training_keeps_what_a_running_watcher_still_has_to_evaluate(tmp_path: Path) -> None:
+    settings = ["evaluation.every=4", "trainer.checkpoint_every=2", "trainer.steps=12"]
+    recipe = load_recipe(write_recipe(tmp_path), settings)
+    steps, say = [0, 2, 4, 6, 8, 10, 12], list[str]().append
+    assert evaluations.pending_steps(tmp_path, recipe, steps) == set()
+    mine = evaluations.records_file(tmp_path, ["mine"])
+    with evaluations.sole_writer(mine, say, every=6), MetricsWriter(mine) as written:
+        assert evaluations.pending_steps(tmp_path, recipe, steps) == {0, 6, 12}
+        written.write({"step": 6, "kind": "eval"})
+        assert evaluations.pending_steps(tmp_path, recipe, steps) == {0, 12}
+    assert evaluations.pending_steps(tmp_path, recipe, steps) == set()
+    separate = load_recipe(write_recipe(tmp_path), [*settings, "evaluation.process=separate"])
+    assert evaluations.pending_steps(tmp_path, separate, steps) == {0, 4, 8, 12}
+
+
+def test_an_interval_between_checkpoints_is_refused(tmp_path: Path) -> None:
+    odd = run(write_recipe(tmp_path), tmp_path / "run", "evaluation.process=separate")
+    assert odd.returncode == 2
+    assert "multiple of `trainer.checkpoint_every`" in odd.stderr
+
+
+def test_its_process_sees_the_devices_that_are_its_own(tmp_path: Path) -> None:
+    with (
+        Display(Console(quiet=True)) as display,
+        SeparateEvaluation(tmp_path, EvaluationSection(), display, gpus="7"),
+    ):
+        deadline = time.monotonic() + 60.0
+        said: list[list[bytes]] = []
+        # A process that has just become another program shows its variables a moment later.
+        while not any(b"CUDA_VISIBLE_DEVICES=7" in variables for variables in said):
+            assert time.monotonic() < deadline, said
+            children = Path("/proc/thread-self/children").read_text().split()
+            said = [Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children]
