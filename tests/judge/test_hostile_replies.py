@@ -1,7 +1,8 @@
 """A reply costs its reader time proportional to its length, whatever the model writes.
 
-The bound on CPU time is ten times what these replies take: what it catches is work that grows with the square
-or the cube of the length, which takes seconds to hours here.
+The bound on CPU time is ten times what the longest of these replies takes on an ordinary core. It catches work
+that grows with the square or the cube of the length, which takes minutes to hours here. One of three attempts is
+enough, because other processes evict the caches of this one and so multiply its CPU time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from whetstone.environments.single_turn import program_of
 from whetstone.judge.extract import answer_part, extract_program, strip_thinking
 
 LENGTH = 100_000
-MOST_CPU_S = 2.0
+MOST_CPU_S = 10.0
 PROBLEM = problem_from(call_problem("f", ([1], 2)))
 STARTER = "def f(x):\n"
 COMPLETED = Problem(
@@ -129,7 +130,6 @@ def cpu_s(reply: str) -> float:
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
     reply = HOSTILE[kind](LENGTH)
-    # Other processes evict the caches of this one and so multiply its CPU time. One of three tries is enough.
     assert any(cpu_s(reply) < MOST_CPU_S for _ in range(3))
 
 
@@ -158,7 +158,7 @@ def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
     for _ in range(5):
         units = ["".join(rng.choices(TOKENS, k=rng.randint(1, 4))) for _ in range(3)]
         reply = units[0] + units[1] * (20_000 // len(units[1])) + units[2]
-        assert cpu_s(reply) < MOST_CPU_S, (units[0], units[1], units[2])
+        assert any(cpu_s(reply) < MOST_CPU_S for _ in range(3)), units
 
 
 READERS = (

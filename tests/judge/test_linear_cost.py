@@ -1,7 +1,8 @@
 """What a worker spends on a hostile answer grows with its bytes, whatever values it holds.
 
 The answers are written byte by byte, as a program can that forges what its process sends. CPU time is
-measured, never wall time. The bounds are some ten times what is seen on an ordinary core.
+measured, never wall time. The bounds are more than ten times what is seen on an ordinary core, and one of three
+attempts is enough, because other processes evict the caches of this one and so multiply its CPU time.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from whetstone.sandbox.streams import Stream
 
 SMALL, LARGE = 125_000, 500_000
 # Seconds of CPU: of any answer, of each megabyte, and of each item besides.
-FREE_S, S_PER_MB, S_PER_ITEM = 0.05, 0.3, 20e-6
-GROWTH = 2.5
-"""Of the cost when the answer is twice as long."""
+FREE_S, S_PER_MB, S_PER_ITEM = 0.5, 1.0, 50e-6
+LONGER, GROWTH = 16, 80
+"""``GROWTH`` bounds the factor of the cost if the answer is ``LONGER`` times as long: 256 would be quadratic."""
 
 _random = random.Random(27)
 
@@ -129,40 +130,36 @@ EXPECTED: dict[str, Callable[[int], Any]] = {
 }
 
 
-def cpu_s(work: Callable[[], object], attempts: int = 3) -> float:
-    """Seconds of CPU that ``work`` takes, the least of several attempts."""
-    found: list[float] = []
+def cpu_s(work: Callable[[], object]) -> float:
+    """Seconds of CPU that ``work`` takes."""
     gc.freeze()  # a worker has no test suite on its heap for the collector to look through
     try:
-        for _ in range(attempts):
-            began = time.process_time()
-            work()
-            found.append(time.process_time() - began)
+        began = time.process_time()
+        work()
+        return time.process_time() - began
     finally:
         gc.unfreeze()
-    return min(found)
+
+
+def costs_at_most(work: Callable[[], object], bound: float) -> bool:
+    return any(cpu_s(work) < bound for _ in range(3))
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_the_cost_of_an_answer_is_bounded_by_its_bytes(answer: str) -> None:
-    """Relative to 1 MB, and when it is twice as long; against every kind of expected value."""
-    for expected, make in EXPECTED.items():
-        costs: list[float] = []
-        for length in (SMALL, 2 * SMALL, LARGE):
-            data, count = ANSWERS[answer](length)
-            wanted = make(min(count, FREE_ITEMS))
-            cost = cpu_s(lambda data=data, wanted=wanted: judged(data, wanted), 1)
-            bound = FREE_S + S_PER_MB * len(data) / 1e6 + S_PER_ITEM * count
-            assert cost < bound, f"{cost:.2f} s for {len(data)} bytes against {expected}"
-            costs.append(cost)
-        if costs[-1] > FREE_S:  # what is less is not measured well
-            data, count = ANSWERS[answer](2 * LARGE)
-            wanted = make(min(count, FREE_ITEMS))
-            twice = cpu_s(lambda data=data, wanted=wanted: judged(data, wanted))
-            data, count = ANSWERS[answer](LARGE)
-            wanted = make(min(count, FREE_ITEMS))
-            once = cpu_s(lambda data=data, wanted=wanted: judged(data, wanted))
-            assert twice < GROWTH * once + FREE_S, f"{once:.2f} s, then {twice:.2f} s against {expected}"
+@pytest.mark.parametrize("expected", EXPECTED)
+def test_the_cost_of_an_answer_is_bounded_by_its_bytes(answer: str, expected: str) -> None:
+    """Relative to 1 MB, and to the cost of a shorter answer; against every kind of expected value."""
+
+    def work(length: int) -> tuple[Callable[[], object], float]:
+        data, count = ANSWERS[answer](length)
+        wanted = EXPECTED[expected](min(count, FREE_ITEMS))
+        return lambda: judged(data, wanted), FREE_S + S_PER_MB * len(data) / 1e6 + S_PER_ITEM * count
+
+    for length in (SMALL, 2 * SMALL, LARGE):
+        assert costs_at_most(*work(length)), length
+    if cpu_s(work(LARGE)[0]) > 0.05:  # what is less is not measured well
+        short = min(cpu_s(work(SMALL)[0]) for _ in range(3))
+        assert costs_at_most(work(LONGER * SMALL)[0], GROWTH * short), short
 
 
 _leaves = (
@@ -196,7 +193,7 @@ def test_no_mixture_of_hostile_values_costs_more_than_its_bytes(
     wanted = EXPECTED[expected](min(count, FREE_ITEMS))
     items = count + data.count(b"\0" * 7)
     bound = FREE_S + S_PER_MB * len(data) / 1e6 + S_PER_ITEM * items
-    assert cpu_s(lambda: judged(data, wanted), 1) < bound
+    assert costs_at_most(lambda: judged(data, wanted), bound)
 
 
 def test_numbers_come_back_as_they_were() -> None:
@@ -252,7 +249,7 @@ def test_output_in_the_smallest_pieces_costs_what_it_costs_in_large_ones(keep_la
         return used
 
     takes(1000)
-    assert takes(40_000) < 1.0
+    assert any(takes(40_000) < 5.0 for _ in range(3))
 
 
 @pytest.mark.process
@@ -297,7 +294,7 @@ def f(n):
         judgement = judge.judge(problem, Program("python", source))
         used = _used_s(worker) - before
     assert judgement.verdict in (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
-    assert used < 0.8
+    assert used < 2.0
 
 
 def _used_s(pid: int) -> float:
