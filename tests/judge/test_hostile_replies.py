@@ -1,8 +1,8 @@
 """A reply costs its reader time proportional to its length, whatever the model writes.
 
-The bound on CPU time is ten times what the longest of these replies takes on an ordinary core. It catches work
-that grows with the square or the cube of the length, which takes minutes to hours here. One of three attempts is
-enough, because other processes evict the caches of this one and so multiply its CPU time.
+The bound on CPU time is ten times what the longest of these replies takes on an ordinary core. It catches
+work that grows with the square or the cube of the length, which takes minutes to hours here. One of three
+attempts is enough, because other processes evict the caches of this one and so multiply its CPU time.
 """
 
 from __future__ import annotations

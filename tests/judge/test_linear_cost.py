@@ -1,7 +1,7 @@
 """What a worker spends on a hostile answer grows with its bytes, whatever values it holds.
 
 The answers are written byte by byte, as a program can that forges what its process sends. CPU time is
-measured, never wall time. The bounds are more than ten times what is seen on an ordinary core, and one of three
+measured, never wall time. The bounds are more than ten times what is seen on an ordinary core. One of three
 attempts is enough, because other processes evict the caches of this one and so multiply its CPU time.
 """
 
@@ -35,7 +35,7 @@ SMALL, LARGE = 125_000, 500_000
 # Seconds of CPU: of any answer, of each megabyte, and of each item besides.
 FREE_S, S_PER_MB, S_PER_ITEM = 0.5, 1.0, 50e-6
 LONGER, GROWTH = 16, 80
-"""``GROWTH`` bounds the factor of the cost if the answer is ``LONGER`` times as long: 256 would be quadratic."""
+"""The factor of an answer's length, and the bound of that of its cost; 256 would be quadratic."""
 
 _random = random.Random(27)
 
