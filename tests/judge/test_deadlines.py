@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.busy import skip_if_busy
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
 from tests.judge.judge_processes import ENOUGH_S
 from tests.sandbox.test_starvation import spinning
@@ -31,12 +32,16 @@ SLEEP = python("import time\ntime.sleep(1000)")
 
 
 def judged_in_time(judge: Judge, problem: dict[str, Any], program: Any, **options: Any) -> Judgement:
-    """The judgement on the first attempt in which the machine was not too busy to say."""
-    attempts = (judge.judge(problem, program, **options) for _ in range(ATTEMPTS))
-    judgements = [next(attempts)]
-    while judgements[-1].verdict is Verdict.JUDGE_ERROR and len(judgements) < ATTEMPTS:
-        judgements.append(next(attempts))
-    return judgements[-1]
+    """The judgement on the first attempt in which the machine was not too busy to say.
+
+    Skips the test if it was too busy on all of them.
+    """
+    for _ in range(ATTEMPTS):
+        judgement = judge.judge(problem, program, **options)
+        if judgement.verdict is not Verdict.JUDGE_ERROR:
+            return judgement
+    skip_if_busy()
+    pytest.fail(f"no verdict in {ATTEMPTS} attempts")
 
 
 @pytest.mark.process

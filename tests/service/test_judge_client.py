@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.busy import skip_if_busy
 from tests.processes import ENOUGH_S, wait_until
 from tests.service.service_process import ADDS, ENDLESS, ServiceProcess, service, sum_problem
 from whetstone.core.errors import SandboxUnavailable, UserError
@@ -83,7 +84,9 @@ def test_a_cancelled_future_stops_its_program(client: JudgeClient, server: Servi
 def test_who_computes_until_its_deadline_has_failed_and_who_waited_has_not(client: JudgeClient) -> None:
     # On a busy machine the program may get too little of the time, which is no failure of its own.
     judged = (client.judge(SLOW, FOREVER, deadline_s=deadline_s) for deadline_s in (2, 2, 4, 8, 16, 32))
-    assert any((each.verdict, each.score) == (Verdict.TIME_LIMIT, 0.0) for each in judged)
+    if not any((each.verdict, each.score) == (Verdict.TIME_LIMIT, 0.0) for each in judged):
+        skip_if_busy()
+        pytest.fail("a program that computes was never to blame")
     late = client.judge(SLOW, FOREVER, deadline_s=0.5, queued_s=60.0)
     assert (late.verdict, late.score) == (Verdict.JUDGE_ERROR, None)
 

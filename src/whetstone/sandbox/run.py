@@ -212,11 +212,11 @@ class SandboxRun:
 
     def _ended_before_start(self, status: int) -> bool:
         """Return whether the run was ended before its program started. If the start took too long, the
-        sandbox is at fault."""
+        sandbox is at fault. A memory limit below what the interpreter needs can end the start."""
         if self._kill_reason is EndReason.WALL_LIMIT and _was_killed(status):
             self._kill_reason = EndReason.STARVED
         return self._kill_reason is EndReason.KILLED or (
-            self._kill_reason is EndReason.STARVED and _was_killed(status)
+            self._kill_reason in (EndReason.STARVED, EndReason.MEMORY_LIMIT) and _was_killed(status)
         )
 
     def tick(self, now: float) -> None:
