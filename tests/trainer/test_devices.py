@@ -20,6 +20,7 @@ from whetstone.algorithm.named import algorithm_named
 from whetstone.core.errors import UserError
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.host_copies import HostCopies, copy_to_host
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
@@ -147,3 +148,20 @@ def test_replies_on_a_device_are_those_on_the_cpu() -> None:
 def test_the_stand_in_refuses_operands_on_two_devices() -> None:
     with pytest.raises(RuntimeError, match="operands on two devices"):
         torch.add(torch.ones(3, device=stand_in_device()), torch.ones(3))
+
+
+@apart
+def test_copies_to_the_host_are_complete_at_the_end_and_few_are_under_way() -> None:
+    tensors = {str(i): torch.full((3,), float(i), dtype=torch.bfloat16) for i in range(6)}
+    found: list[torch.Tensor] = []
+    stand_in_device()
+    copies = HostCopies()
+    for started, tensor in enumerate(tensors.values()):
+        copies.start(Elsewhere(tensor), lambda copy: found.append(copy.clone()), torch.float32)
+        assert len(found) == max(0, started - 1)
+    copies.finish()
+    assert [copy.tolist() for copy in found] == [tensor.tolist() for tensor in tensors.values()]
+    assert {copy.dtype for copy in found} == {torch.float32}
+    copied = copy_to_host({name: Elsewhere(tensor) for name, tensor in tensors.items()})
+    assert all(torch.equal(copied[name], tensor) for name, tensor in tensors.items())
+    assert not any(isinstance(tensor, Elsewhere) for tensor in copied.values())

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.trainer.tiny_models import VOCABULARY, tiny_llama
 from whetstone.core.errors import UserError
-from whetstone.trainer.forward import Forward, selected_log_probs
+from whetstone.trainer.forward import Forward
+from whetstone.trainer.log_probs import selected_log_probs
 from whetstone.trainer.packing import PromptReplies, pack
 from whetstone.trainer.segments import Segment
 

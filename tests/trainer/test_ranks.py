@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from tests.trainer.rank_processes import free_port, on_ranks, start
 from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.test_training_step import gradients as own_gradients
-from tests.trainer.tiny_models import random_batch, tiny_llama, tiny_moe
+from tests.trainer.tiny_models import VOCABULARY, random_batch, tiny_llama, tiny_moe
 from whetstone.algorithm.named import algorithm_named, preset_names
 from whetstone.core.errors import UserError
 from whetstone.engine.weights import DeferredWeight, copy_model
@@ -102,10 +102,10 @@ def test_a_bf16_gradient_over_many_chunks_of_logits_is_summed_in_fp32(tied: bool
     def found(ranks: Ranks, chunks: int) -> dict[str, Tensor]:
         model = tiny_llama(torch.bfloat16, tie_word_embeddings=tied)
         spec = algorithm_named("dapo", {"overlong_buffer": 0})
-        settings = TrainerSection(lr=1e-2, grad_clip=1e9, micro_batch_tokens=8192)
-        trainer = Trainer(model, spec, settings, temperature=0.8, max_tokens=12, ranks=ranks)
         tokens = sum(len(s.response_ids) for group in batch.groups for s in group.samples)
-        trainer.forward._chunk = max(1, tokens // ranks.size // chunks)
+        chunk = VOCABULARY * max(1, tokens // ranks.size // chunks)
+        settings = TrainerSection(lr=1e-2, grad_clip=1e9, micro_batch_tokens=8192, logits_per_chunk=chunk)
+        trainer = Trainer(model, spec, settings, temperature=0.8, max_tokens=12, ranks=ranks)
         return {name: value.double() for name, value in gradients(trainer, batch).items()}
 
     # Nobody says the tokens below 3, so these rows have the gradients of the chunks alone, also where the

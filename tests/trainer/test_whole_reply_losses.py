@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from tests.trainer.tiny_models import random_batch, tiny_llama
+from tests.trainer.tiny_models import VOCABULARY, random_batch, tiny_llama
 from tests.trainer.written_out import rows_of, written_out
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.named import algorithm_class, algorithm_named, preset_names
@@ -65,12 +65,10 @@ def trained(batch: Batch, algorithm: Algorithm, chunk: int | None, limit: int):
     trainer = Trainer(tiny_llama(), algorithm, settings, temperature=0.8, max_tokens=MAX_TOKENS)
     # The optimizer takes no float64, so it keeps the fp32 model and is never asked for an update.
     policy = tiny_llama(torch.float64)
-    trainer.forward = Forward(policy, temperature=0.8)
+    trainer.forward = Forward(policy, temperature=0.8, logits_per_chunk=VOCABULARY * (chunk or 0))
     trainer.forward.log_probs = Forward(nearby_policy(3), temperature=0.8).log_probs
     if trainer._reference is not None:
         trainer._reference = Forward(nearby_policy(4), temperature=0.8)
-    if chunk:
-        trainer.forward._chunk = chunk
     caught: dict[str, torch.Tensor] = {}
 
     def catch(lr):

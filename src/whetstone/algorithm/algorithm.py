@@ -170,6 +170,8 @@ class Algorithm(Section, ABC):
 
     corrects_itself: ClassVar[bool] = False
     """Whether the loss refers to the engine's log-probs, so that a correction would count twice."""
+    reads_entropies: ClassVar[bool] = False
+    """Whether the loss depends on ``entropies``. Otherwise they are only reported, and may be rounded."""
 
     preset: str = ""
     advantage: Baseline = "group_std"
@@ -210,6 +212,11 @@ class Algorithm(Section, ABC):
     def needs_reference(self) -> bool:
         """Whether a penalty needs the log-probs of the starting weights."""
         return self.kl_coef > 0
+
+    @property
+    def needs_entropies(self) -> bool:
+        """Whether the objective depends on exact entropies."""
+        return self.reads_entropies or self.entropy_coef > 0
 
     @property
     def penalises_reward(self) -> bool:

@@ -128,11 +128,12 @@ def _check_engine(recipe: Recipe) -> None:
 
 
 def _check_device(recipe: Recipe) -> None:
-    device, offload = recipe.model.device, recipe.trainer.offload
-    if not offload and device in ("auto", "cpu"):
+    device, offload, compiled = recipe.model.device, recipe.trainer.offload, recipe.trainer.compile
+    if not (offload or compiled) and device in ("auto", "cpu"):
         return
     # This imports torch, which knows the devices.
     from whetstone.engine.device import pick_device
+    from whetstone.trainer.compiled_layers import check_compiler
     from whetstone.trainer.memory import check_offload
 
     try:
@@ -141,6 +142,8 @@ def _check_device(recipe: Recipe) -> None:
         raise UserError(f"`model.device`: {error}") from None
     if offload:
         check_offload(chosen)
+    if compiled:
+        check_compiler(chosen)
 
 
 def _check_packages(recipe: Recipe) -> None:

@@ -52,8 +52,10 @@ _CHANGEABLE = {
 _ROUNDING_ONLY = {
     "model.threads": "another number of threads adds up in another order",
     "trainer.micro_batch_tokens": "another size of micro-batches adds up in another order",
+    "trainer.logits_per_chunk": "another size of chunks adds up in another order",
     "flow.ranks": "another number of ranks adds up in another order",
     "trainer.offload": "another device rounds in another way",
+    "trainer.compile": "compiled layers round in another way",
 }
 
 

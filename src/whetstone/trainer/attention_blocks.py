@@ -1,18 +1,27 @@
-"""The pieces of packed attention (``packed_attention.py``): forward and backward of each, on the tensors of a
-row.
+"""Packed attention in pieces, for the CPU, and for devices without a kernel (``attention_kernels.py``).
 
-Keys that several heads share are not copied if a view is sufficient: the kernel treats groups of heads as a
-batch, with keys and values repeated by a stride of zero.
+Each piece uses torch's CPU kernel, or plain matrix products in blocks of bounded size: for score caps, and on
+other devices. Attention sinks are added at the end. Keys that several heads share are not copied if a view is
+sufficient: the kernel treats groups of heads as a batch, with keys and values repeated by a stride of zero.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from whetstone.trainer.segments import PrefixBlock, Segment, TokenBlock, VarlenBlock
+from whetstone.trainer.segments import (
+    AttentionPieces,
+    AttentionPlan,
+    PaddedBlock,
+    PrefixBlock,
+    Segment,
+    TokenBlock,
+    attention_pieces,
+)
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -51,7 +60,82 @@ class Gradients:
     value: Tensor
 
 
-def varlen_forward(row: AttentionRow, part: VarlenBlock) -> None:
+def block_attention(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, plan: AttentionPlan
+) -> Tensor:
+    """Return the attention of a row, [tokens, heads, width], with gradients.
+
+    query: [heads, tokens, width]; key: [shared heads, tokens, width]; value: the same, possibly narrower;
+    sinks: [heads] or None.
+    """
+    written_out = bool(plan.cap) or query.device.type != "cpu"
+    pieces = attention_pieces(plan, scores_per_token=query.shape[0] if written_out else None)
+    width = value.shape[-1]
+    # The kernel needs equal widths of queries and values.
+    if width < query.shape[-1]:
+        value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
+    how = _HowTo(pieces, plan.scale, plan.cap, written_out)
+    out = cast(Tensor, cast(Any, _BlockAttention).apply(query, key, value, sinks, how))
+    return out[..., :width].transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class _HowTo:
+    pieces: AttentionPieces
+    scale: float
+    cap: float
+    written_out: bool
+
+
+class _BlockAttention(torch.autograd.Function):
+    """[heads, tokens, width] queries, keys, values and [heads] sinks → [heads, tokens, width]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, how: _HowTo
+    ) -> Tensor:
+        wide = torch.promote_types(query.dtype, torch.float32)
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        logsum = torch.empty(query.shape[:2], dtype=wide, device=query.device)
+        row = AttentionRow(query, key, value, out, logsum, how.scale, how.cap)
+        for part in how.pieces.padded:
+            padded_forward(row, part)
+        for part in how.pieces.prefixed:
+            prefix_forward(row, part)
+        for block in how.pieces.blocks:
+            block_forward(row, block, written_out=how.written_out)
+        # A sink is a key with value zero that every token attends to.
+        if sinks is not None:
+            whole = torch.logaddexp(logsum, sinks.to(wide)[:, None])
+            out.mul_((logsum - whole).exp().to(out.dtype)[..., None])
+            logsum = whole
+        ctx.save_for_backward(query, key, value, sinks, out, logsum)
+        ctx.how = how
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
+        query, key, value, sinks, out, logsum = ctx.saved_tensors
+        how: _HowTo = ctx.how
+        row = AttentionRow(query, key, value, out, logsum, how.scale, how.cap)
+        # A token's gradient is a sum over several parts, so it is accumulated at least in fp32.
+        sums = (torch.zeros(t.shape, dtype=logsum.dtype, device=t.device) for t in (query, key, value))
+        slopes = Gradients(gradients[0].contiguous(), *sums)
+        for part in how.pieces.padded:
+            padded_backward(row, slopes, part)
+        for part in how.pieces.prefixed:
+            prefix_backward(row, slopes, part)
+        for block in how.pieces.blocks:
+            block_backward(row, slopes, block, written_out=how.written_out)
+        to_sinks = None
+        if sinks is not None:
+            inner = (slopes.out * out).sum(-1, dtype=logsum.dtype)
+            to_sinks = -((sinks.to(logsum.dtype)[:, None] - logsum).exp() * inner).sum(-1).to(sinks.dtype)
+        found = (slopes.query.to(query.dtype), slopes.key.to(key.dtype), slopes.value.to(value.dtype))
+        return *found, to_sinks, None
+
+
+def padded_forward(row: AttentionRow, part: PaddedBlock) -> None:
     """Compute the attention of runs to themselves, written to ``out`` and ``logsum``."""
     if len(part.runs) == 1:
         run = part.runs[0]
@@ -67,8 +151,8 @@ def varlen_forward(row: AttentionRow, part: VarlenBlock) -> None:
     row.logsum.index_copy_(1, places, logsum.transpose(0, 1).flatten(1, 2).index_select(1, part.real))
 
 
-def varlen_backward(row: AttentionRow, slopes: Gradients, part: VarlenBlock) -> None:
-    """Add the gradients of :func:`varlen_forward`."""
+def padded_backward(row: AttentionRow, slopes: Gradients, part: PaddedBlock) -> None:
+    """Add the gradients of :func:`padded_forward`."""
     if len(part.runs) == 1:
         run = part.runs[0]
         tokens = slice(run.start, run.start + run.length)
@@ -172,7 +256,7 @@ def _shared(row: AttentionRow, tensor: Tensor) -> Tensor:
     return tensor[:, None].expand(-1, row.groups[1], *tensor.shape[1:])
 
 
-def _padded(row: AttentionRow, tensor: Tensor, part: VarlenBlock) -> Tensor:
+def _padded(row: AttentionRow, tensor: Tensor, part: PaddedBlock) -> Tensor:
     """[heads, tokens, width] → [runs, all heads, longest run, width]."""
     found = tensor.index_select(1, part.places)
     if tensor.shape[0] != row.query.shape[0]:

@@ -24,6 +24,7 @@ from whetstone.engine.architecture import (
     rope_limits,
 )
 from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
+from whetstone.trainer.log_probs import LogProbHead
 from whetstone.trainer.packed_attention import PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, PromptReplies, pack
 from whetstone.trainer.ranks import Ranks
@@ -51,10 +52,6 @@ def with_fp32_sums(embedding: nn.Module, arguments: tuple[Any, ...], output: Ten
     return embedding.forward(ids).float()[places].to(output.dtype)
 
 
-# The most logits at once: 64 MiB in fp32. A few such buffers exist at the same time.
-LOGITS_PER_CHUNK = 2**24
-
-
 @dataclass(frozen=True)
 class Scores:
     """Flat positions of reply tokens, their log-probs and entropies, both with gradients, [c] each.
@@ -73,7 +70,8 @@ class Forward:
 
     attention: ``packed`` computes a prompt once for its replies and needs no mask of a row
     (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and uses the model's own
-    attention; ``auto`` is ``packed`` if the model's layers support it.
+    attention; ``auto`` is ``packed`` if the model's layers support it. logits_per_chunk, exact_entropies: see
+    :class:`whetstone.trainer.log_probs.LogProbHead`.
 
     Raises UserError for an untested architecture, for ``packed`` if its layers do not support it, and if the
     model changes its logits in an unknown way, which is detected at construction by comparing with the
@@ -81,20 +79,25 @@ class Forward:
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, temperature: float, attention: AttentionName = "auto"
+        self,
+        model: PreTrainedModel,
+        *,
+        temperature: float,
+        attention: AttentionName = "auto",
+        logits_per_chunk: int = 0,
+        exact_entropies: bool = True,
     ) -> None:
         check_architecture(model.config)
         self.model = model
-        self.temperature = temperature or 1.0
         self._rope = rope_limits(model)
         self.layout: Layout = _layout(model, attention)
         self._body = model.base_model
-        self._head = _head(model)
-        config = model.config.get_text_config()
-        self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
-        self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
-        self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
-        self._chunk = max(1, LOGITS_PER_CHUNK // int(config.vocab_size))
+        self._head = LogProbHead(
+            model,
+            temperature=temperature or 1.0,
+            logits_per_chunk=logits_per_chunk,
+            exact_entropies=exact_entropies,
+        )
         # An unknown scaling of logits would silently give wrong log-probs.
         self._check_logits()
 
@@ -146,11 +149,9 @@ class Forward:
         with torch.no_grad():
             for cpu_batch in micro_batches:
                 with self.memory_for("the log-probs of", cpu_batch):
-                    batch = cpu_batch.to(self.model.device)
-                    rows, row_of = batch.predictors.unique(return_inverse=True)
-                    hidden = self._hidden(batch, rows)
-                    for part in self._chunks(batch):
-                        scored = self._score(hidden[row_of[part]], batch.targets[part])
+                    batch, hidden, row_of = self._hidden_to_score(cpu_batch)
+                    for part in self._head.chunks(len(batch.targets)):
+                        scored = self._head.score(hidden[row_of[part]], batch.targets[part])
                         result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
         free_gathered(self.model)
         return result[0], result[1]
@@ -172,23 +173,21 @@ class Forward:
         end the gradients of the hidden states are propagated through the body. The last state of a prompt
         predicts the first token of every reply, so its gradient is a sum over replies, computed in fp32.
         """
-        batch = micro_batch.to(self.model.device)
-        rows, row_of = batch.predictors.unique(return_inverse=True)
-        hidden = self._hidden(batch, rows)
+        batch, hidden, row_of = self._hidden_to_score(micro_batch)
         gradient = torch.zeros_like(hidden, dtype=torch.promote_types(hidden.dtype, torch.float32))
-        chunks = self._chunks(batch)
+        chunks = self._head.chunks(len(batch.targets))
         slopes = None
         if whole and len(chunks) > 1:
             # The logits of all tokens do not fit into memory. Compute their log-probs first, and each
             # chunk's logits again once the gradient of the loss is known.
             with torch.no_grad():
-                parts = [self._score(hidden[row_of[part]], batch.targets[part]) for part in chunks]
+                parts = [self._head.score(hidden[row_of[part]], batch.targets[part]) for part in chunks]
             columns = [torch.cat(column).requires_grad_() for column in zip(*parts, strict=True)]
             yield Scores(batch.tokens, *columns, whole=True)
             slopes = [torch.zeros_like(c) if c.grad is None else c.grad for c in columns]
         for part in chunks:
             leaf = hidden[row_of[part]].detach().requires_grad_()
-            values, entropies = self._score(leaf, batch.targets[part])
+            values, entropies = self._head.score(leaf, batch.targets[part])
             if slopes is None:
                 yield Scores(batch.tokens[part], values, entropies, whole=len(chunks) == 1)
             else:
@@ -213,6 +212,15 @@ class Forward:
         finally:
             config._attn_implementation = before
 
+    def _hidden_to_score(self, cpu_batch: MicroBatch) -> tuple[MicroBatch, Tensor, Tensor]:
+        """Return the batch on the model's device, its hidden states that predict a token, each once, and for
+        each token the index of its state."""
+        # On a device, the host would wait for the number of states.
+        rows, row_of = cpu_batch.predictors.unique(return_inverse=True)
+        batch = cpu_batch.to(self.model.device)
+        hidden = self._hidden(batch, rows.to(self.model.device))
+        return batch, hidden, row_of.to(self.model.device)
+
     def _hidden(self, batch: MicroBatch, rows: Tensor) -> Tensor:
         """Return [len(rows), width] hidden states at ``rows`` of the flattened micro-batch."""
         embedding = self.model.get_input_embeddings()
@@ -226,87 +234,18 @@ class Forward:
         states = cast(Tensor, output.last_hidden_state)
         return states.reshape(-1, states.shape[-1]).index_select(0, rows)
 
-    def _chunks(self, batch: MicroBatch) -> list[slice]:
-        count = len(batch.targets)
-        return [slice(i, min(i + self._chunk, count)) for i in range(0, count, self._chunk)]
-
-    def _score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return selected_log_probs(self._logits(hidden), targets, self.temperature)
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits = cast(Tensor, self._head(hidden))
-        if self._divide != 1.0:
-            logits = logits / self._divide
-        if self._softcap:
-            logits = torch.tanh(logits / self._softcap) * self._softcap
-        return logits
-
     def _check_logits(self) -> None:
         vocabulary = int(self.model.config.get_text_config().vocab_size)
         ids = torch.arange(6, device=self.model.device)[None] % vocabulary
         with torch.no_grad():
             expected = cast(Tensor, self.model(input_ids=ids, use_cache=False).logits).float()
             body = self._body(input_ids=ids, use_cache=False)
-            found = self._logits(cast(Tensor, body.last_hidden_state)).float()
+            found = self._head.logits(cast(Tensor, body.last_hidden_state)).float()
         if not torch.allclose(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max())):
             raise UserError(
                 f"model type `{self.model.config.model_type}` changes its logits in a way the trainer "
                 f"does not know; known are those of {', '.join(sorted(TESTED_FAMILIES))}"
             )
-
-
-def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return log-probs of ``targets`` under softmax(logits / temperature), and the entropies.
-
-    logits: [t, vocabulary], any float dtype; targets: [t]; computed in fp32 (float64 for float64). Returns
-    two [t] tensors in nats; gradients flow through both, but only once.
-    """
-    values, entropies = cast(Any, _SelectedLogProbs).apply(logits, targets, temperature)
-    return values, entropies
-
-
-class _SelectedLogProbs(torch.autograd.Function):
-    """log-softmax at one position per row, with two buffers of the logits' size, one of them kept."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        scores = logits.to(dtype, copy=True)
-        if temperature != 1.0:
-            scores.div_(temperature)
-        # Subtracting the maximum keeps exp from overflowing.
-        scores.sub_(scores.amax(dim=-1, keepdim=True))
-        probabilities = scores.exp()
-        total = probabilities.sum(-1, keepdim=True)
-        probabilities.div_(total)
-        scores.sub_(total.log())
-        chosen = scores.gather(-1, targets[:, None]).squeeze(-1)
-        entropies = scores.mul_(probabilities).sum(-1).neg_()
-        ctx.probabilities, ctx.targets, ctx.entropies = probabilities, targets, entropies.detach()
-        ctx.temperature, ctx.dtype = temperature, logits.dtype
-        # Without an entropy bonus the gradient of the entropies is None, which then costs nothing.
-        ctx.set_materialize_grads(False)
-        return chosen, entropies
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
-        of_chosen, of_entropies = gradients
-        result = cast(Tensor, ctx.probabilities)
-        # The buffer becomes the gradient, so a second backward would be wrong: let it fail instead.
-        ctx.probabilities = None
-        spread = None
-        if of_entropies is not None:
-            # With p = softmax(z): dH/dz = -p (log p + H).
-            spread = torch.special.xlogy(result, result).addcmul_(result, ctx.entropies[:, None])
-            spread.mul_(-of_entropies[:, None] / ctx.temperature)
-        if of_chosen is None:
-            result.zero_()
-        else:
-            scale = of_chosen[:, None] / ctx.temperature
-            result.mul_(-scale).scatter_add_(-1, ctx.targets[:, None], scale)
-        if spread is not None:
-            result.add_(spread)
-        return result.to(ctx.dtype), None, None
 
 
 def _layout(model: PreTrainedModel, attention: AttentionName) -> Layout:
@@ -317,10 +256,3 @@ def _layout(model: PreTrainedModel, attention: AttentionName) -> Layout:
             "by themselves; take `auto` or `model`"
         )
     return "padded" if attention == "model" or kind in OWN_ATTENTION else "shared_prefix"
-
-
-def _head(model: PreTrainedModel) -> nn.Module:
-    head = model.get_output_embeddings()
-    if not isinstance(head, nn.Module):
-        raise UserError(f"model type `{model.config.model_type}` has no language-model head to train")
-    return head

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from whetstone.core.errors import UserError
@@ -20,15 +22,31 @@ def check_offload(device: torch.device) -> None:
         )
 
 
+def move_to_host(model: nn.Module) -> None:
+    """Move a frozen model to the host, so that :func:`moved_to` can copy it back without waiting."""
+    cuda = any(parameter.is_cuda for parameter in model.parameters())
+    model.to("cpu")
+    for parameter in model.parameters() if cuda else ():
+        parameter.data = parameter.data.pin_memory()
+
+
 @contextmanager
 def moved_to(model: PreTrainedModel, device: torch.device) -> Generator[None]:
     """A context in which a frozen model is on ``device``; afterwards it is where it was before."""
     home = model.device
-    model.to(device)  # pyright: ignore[reportArgumentType]
+    if home == device:
+        yield
+        return
+    weights = model.state_dict()
+    mover = cast(Any, model)
+    mover.to(device, non_blocking=True)
     try:
         yield
     finally:
-        model.to(home)  # pyright: ignore[reportArgumentType]
+        # They have not changed, so those at home are still right and nothing is copied back.
+        model.load_state_dict(weights, strict=False, assign=True)
+        model.tie_weights()
+        mover.to(home)
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:

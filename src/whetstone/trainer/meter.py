@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -22,14 +23,16 @@ _WIDTH = math.asinh(MAX_LOG_RATIO / _FINEST) / _BINS
 class StepMeter:
     """Sums of the metrics of a step; ``ranks`` adds those of the other ranks at the end.
 
-    Norms and update counts are equal on all ranks; a rank without tokens adds nothing else.
+    Sums are on the device of the tokens until then, so the host never waits for a token. Norms and update
+    counts are equal on all ranks; a rank without tokens adds nothing else.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-        self._largest: dict[str, float] = {}
+        # Sums and counts by name, and largest values; float64 scalars.
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, Tensor | int] = {}
+        self._largest: dict[str, Tensor] = {}
         self._log_ratios = torch.zeros(2 * _BINS + 1, dtype=torch.float64)
         self._norms: list[float] = []
         self._updates = 0
@@ -50,13 +53,13 @@ class StepMeter:
         self._add_mean("step_kl", divergence(inputs.log_probs.detach(), inputs.old, "k3"))
         self._record_max("ratio_max", bounded_exp(log_ratio))
         self._record_max("ratio_min", -bounded_exp(log_ratio))
-        self._log_ratios += histogram(log_ratio)
-        self._sums["loss"] = self._sums.get("loss", 0.0) + float(loss.detach())
+        self._log_ratios = self._log_ratios.to(log_ratio.device) + histogram(log_ratio)
+        self._add("loss", loss)
         if first:
             gap = inputs.old - inputs.engine
             self._add_mean("logprob_gap", gap.abs())
-            if fresh.any():
-                self._add_mean("engine_gap", gap.abs()[fresh])
+            self._add("engine_gap", gap.abs().where(fresh, 0.0))
+            self._counts["engine_gap"] = self._counts.get("engine_gap", 0) + fresh.sum()
             # The engine sampled the tokens, so the mean of k3 is under the engine's policy.
             self._add_mean("engine_kl", divergence(inputs.engine, inputs.old, "k3"))
             self._record_max("logprob_gap_max", gap.abs())
@@ -69,14 +72,17 @@ class StepMeter:
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics; values that are not finite are omitted."""
-        told = self._ranks.gather_data([self._sums, self._counts, self._largest], "the metrics of a step")
+        own = [_read(self._sums), _read(self._counts), _read(self._largest)]
+        told = self._ranks.gather_data(own, "the metrics of a step")
         sums, counts, largest = ([part[place] for part in told] for place in range(3))
         # A loss is a sum over all tokens of an update; all else is a mean over tokens.
-        values = {name: _total(sums, name) / (_total(counts, name) or self._updates) for name in _names(sums)}
+        counts.append({"loss": self._updates})
+        known = [name for name in _names(sums) if _total(counts, name)]
+        values = {name: _total(sums, name) / _total(counts, name) for name in known}
         for name in _names(largest):
             most = max(part[name] for part in largest if name in part)
             values[name] = -most if name.endswith("_min") else most
-        seen = self._ranks.sum(self._log_ratios.clone(), "the ratios of a step")
+        seen = self._ranks.sum(self._log_ratios.cpu().clone(), "the ratios of a step")
         if seen.any():
             values |= {name: math.exp(quantile(seen, share)) for name, share in QUANTILES.items()}
         if self._norms:
@@ -84,11 +90,16 @@ class StepMeter:
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
     def _add_mean(self, name: str, values: Tensor) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + float(values.detach().double().sum())
+        self._add(name, values)
         self._counts[name] = self._counts.get(name, 0) + values.numel()
 
+    def _add(self, name: str, values: Tensor) -> None:
+        more = values.detach().double().sum()
+        self._sums[name] = self._sums[name] + more if name in self._sums else more
+
     def _record_max(self, name: str, values: Tensor) -> None:
-        self._largest[name] = max(self._largest.get(name, -math.inf), float(values.detach().max()))
+        most = values.detach().max()
+        self._largest[name] = torch.maximum(self._largest[name], most) if name in self._largest else most
 
 
 def check_engine_gap(gap: float | None, limit: float) -> None:
@@ -109,8 +120,10 @@ def histogram(log_ratios: Tensor) -> Tensor:
     A step has too many tokens to store and sort. Counts can be added over chunks and ranks.
     """
     scaled = torch.asinh(log_ratios.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) / _FINEST) / _WIDTH
-    bins = scaled.round().long().cpu() + _BINS
-    return torch.bincount(bins, minlength=2 * _BINS + 1).double()
+    bins = scaled.nan_to_num().round().long() + _BINS
+    counts = torch.zeros(2 * _BINS + 1, dtype=torch.float64, device=bins.device)
+    # A count of bins would wait for the largest one.
+    return counts.index_add_(0, bins, (~scaled.isnan()).double())
 
 
 def quantile(counts: Tensor, share: float) -> float:
@@ -118,6 +131,14 @@ def quantile(counts: Tensor, share: float) -> float:
     place = round(share * (float(counts.sum()) - 1))
     bin_ = int((counts.cumsum(0) <= place).sum()) - _BINS
     return math.sinh(bin_ * _WIDTH) * _FINEST
+
+
+def _read(values: Mapping[str, Tensor | int]) -> dict[str, float]:
+    """Return numbers by name, with one copy from the device."""
+    known: dict[str, float] = {n: value for n, value in values.items() if not isinstance(value, Tensor)}
+    waiting = {n: value.double() for n, value in values.items() if isinstance(value, Tensor)}
+    read = torch.stack([*waiting.values()]).tolist() if waiting else []
+    return known | dict(zip(waiting, read, strict=True))
 
 
 def _names(parts: list[dict[str, float]]) -> list[str]:

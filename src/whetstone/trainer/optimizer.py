@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from whetstone.core.errors import UserError
+from whetstone.engine.host_copies import HostCopies, pinned
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.sharding import as_shard_of, local_part
@@ -108,8 +109,9 @@ class MasterAdamW:
         for master, gradient in zip(self._masters.values(), self._gradients, strict=True):
             # The optimizer reads this tensor, to which every backward pass adds.
             master.grad = gradient
+        self._copies = HostCopies()
         self._hooks = [
-            p.register_post_accumulate_grad_hook(_Accumulate(gradient))
+            p.register_post_accumulate_grad_hook(_Accumulate(gradient, self._copies))
             for p, gradient in zip(self._parameters.values(), self._gradients, strict=True)
         ]
         masters = list(self._masters.values())
@@ -133,14 +135,15 @@ class MasterAdamW:
 
         A norm that is not finite, or a spike, changes nothing, is counted, and is returned unchanged.
         """
-        norm = self._norm()
-        if not bool(torch.isfinite(norm)):
+        self._copies.finish()
+        norm = float(self._norm())
+        if not math.isfinite(norm):
             self.skipped += 1
-        elif self._guard.is_spike(float(norm)):
+        elif self._guard.is_spike(norm):
             self.spikes += 1
         else:
             # The small addend avoids a division by zero, as in torch's clip_grad_norm_.
-            scale = self._grad_clip / (float(norm) + 1e-6)
+            scale = self._grad_clip / (norm + 1e-6)
             if scale < 1.0:
                 for gradient in self._gradients:
                     gradient.mul_(scale)
@@ -150,7 +153,7 @@ class MasterAdamW:
             self._write_model_weights()
         for gradient in self._gradients:
             gradient.zero_()
-        return float(norm)
+        return norm
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return master weights, both moments and update counts by name. They are live tensors: save or copy
@@ -211,20 +214,28 @@ class MasterAdamW:
     @torch.no_grad()
     def _write_model_weights(self) -> None:
         for name, parameter in self._parameters.items():
+            part, master = local_part(parameter), self._masters[name]
+            if self._offload:
+                part.copy_(pinned(master, part.device, part.dtype), non_blocking=True)
             # Otherwise the parameter is the master itself.
-            if self._offload or parameter.dtype != torch.float32:
-                local_part(parameter).copy_(self._masters[name])
+            elif parameter.dtype != torch.float32:
+                part.copy_(master)
 
 
 class _Accumulate:
     """Adds a parameter's new gradient to the fp32 sum, and frees it during the backward pass."""
 
-    def __init__(self, total: Tensor) -> None:
+    def __init__(self, total: Tensor, copies: HostCopies) -> None:
         self._total = total
+        self._copies = copies
 
     def __call__(self, parameter: Tensor) -> None:
         if parameter.grad is not None:
-            self._total.add_(local_part(parameter.grad).to(self._total.device))
+            gradient = local_part(parameter.grad)
+            if gradient.device == self._total.device:
+                self._total.add_(gradient)
+            else:
+                self._copies.start(gradient, self._total.add_)
             # At no time are the gradients of all parameters in memory in addition to their sums.
             parameter.grad = None
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whetstone.engine.host_copies import copy_to_host
 from whetstone.trainer.checkpoint import Contents, prune_checkpoints, write_checkpoint
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.sharding import as_shard_of, local_part, whole_model
@@ -79,9 +80,9 @@ class CheckpointSaver:
         plain = whole_model(model, dtype or model.dtype, keep=self._ranks.first, copied=self._in_background)
         if self._in_background:
             # The next step changes the live tensors while the thread still writes.
+            copies = copy_to_host({name: local_part(tensor) for name, tensor in trainer_state.items()})
             trainer_state = {
-                name: as_shard_of(local_part(tensor).to("cpu", copy=True), tensor, self._ranks)
-                for name, tensor in trainer_state.items()
+                name: as_shard_of(copies[name], tensor, self._ranks) for name, tensor in trainer_state.items()
             }
         contents = Contents(step, plain, tokenizer, trainer_state, state)
         if not self._in_background:

@@ -9,12 +9,14 @@ runs, from which the pieces of attention are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 # Runs of up to this many tokens are computed in one padded batch; longer ones use the machine well alone.
 _MAX_BATCHED_RUN = 512
@@ -92,7 +94,7 @@ class TokenBlock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VarlenBlock:
+class PaddedBlock:
     """Runs whose attention to themselves is computed in one call, padded on the right, where causal attention
     never looks.
 
@@ -110,9 +112,39 @@ class VarlenBlock:
 class AttentionPieces:
     """A row's attention: pieces that need no mask, and blocks (with a mask of their own size)."""
 
-    varlen: list[VarlenBlock]
+    padded: list[PaddedBlock]
     prefixed: list[PrefixBlock]
     blocks: list[TokenBlock]
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """The attention of a layer over a row.
+
+    table: the runs (:func:`run_table`). window: the most tokens that a token attends to, including itself;
+    None for all. scale: the factor of the scores. cap: their bound, 0 for none.
+    """
+
+    table: Tensor
+    window: int | None
+    scale: float
+    cap: float
+
+    @property
+    def runs(self) -> list[Segment]:
+        """The runs of the row."""
+        return [Segment(*row) for row in self.table[0, 0].tolist()]
+
+    def cached(self, key: object, make: Callable[[], T]) -> T:
+        """Return the result of ``make``, which is computed once for all layers with this table and window."""
+        # transformers passes only the mask tensor to its layers, so the cache must be on it.
+        keeper = cast(Any, self.table)
+        if not hasattr(keeper, "made"):
+            keeper.made = {}
+        cache = cast(dict[object, Any], keeper.made)
+        if (key, self.window) not in cache:
+            cache[key, self.window] = make()
+        return cast(T, cache[key, self.window])
 
 
 def run_table(runs: Sequence[Segment]) -> Tensor:
@@ -120,22 +152,13 @@ def run_table(runs: Sequence[Segment]) -> Tensor:
     return torch.tensor(runs, dtype=torch.long)[None, None]
 
 
-def attention_pieces(table: Tensor, *, window: int | None, scores_per_token: int | None) -> AttentionPieces:
-    """Divide the attention over a table of runs into pieces.
+def attention_pieces(plan: AttentionPlan, *, scores_per_token: int | None) -> AttentionPieces:
+    """Divide the attention of a plan into pieces.
 
-    window: the most tokens that a token attends to, including itself; None for all. scores_per_token: the
-    number of heads if all scores must be materialized, so that everything is divided into blocks; None if
-    only windows need blocks. The result is cached on the table for the next layer.
+    scores_per_token: the number of heads if all scores must be materialized, so that everything is divided
+    into blocks; None if only windows need blocks.
     """
-    # transformers passes only the mask tensor to its layers, so the cache must be on it.
-    keeper = cast(Any, table)
-    if not hasattr(keeper, "pieces"):
-        keeper.pieces = {}
-    cache = cast(dict[tuple[int | None, int | None], AttentionPieces], keeper.pieces)
-    key = (window, scores_per_token)
-    if key not in cache:
-        cache[key] = _cut([Segment(*row) for row in table[0, 0].tolist()], window, scores_per_token)
-    return cache[key]
+    return plan.cached(scores_per_token, lambda: _cut(plan.runs, plan.window, scores_per_token))
 
 
 def _cut(runs: list[Segment], window: int | None, scores_per_token: int | None) -> AttentionPieces:
@@ -144,10 +167,10 @@ def _cut(runs: list[Segment], window: int | None, scores_per_token: int | None) 
 
     plain = [run for run in runs if whole(run)]
     blocks = [block for run in runs if not whole(run) for block in _blocks(run, window, scores_per_token)]
-    return AttentionPieces(_varlen_blocks(plain), _prefix_blocks(plain), blocks)
+    return AttentionPieces(_padded_blocks(plain), prefix_blocks(plain), blocks)
 
 
-def _varlen_blocks(runs: Sequence[Segment]) -> list[VarlenBlock]:
+def _padded_blocks(runs: Sequence[Segment]) -> list[PaddedBlock]:
     """Group runs of similar length."""
     parts: list[list[Segment]] = []
     tokens = 0
@@ -163,15 +186,16 @@ def _varlen_blocks(runs: Sequence[Segment]) -> list[VarlenBlock]:
     return [_padded(part) for part in parts]
 
 
-def _padded(runs: list[Segment]) -> VarlenBlock:
+def _padded(runs: list[Segment]) -> PaddedBlock:
     starts, lengths = (torch.tensor(column)[:, None] for column in list(zip(*runs, strict=True))[:2])
     columns = torch.arange(runs[0].length)[None]
     places = starts + torch.minimum(columns, lengths - 1)
     real = (columns < lengths).flatten().nonzero().squeeze(1)
-    return VarlenBlock(runs, runs[0].length, places.flatten(), real)
+    return PaddedBlock(runs, runs[0].length, places.flatten(), real)
 
 
-def _prefix_blocks(runs: Sequence[Segment]) -> list[PrefixBlock]:
+def prefix_blocks(runs: Sequence[Segment]) -> list[PrefixBlock]:
+    """Return the runs that have a prefix; adjacent ones that share it are one block."""
     parts: list[PrefixBlock] = []
     for run in runs:
         if not run.prefix_length:

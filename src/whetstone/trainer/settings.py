@@ -54,12 +54,15 @@ class TrainerSection(Section):
         architecture supports it.
     steps: the length of the run; or passes: how often each training problem is used, converted to whole steps
         when the problems are known (prompts that refill dropped groups come in addition).
+    logits_per_chunk: the most logits that exist at once; 0: as the free memory of a CUDA device allows, and
+        2^24 on other devices and with ``deterministic``.
     lr_decay: after ``warmup_steps`` the rate is ``constant``, or falls (``linear``, ``cosine``) to ``lr_end``
         times ``lr`` at step ``lr_decay_steps`` (0: ``steps``).
     spike_factor: an update whose gradient norm exceeds the median of the last 32 by this factor is omitted
         and counted; 0 disables this. An update that is not finite is always omitted.
     activation_checkpointing: compute each layer's activations again in the backward pass: about a third more
         time, memory for one layer instead of all.
+    compile: compile the layers (``torch.compile``) at the first step, which then takes minutes.
     offload: keep master weights, summed gradients and moments in host memory, where the update is computed;
         with one process also the reference while it is not used. For a model on an accelerator.
     max_engine_gap: the run ends if the log-probs of tokens that the engine sampled with the trainer's current
@@ -81,6 +84,7 @@ class TrainerSection(Section):
     epochs: Count = 1
     micro_batch_tokens: Count = 4096
     attention: AttentionName = "auto"
+    logits_per_chunk: Natural = 0
     lr: LearningRate = 1e-6
     warmup_steps: Natural = 0
     lr_decay: Literal["constant", "linear", "cosine"] = "constant"
@@ -92,6 +96,7 @@ class TrainerSection(Section):
     grad_clip: Positive = 1.0
     spike_factor: NonNegative = 0.0
     activation_checkpointing: bool = False
+    compile: bool = False
     offload: bool = False
     lora: LoraSection | None = None
     max_engine_gap: NonNegative = 0.1

@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from whetstone.engine.host_copies import HostCopies
 from whetstone.engine.weights import DeferredWeight
 from whetstone.trainer.lora import has_adapters, merged_weights
 from whetstone.trainer.ranks import Ranks
@@ -146,10 +147,13 @@ def whole_model(
     if not isinstance(model, FSDPModule) and not has_adapters(model) and not copied:
         return model if keep else None
     weights: dict[str, Tensor] = {}
+    copies = HostCopies()
     for name, weight in named_weights(model):
         tensor = weight.make(dtype) if isinstance(weight, DeferredWeight) else cast(Tensor, weight)
         if keep:
-            weights[name] = tensor.to("cpu", copy=True)
+            weights[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
+            copies.start(tensor, weights[name].copy_)
+    copies.finish()
     if not keep:
         return None
     with no_init_weights(), torch.device("meta"):

@@ -24,8 +24,9 @@ from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch
 from whetstone.engine.out_of_memory import WEIGHTS_KEYS, describe_weights, explain_out_of_memory
 from whetstone.engine.weights import copy_model
+from whetstone.trainer.compiled_layers import compile_layers
 from whetstone.trainer.forward import Forward, Scores
-from whetstone.trainer.memory import check_offload, checkpoint_activations, moved_to
+from whetstone.trainer.memory import check_offload, checkpoint_activations, move_to_host, moved_to
 from whetstone.trainer.meter import StepMeter, check_engine_gap
 from whetstone.trainer.minibatch import MiniBatch, make_minibatches, step_advantages
 from whetstone.trainer.optimizer import MasterAdamW, learning_rate
@@ -148,8 +149,7 @@ class Trainer:
         self._max_tokens = max_tokens
         self.dtype = model.dtype
         self._ranks = ranks or Ranks()
-        attention = settings.attention
-        self.forward = Forward(model, temperature=temperature, attention=attention)
+        self.forward = self._make_forward(model, temperature)
         obstacle = self.forward.split_reason if spec.sees_whole_replies else None
         if obstacle is not None:
             raise UserError(f"algorithm `{spec.preset}` needs whole replies, but {obstacle}")
@@ -172,13 +172,26 @@ class Trainer:
                 ranks=self._ranks,
             )
 
+    def _make_forward(self, model: PreTrainedModel, temperature: float) -> Forward:
+        forward = Forward(
+            model,
+            temperature=temperature,
+            attention=self._settings.attention,
+            logits_per_chunk=self._settings.logits_per_chunk,
+            exact_entropies=self._spec.needs_entropies,
+        )
+        if self._settings.compile:
+            compile_layers(model)
+        return forward
+
     def _make_reference(self, temperature: float) -> Forward:
         """Return a copy of the model with its present weights, sharded and offloaded as the settings say."""
-        reference = Forward(self.plain_copy(), temperature=temperature, attention=self._settings.attention)
+        # Computed as the policy is, whose rounding would otherwise be part of the KL estimate.
+        reference = self._make_forward(self.plain_copy(), temperature)
         reference.shard(self._ranks, trained=False)
         if self._settings.offload and self._ranks.size == 1:
             # The reference is needed once per step, so it is moved to the device only then.
-            reference.model.to("cpu")  # pyright: ignore[reportArgumentType]
+            move_to_host(reference.model)
         return reference
 
     def step(self, batch: Batch) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whetstone.engine.host_copies import HostCopies
 from whetstone.engine.weights import DeferredWeight
 from whetstone.weights.codec import Elements
 from whetstone.weights.manifest import TensorBlock, TensorSpec
@@ -52,12 +53,14 @@ class RankSnapshot:
 
     def fill(self, pieces: Iterable[TensorShard]) -> None:
         """Copy the shards in; :meth:`check` must accept them."""
+        copies = HostCopies()
         for held, piece in zip(self._held, pieces, strict=True):
             tensor = piece.tensor
             if isinstance(tensor, DeferredWeight):
                 # Making a deferred weight gathers it from all ranks, one tensor at a time.
                 tensor = tensor.make(held.tensor.dtype)
-            held.tensor.copy_(tensor.detach().reshape(-1))
+            copies.start(tensor.detach().reshape(-1), held.tensor.copy_, held.tensor.dtype)
+        copies.finish()
 
     def block(self, block: TensorBlock) -> Elements:
         """Return the elements of a block that this rank has."""

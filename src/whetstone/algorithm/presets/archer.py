@@ -7,7 +7,7 @@ others carry knowledge: they are clipped closer, and held to the reference.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -27,6 +27,8 @@ class Archer(GRPO):
     clip_low, clip_high, kl_coef: of knowledge. reasoning_clip_low, reasoning_clip_high, reasoning_kl_coef: of
     reasoning. Each penalty is the mean over the tokens of its class, whatever ``aggregation`` says.
     """
+
+    reads_entropies: ClassVar[bool] = True
 
     aggregation: Aggregation = "token_mean"
     dual_clip: Annotated[float, Field(gt=1)] | None = 10.0

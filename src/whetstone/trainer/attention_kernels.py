@@ -1,0 +1,206 @@
+"""Selects the kernel of packed attention for a device, a dtype and a layer.
+
+On the CPU it is ``attention_blocks.py``. On other devices it is the first of these that can compute the layer
+and passes a test on a small row, in values and gradients: torch's variable-length flash attention, that of
+the package ``flash-attn``, flex_attention, and plain matrix products in blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from transformers.integrations import flex_attention as flex
+
+from whetstone.trainer.attention_blocks import block_attention
+from whetstone.trainer.segments import AttentionPlan, Segment, run_table
+from whetstone.trainer.varlen_attention import FLASH_ATTN, TORCH, varlen_attention
+
+log = logging.getLogger(__name__)
+
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, AttentionPlan], Tensor]
+"""Attention of a row; see :func:`whetstone.trainer.attention_blocks.block_attention`."""
+
+# The widest head of flash attention.
+_WIDEST = 256
+
+# The largest relative error of the test: more than the rounding of bf16 and TF32, less than one wrong token.
+_TOLERANCE = 0.02
+
+# More than one block of a kernel (128 tokens), and prompts with several replies.
+_TESTED_RUNS = [
+    *(Segment(0, 5), Segment(5, 3, 0, 5), Segment(8, 1, 0, 5)),
+    *(Segment(9, 150), Segment(159, 40, 9, 150), Segment(199, 7, 9, 150)),
+]
+_TESTED_WINDOW = 60
+
+
+class Layer(NamedTuple):
+    """What a kernel must be able to compute; ``cap``: the bound of the scores, 0 for none."""
+
+    device: torch.device
+    dtype: torch.dtype
+    heads: int
+    shared_heads: int
+    width: int
+    cap: float
+    windowed: bool
+    sinks: bool
+
+
+class Candidate(NamedTuple):
+    """A kernel, and the reason why it cannot compute a layer, or None."""
+
+    name: str
+    kernel: Kernel
+    obstacle: Callable[[Layer], str | None]
+
+
+def attention_kernel(query: Tensor, key: Tensor, sinks: Tensor | None, plan: AttentionPlan) -> Kernel:
+    """Return the kernel for a layer's tensors: [heads, tokens, width] and [shared heads, tokens, width]."""
+    if query.device.type == "cpu":
+        return block_attention
+    heads = (query.shape[0], key.shape[0], query.shape[2])
+    return select(
+        Layer(query.device, query.dtype, *heads, plan.cap, plan.window is not None, sinks is not None)
+    )
+
+
+@cache
+def select(layer: Layer) -> Kernel:
+    """Return the first candidate that can compute ``layer``, and log which."""
+    reasons: list[str] = []
+    for name, kernel, obstacle in CANDIDATES:
+        reason = obstacle(layer) or _failure(kernel, layer)
+        if reason is None:
+            log.info("packed attention on %s: %s", layer.device, name)
+            return kernel
+        reasons.append(f"{name}: {reason}")
+    log.warning(
+        "packed attention on %s is computed by plain matrix products in blocks, which is many times slower "
+        "than a kernel. %s. `trainer.attention: model` uses the attention of transformers instead",
+        layer.device,
+        "; ".join(reasons),
+    )
+    return block_attention
+
+
+def flex_packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, plan: AttentionPlan
+) -> Tensor:
+    """Return the attention of a row by one call of flex_attention, with gradients.
+
+    Raises RuntimeError if it cannot be compiled for the device.
+    """
+    mask = plan.cached(("flex", query.device), lambda: _block_mask(plan, query))
+
+    def bounded(score: Tensor, *_: Tensor) -> Tensor:
+        return plan.cap * torch.tanh(score / plan.cap)
+
+    shared = key.shape[0]
+    if query.shape[0].bit_count() > 1 and query.shape[0] != shared:
+        # The kernel needs a power of two of query heads to share keys.
+        key, value = (t.repeat_interleave(query.shape[0] // shared, 0) for t in (key, value))
+    out, extra = cast(Any, flex).compile_friendly_flex_attention(
+        query[None],
+        key[None],
+        value[None],
+        training=True,
+        score_mod=bounded if plan.cap else None,
+        block_mask=mask,
+        scale=plan.scale,
+        enable_gqa=query.shape[0] != key.shape[0],
+        **flex.get_flex_attention_lse_kwargs(True),
+    )
+    if sinks is not None:
+        logsum = cast(Tensor, getattr(extra, "lse", extra))
+        # A sink is a key with value zero that every token attends to.
+        out = out * torch.sigmoid(logsum - sinks.to(logsum.dtype)[:, None])[..., None].to(out.dtype)
+    return out[0].transpose(0, 1)
+
+
+def _block_mask(plan: AttentionPlan, query: Tensor) -> BlockMask:
+    tokens, window = query.shape[1], plan.window
+    fields = torch.tensor([run for run in plan.runs for _ in range(run.length)]).to(query.device)
+    start, _, prefix, prefix_length = fields.unbind(1)
+
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        own = (key >= start[query]) & (key <= query)
+        before = key - prefix[query]
+        earlier = (before >= 0) & (before < prefix_length[query])
+        if window is None:
+            return own | earlier
+        position = query - start[query] + prefix_length[query]
+        return (own & (query - key < window)) | (earlier & (position - before < window))
+
+    # Otherwise a mask of all pairs of tokens would be computed.
+    compiled = query.device.type != "cpu"
+    return create_block_mask(sees, None, None, tokens, tokens, query.device, _compile=compiled)
+
+
+def _failure(kernel: Kernel, layer: Layer) -> str | None:
+    """Return what is wrong with a kernel's values and gradients on a small row, or None."""
+    if layer.device.type == "meta":
+        return None
+    tokens = _TESTED_RUNS[-1].start + _TESTED_RUNS[-1].length
+    plan = AttentionPlan(
+        run_table(_TESTED_RUNS), _TESTED_WINDOW if layer.windowed else None, layer.width**-0.5, layer.cap
+    )
+    # torch's own random state must not change.
+    random = torch.Generator().manual_seed(0)
+    shapes = [(heads, tokens, layer.width) for heads in (layer.heads, layer.shared_heads, layer.shared_heads)]
+    shapes += [(layer.heads,)] if layer.sinks else []
+    inputs = [
+        torch.randn(shape, generator=random).to(layer.device, layer.dtype).requires_grad_()
+        for shape in shapes
+    ]
+    sinks = inputs[3] if layer.sinks else None
+    try:
+        with torch.enable_grad():
+            row = (inputs[0], inputs[1], inputs[2], sinks, plan)
+            found, expected = kernel(*row), block_attention(*row)
+            slope = torch.randn(found.shape, generator=random).to(found)
+            pairs = zip(*(torch.autograd.grad(o, inputs, slope) for o in (found, expected)), strict=True)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    both = ((found.detach(), expected.detach()), *pairs)
+    errors = [float((a - b).float().norm() / b.float().norm()) for a, b in both]
+    if all(error < _TOLERANCE for error in errors):
+        return None
+    return f"its results are wrong by {max(errors):.2g} on a small row"
+
+
+def _no_flash(layer: Layer, *, capped: bool) -> str | None:
+    if layer.device.type not in ("cuda", "meta"):
+        return f"not for devices of kind {layer.device.type}"
+    if layer.dtype not in (torch.bfloat16, torch.float16):
+        return f"not in {layer.dtype}"
+    if layer.width > _WIDEST:
+        return f"not for heads wider than {_WIDEST}"
+    if layer.cap and not capped:
+        return "not with bounded scores"
+    old = layer.device.type == "cuda" and torch.cuda.get_device_capability(layer.device) < (8, 0)
+    return "needs compute capability 8.0" if old and torch.version.hip is None else None
+
+
+def _no_flash_attn(layer: Layer) -> str | None:
+    return "not installed" if find_spec("flash_attn") is None else _no_flash(layer, capped=True)
+
+
+def _no_flex(layer: Layer) -> str | None:
+    if layer.device.type not in ("cuda", "xpu"):
+        return f"not for devices of kind {layer.device.type}"
+    return "needs triton" if find_spec("triton") is None else None
+
+
+CANDIDATES = [
+    Candidate("torch's varlen_attn", partial(varlen_attention, TORCH), partial(_no_flash, capped=False)),
+    Candidate("flash-attn", partial(varlen_attention, FLASH_ATTN), _no_flash_attn),
+    Candidate("flex_attention", flex_packed_attention, _no_flex),
+]

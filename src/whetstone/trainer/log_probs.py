@@ -1,0 +1,210 @@
+"""From hidden states to the log-probs of tokens and the entropies, with gradients.
+
+Logits are computed for a chunk of tokens at a time. On an H100, Liger's fused operation computes both results
+without writing logits to memory, if it is installed and an algorithm only reports entropies: these it rounds
+to bf16. Operations without entropies, such as cut cross-entropy, cannot serve a step, which reports them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whetstone.core.errors import UserError
+
+log = logging.getLogger(__name__)
+
+# The most logits at once where free memory is not known: 64 MiB in fp32. A few such buffers exist at the same
+# time.
+LOGITS_PER_CHUNK = 2**24
+
+# The share of the free memory for a chunk's logits, and their bytes in all buffers: in the compute dtype, as
+# scores, as probabilities, as the gradient of the entropy, and as the gradient of the logits.
+_SHARE, _BYTES_PER_LOGIT = 0.25, 16
+
+# Liger adds up the gradient of the weights in bf16 beyond this number of tokens; chunks are added in fp32.
+_FUSED_TOKENS = 1024
+
+# The largest difference from our own result, relative to its norm: more than the rounding of bf16.
+_TOLERANCE = 0.02
+
+
+class LogProbHead:
+    """The language-model head of ``model``, and what follows it.
+
+    Log-probs are those of ``softmax(logits / temperature)``. logits_per_chunk: the most logits at once; 0: as
+    the free memory of a CUDA device allows, and 2^24 elsewhere and with deterministic algorithms.
+    exact_entropies: whether entropies rounded to bf16 are not sufficient. Raises UserError for a model
+    without a head.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        temperature: float,
+        logits_per_chunk: int = 0,
+        exact_entropies: bool = True,
+    ) -> None:
+        head = model.get_output_embeddings()
+        if not isinstance(head, nn.Module):
+            raise UserError(
+                f"model type `{model.config.model_type}` has no language-model head to train; choose "
+                "a model for causal language modelling"
+            )
+        config = model.config.get_text_config()
+        self._head = head
+        self._temperature = temperature
+        self._vocabulary = int(config.vocab_size)
+        self._limit = logits_per_chunk
+        self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
+        self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
+        self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
+        self._fused: Any = None if exact_entropies or self._softcap else _fused_operation(head)
+        if self._fused is not None and not self._fused_agrees():
+            self._fused = None
+
+    def chunks(self, tokens: int) -> list[slice]:
+        """Divide ``tokens`` into parts that are scored at once."""
+        size = _FUSED_TOKENS
+        if self._fused is None:
+            device = next(self._head.parameters()).device
+            size = max(1, (self._limit or logits_at_once(device)) // self._vocabulary)
+        return [slice(i, min(i + size, tokens)) for i in range(0, tokens, size)]
+
+    def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-probs of ``targets`` ([t]) after ``hidden`` ([t, width]), and the entropies, in
+        nats; [t] each. Gradients flow once."""
+        return self._own_score(hidden, targets) if self._fused is None else self._fused_score(hidden, targets)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of hidden states, as the model computes them."""
+        logits = cast(Tensor, self._head(hidden))
+        if self._divide != 1.0:
+            logits = logits / self._divide
+        if self._softcap:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    def _own_score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return selected_log_probs(self.logits(hidden), targets, self._temperature)
+
+    def _fused_score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        weight = cast(nn.Linear, self._head).weight
+        arguments = (hidden, weight, targets, self._temperature * self._divide, -100, 1, True)
+        losses, entropies = self._fused.apply(*arguments)
+        return -losses, entropies.float()
+
+    def _fused_agrees(self) -> bool:
+        """Return whether the fused operation gives our values and gradients for a few tokens."""
+        weight = cast(nn.Linear, self._head).weight
+        values = torch.randn(6, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
+        targets = (torch.arange(6) * 7 % self._vocabulary).to(weight.device)
+        trained = [weight] if weight.requires_grad else []
+        results: list[tuple[Tensor, ...]] = []
+        reason = ""
+        try:
+            for score in (self._fused_score, self._own_score):
+                hidden = values.clone().requires_grad_()
+                with torch.enable_grad():
+                    found = score(hidden, targets)
+                    gradients = torch.autograd.grad(found[0].sum(), [*trained, hidden])
+                results.append((*(value.detach() for value in found), *gradients))
+            errors = [float((a - b).float().norm() / b.float().norm()) for a, b in zip(*results, strict=True)]
+            if max(errors) > _TOLERANCE:
+                reason = f"its results are wrong by {max(errors):.2g}"
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        if reason:
+            log.warning(
+                "the fused log-probs of Liger are not used: %s; update or remove liger-kernel", reason
+            )
+        return not reason
+
+
+def logits_at_once(device: torch.device) -> int:
+    """Return how many logits may exist at once."""
+    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
+        return LOGITS_PER_CHUNK
+    free, _ = torch.cuda.mem_get_info(device)
+    # torch keeps freed memory for itself.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return max(LOGITS_PER_CHUNK, int(free * _SHARE) // _BYTES_PER_LOGIT)
+
+
+def _fused_operation(head: nn.Module) -> Any:
+    """Return Liger's operation if it is installed and fused for this head, else None."""
+    if type(head) is not nn.Linear or cast(Any, head).bias is not None or find_spec("liger_kernel") is None:
+        return None
+    if head.weight.dtype != torch.bfloat16 or not _has_fused_kernel(head.weight.device):
+        return None
+    # Otherwise the host waits in each call for a test of the targets.
+    os.environ.setdefault("LIGER_SCALED_CE_SM90_VALIDATE_TARGETS", "0")
+    return getattr(import_module("liger_kernel.ops"), "LigerFusedLinearScaledCrossEntropyFunction", None)
+
+
+def _has_fused_kernel(device: torch.device) -> bool:
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) == (9, 0)
+
+
+def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return log-probs of ``targets`` under softmax(logits / temperature), and the entropies.
+
+    logits: [t, vocabulary], any float dtype; targets: [t]; computed in fp32 (float64 for float64). Returns
+    two [t] tensors in nats; gradients flow through both, but only once.
+    """
+    values, entropies = cast(Any, _SelectedLogProbs).apply(logits, targets, temperature)
+    return values, entropies
+
+
+class _SelectedLogProbs(torch.autograd.Function):
+    """log-softmax at one position per row, with two buffers of the logits' size, one of them kept."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        scores = logits.to(dtype, copy=True)
+        if temperature != 1.0:
+            scores.div_(temperature)
+        # Subtracting the maximum keeps exp from overflowing.
+        scores.sub_(scores.amax(dim=-1, keepdim=True))
+        probabilities = scores.exp()
+        total = probabilities.sum(-1, keepdim=True)
+        probabilities.div_(total)
+        scores.sub_(total.log())
+        chosen = scores.gather(-1, targets[:, None]).squeeze(-1)
+        entropies = scores.mul_(probabilities).sum(-1).neg_()
+        ctx.probabilities, ctx.targets, ctx.entropies = probabilities, targets, entropies.detach()
+        ctx.temperature, ctx.dtype = temperature, logits.dtype
+        # Without an entropy bonus the gradient of the entropies is None, which then costs nothing.
+        ctx.set_materialize_grads(False)
+        return chosen, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
+        of_chosen, of_entropies = gradients
+        result = cast(Tensor, ctx.probabilities)
+        # The buffer becomes the gradient, so a second backward would be wrong: let it fail instead.
+        ctx.probabilities = None
+        spread = None
+        if of_entropies is not None:
+            # With p = softmax(z): dH/dz = -p (log p + H).
+            spread = torch.special.xlogy(result, result).addcmul_(result, ctx.entropies[:, None])
+            spread.mul_(-of_entropies[:, None] / ctx.temperature)
+        if of_chosen is None:
+            result.zero_()
+        else:
+            scale = of_chosen[:, None] / ctx.temperature
+            result.mul_(-scale).scatter_add_(-1, ctx.targets[:, None], scale)
+        if spread is not None:
+            result.add_(spread)
+        return result.to(ctx.dtype), None, None
