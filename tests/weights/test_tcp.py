@@ -18,10 +18,10 @@ import pytest
 
 from tests.weights.published import Side, Trained, follow, same_bits
 from whetstone.core.errors import UserError
-from whetstone.weights.codec import CorruptData
 from whetstone.weights.manifest import dump_manifest
 from whetstone.weights.replica import WeightReplica
 from whetstone.weights.source import PublisherUnreachable, VersionEvicted
+from whetstone.weights.streams import CorruptData
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
 from whetstone.weights.version_store import VersionStore

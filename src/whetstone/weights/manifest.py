@@ -19,7 +19,8 @@ import zstandard
 from blake3 import blake3
 from msgspec import Struct
 
-from whetstone.weights.codec import PART_ELEMENTS, Bytes, CorruptData, Elements
+from whetstone.weights.codec import PART_ELEMENTS
+from whetstone.weights.streams import Bytes, CorruptData, Elements
 
 # The most bytes of a decompressed manifest: about 250,000 blocks, a model of a trillion parameters.
 MANIFEST_BYTES = 8 << 20

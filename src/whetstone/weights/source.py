@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from whetstone.core.errors import UserError
-from whetstone.weights.codec import Bytes
 from whetstone.weights.manifest import Manifest, VersionId
+from whetstone.weights.streams import Bytes
 
 PartKey = tuple[int, int]
 """A shard index of a manifest, and a part index within the shard."""

@@ -18,12 +18,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from whetstone.weights.codec import CorruptData
 from whetstone.weights.manifest import VersionId
 from whetstone.weights.settings import TOKEN_VARIABLE
 from whetstone.weights.source import PublisherDenied, PublisherUnreachable
+from whetstone.weights.streams import CorruptData
 
-MAGIC = b"whetstone weights 1\n"
+MAGIC = b"whetstone weights 2\n"
 # The most bytes of a message.
 MESSAGE_BYTES = 4096
 
