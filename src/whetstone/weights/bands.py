@@ -16,16 +16,17 @@ import numpy as np
 
 from whetstone.weights.streams import Elements
 
-# Each large band costs a comparison of all elements.
-_LARGE_BANDS = 3
-# The first bands are dense while one in so many of their elements changes.
+# The first bands are dense while at least one in so many of their elements changes.
 _DENSE = 1.5
-# The changes of a dense band. Fewer share a band, since each band has compressed arrays with a fixed cost.
+# The fewest changes of a dense band, since each band has compressed arrays with a fixed cost.
 _BAND_CHANGES = 1024
-# Bits of the arrays of a band that do not depend on the number of changes.
+# A large band costs a comparison of all elements. There are so many, and one more unless one in ``_MANY`` elements
+# changes, which takes time too.
+_LARGE_BANDS, _MANY = 2, 64
+# Bits that a large band must save.
 _BAND_BITS = 512
-# To choose the bands, so many of each run of elements are counted.
-_SAMPLED, _RUN = 1 << 10, 1 << 17
+# The number and the size of the runs of elements that are counted to choose the bands.
+_SAMPLES, _SAMPLE = 64, 1024
 # For each octet, the positions of its set bits, ascending.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _BIT_POSITIONS = np.argsort(_BITS ^ 1, axis=1, kind="stable").astype(np.uint8)
@@ -79,49 +80,54 @@ def magnitudes(elements: Elements) -> Elements:
 def choose_bands(old: Sequence[Elements], new: Sequence[Elements]) -> Bands:
     """Choose bands in which elements change about equally often, from a sample of the blocks."""
     before, after = _sample(old), _sample(new)
-    scale = sum(map(len, old)) / max(len(before), 1)
-    found = magnitudes(before)
+    found, scale = magnitudes(before), sum(map(len, old)) / max(len(before), 1)
     sizes = np.bincount(found, minlength=256) * scale
     changes = np.bincount(found[before != after], minlength=256) * scale
-    dense = np.flatnonzero((np.cumsum(changes) * _DENSE >= np.cumsum(sizes)) & (sizes > 0))
-    edge = int(dense[-1]) + 1 if len(dense) else 0
-    limits = [*_dense_limits(changes[:edge].tolist()), *([edge] if 0 < edge < 256 else [])]
-    count = len(limits) + (edge == 256)
-    large = [(size, change, n) for n, (size, change) in enumerate(zip(sizes.tolist(), changes.tolist(), strict=True)) if n >= edge and size]
-    return Bands((*limits, *_large_limits(large)), count)
+    often = np.flatnonzero((np.cumsum(changes) * _DENSE >= np.cumsum(sizes)) & (sizes > 0))
+    edge = int(often[-1]) + 1 if len(often) else 0
+    limits = _dense_limits(changes[:edge].tolist())
+    if 0 < edge < 256:
+        limits.append(edge)
+    dense = len(limits) + (edge == 256)
+    few = changes.sum() * _MANY < sizes.sum()
+    single = [(float(sizes[n]), float(changes[n]), n) for n in range(edge, 256) if sizes[n]]
+    return Bands((*limits, *_large_limits(single, _LARGE_BANDS + few)), dense)
 
 
 def _sample(blocks: Sequence[Elements]) -> Elements:
-    return np.concatenate([b[start : start + _SAMPLED] for b in blocks for start in range(0, len(b), _RUN)])
+    run = max(sum(map(len, blocks)) // _SAMPLES, _SAMPLE)
+    return np.concatenate([b[start : start + _SAMPLE] for b in blocks for start in range(0, len(b), run)])
 
 
 def _dense_limits(changes: Sequence[float]) -> list[int]:
+    """Return the limits between dense bands, from the changes of each magnitude."""
     limits: list[int] = []
-    total = 0.0
+    here, left = 0.0, sum(changes)
     for magnitude, change in enumerate(changes):
-        if total >= _BAND_CHANGES and sum(changes[magnitude:]) >= _BAND_CHANGES:
+        if min(here, left) >= _BAND_CHANGES:
             limits.append(magnitude)
-            total = 0.0
-        total += change
+            here = 0.0
+        here, left = here + change, left - change
     return limits
 
 
-def _large_limits(bands: list[tuple[float, float, int]]) -> list[int]:
-    """Merge bands of one magnitude each (elements, changes, magnitude) where that costs the fewest bits."""
+def _large_limits(bands: list[tuple[float, float, int]], most: int) -> list[int]:
+    """Merge bands of (elements, changes, lowest magnitude) where this costs the fewest bits. Return limits."""
     while len(bands) > 1:
-        merged = [(a[0] + b[0], a[1] + b[1], a[2]) for a, b in zip(bands, bands[1:])]
-        losses = [_bits(*m) - _bits(*a) - _bits(*b) for m, a, b in zip(merged, bands, bands[1:])]
-        least = min(losses)
-        if len(bands) <= _LARGE_BANDS and least > _BAND_BITS:
+        pairs = list(pairwise(bands))
+        merged = [(one[0] + other[0], one[1] + other[1], one[2]) for one, other in pairs]
+        costs = [_bits(*m) - _bits(*one) - _bits(*other) for m, (one, other) in zip(merged, pairs, strict=True)]
+        least = min(costs)
+        if len(bands) <= most and least > _BAND_BITS:
             break
-        n = losses.index(least)
+        n = costs.index(least)
         bands = [*bands[:n], merged[n], *bands[n + 2 :]]
-    return [magnitude for _, _, magnitude in bands[1:]]
+    return [lowest for _, _, lowest in bands[1:]]
 
 
-def _bits(elements: float, changes: float, _: int) -> float:
+def _bits(elements: float, changes: float, _: int = 0) -> float:
     """Return the entropy of which elements change."""
-    return -sum(n * math.log2(n / elements) for n in (changes, elements - changes) if n > 0)
+    return sum(n * math.log2(elements / n) for n in (changes, elements - changes) if n > 0)
 
 
 def bit_set(flags: Elements) -> Elements:

@@ -118,6 +118,7 @@ def put_values(stream: StreamWriter, old: Elements, new: Elements, sizes: Iterab
     stream.put_bytes(np.packbits(new < old))
     # Most elements move by 1, and arrays of zeros need no bytes.
     distances = np.maximum(old, new) - np.minimum(old, new) - 1
+    distances <<= 1
     start = 0
     for size in sizes:
         put_planes(stream, distances[start : start + size], distances.dtype.itemsize)
@@ -132,7 +133,7 @@ def take_values(stream: StreamReader, old: Elements, sizes: Iterable[int]) -> El
     down = np.unpackbits(stream.take_bytes(-(-len(old) // 8)), count=len(old)).view(bool)
     width = old.dtype.itemsize
     parts = [take_planes(stream, size, width, width) for size in sizes]
-    distances = np.concatenate(parts) + 1
+    distances = (np.concatenate(parts) >> 1) + 1
     new = np.where(down, old - distances, old + distances) & ((1 << bits) - 1)
     return new | signs << bits
 

@@ -114,7 +114,7 @@ def decode_delta(data: Bytes, old: Sequence[Elements]) -> tuple[Elements, Elemen
     at = np.concatenate(changed)
     elements[at] = take_values(stream, elements.take(at), list(map(len, changed)))
     stream.close()
-    return np.sort(at), elements
+    return np.sort(at, kind="stable"), elements
 
 
 def max_part_bytes(width: int, count: int) -> int:

@@ -105,6 +105,17 @@ class StreamReader:
             raise CorruptData("more bytes than a part has")
 
 
+# The arrays are random numbers, in which short matches cost more than Huffman codes of their bytes. Only runs are
+# worth a search. A target length above 0 would turn the Huffman codes off.
+_PARAMETERS = zstandard.ZstdCompressionParameters(
+    strategy=zstandard.STRATEGY_FAST,
+    window_log=17,
+    chain_log=6,
+    hash_log=6,
+    search_log=1,
+    min_match=7,
+    target_length=0,
+)
 _thread_state = threading.local()
 
 
@@ -112,5 +123,5 @@ def _compressor() -> zstandard.ZstdCompressor:
     """Return this thread's compressor. Creating one takes longer than compressing a small array."""
     found: zstandard.ZstdCompressor | None = getattr(_thread_state, "compressor", None)
     if found is None:
-        found = _thread_state.compressor = zstandard.ZstdCompressor(level=1)
+        found = _thread_state.compressor = zstandard.ZstdCompressor(compression_params=_PARAMETERS)
     return found
