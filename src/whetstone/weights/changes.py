@@ -139,9 +139,9 @@ def take_values(stream: StreamReader, old: Elements, sizes: Iterable[int]) -> El
 
 
 def put_planes(stream: StreamWriter, elements: Elements, count: int) -> None:
-    """Write the ``count`` low bytes of elements, each as an array of its own, lowest first."""
+    """Write the ``count`` low bytes of elements, each as a plane of its own, lowest first."""
     for n in range(count):
-        stream.put_bytes((elements >> (8 * n)).astype(np.uint8))
+        _put_plane(stream, (elements >> (8 * n)).astype(np.uint8))
 
 
 def take_planes(stream: StreamReader, size: int, count: int, width: int) -> Elements:
@@ -149,5 +149,36 @@ def take_planes(stream: StreamReader, size: int, count: int, width: int) -> Elem
     elements = np.zeros(size, f"<u{width}")
     columns = elements.view(np.uint8).reshape(size, width)
     for n in range(count):
-        columns[:, n] = stream.take_bytes(size)
+        columns[:, n] = _take_plane(stream, size)
     return elements
+
+
+def _put_plane(stream: StreamWriter, plane: Elements) -> None:
+    """Write bytes. While most are 0, write which are not, and continue with these, less 1: Huffman codes take at
+    least a bit for each byte."""
+    while len(plane):
+        count = int(np.count_nonzero(plane))
+        sparse = 2 * count <= len(plane)
+        stream.put_number(sparse)
+        if not sparse:
+            stream.put_bytes(plane)
+            return
+        there = np.flatnonzero(plane) if count else np.empty(0, np.int64)
+        put_positions(stream, there, len(plane))
+        plane = plane[there] - np.uint8(1)
+
+
+def _take_plane(stream: StreamReader, size: int) -> Elements:
+    plane = np.zeros(size, np.uint8)
+    there: Elements = np.arange(size)
+    base = 0
+    while len(there):
+        if not stream.take_number(1):
+            plane[there] = stream.take_bytes(len(there)) + np.uint8(base)
+            break
+        chosen = take_positions(stream, len(there))
+        if 2 * len(chosen) > len(there):
+            raise CorruptData("a plane of another form")
+        there, base = there[chosen], base + 1
+        plane[there] = base
+    return plane
