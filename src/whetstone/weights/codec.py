@@ -1,4 +1,44 @@
-"""doc"""
+"""Encodes the elements of tensors as bytes: all of them, or the changes since a base version.
+
+An *element* is the bit pattern of a tensor value as an unsigned integer of 1, 2, 4 or 8 bytes. No step
+interprets the value, so NaN, infinities and -0.0 are patterns like all others. A *part* is a run of
+consecutive elements from one tensor or several. Each part is encoded and decoded independently.
+
+A delta is compressed with the help of the old elements, which both sides have. An optimizer moves all weights by
+similar amounts. The smaller a weight is, the more often its bf16 value changes, and by the more units in the last
+place. Elements are therefore divided into *bands* by the magnitude of the old element, with separate statistics.
+The number of a changed element counts the elements of its band only.
+
+Format
+------
+
+*Number*: groups of 7 bits, lowest first; the highest bit of a byte says that another follows (LEB128).
+
+*Array* of n bytes, where n is known to the reader: the number 0 and the bytes; or the size of a zstd frame and the
+frame.
+
+*Plane* of n bytes: the number 0 and an array; or the number 1, the positions of the bytes that are not 0, at most
+half, and the plane of these bytes minus 1.
+
+*Planes* of elements: a plane of the lowest byte of each element, a plane of the next byte, and so on.
+
+*Positions*, ascending, below n: the number 2 c + i. If i is 0 there are c of them, otherwise c other positions
+follow. Unless c is 0, a form follows. Form 4 is an array of n bits, highest first, of which c are set. Forms 0 to 3
+are for at most n / 4 positions, as the gaps between them (0 for neighbours): form f is planes of the f low bytes of
+each gap, the number e, and an array of c + e bytes for the higher parts, in which a byte of 255 adds to the next.
+
+Full part: the byte 3, the bytes of an element, and the planes of the elements, each rotated to the left by 1 bit.
+The highest plane of bf16 and fp32 is then the exponent, which compresses.
+
+Delta part: the byte 4, and the bytes of an element. If something changed there also are:
+
+1. The number of dense bands, the number of bands minus 1, and as many bytes: the lowest magnitude of each band but
+   the first. A magnitude is the 8 bits after the sign bit. At most 8 bands are not dense.
+2. For each band the positions of changes, among its elements.
+3. The changes, in the order of bands: the positions of those whose sign changes; an array of bits, highest first,
+   which are 1 where the new element without its sign is smaller; and, for each band, the planes of the distances
+   between the elements without signs, minus 1, times 2. The distance 0 of a change of only the sign wraps around.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +62,11 @@ from whetstone.weights.streams import Bytes, CorruptData, Elements, StreamReader
 # The most elements of a part.
 PART_ELEMENTS = 1 << 23
 
-# Kinds 0 and 2 were earlier formats.
+# Kinds 0 to 2 were earlier formats.
 _FULL, _DELTA = 3, 4
-# Each large band needs an array of a bit for each element.
+# Each needs a bit for each element in memory.
 _MOST_LARGE_BANDS = 8
-# Elements that are examined at a time. More do not fit the CPU cache.
+# Elements that are examined at a time, so that they are still in the CPU cache at the next step. A multiple of 8.
 _TILE = 1 << 19
 
 
@@ -35,7 +75,7 @@ def encode_full(blocks: Sequence[Elements]) -> bytes:
     elements = np.concatenate(blocks)
     width = elements.dtype.itemsize
     stream = StreamWriter(_FULL, width)
-    put_planes(stream, elements, width)
+    put_planes(stream, elements << 1 | elements >> (8 * width - 1), width)
     return bytes(stream.data)
 
 
@@ -44,7 +84,7 @@ def decode_full(data: Bytes, width: int, count: int) -> Elements:
     stream = _open(data, _FULL, width)
     elements = take_planes(stream, count, width, width)
     stream.close()
-    return elements
+    return elements >> 1 | elements << (8 * width - 1)
 
 
 def encode_delta(old: Sequence[Elements], new: Sequence[Elements]) -> tuple[bytes, int]:
@@ -56,64 +96,54 @@ def encode_delta(old: Sequence[Elements], new: Sequence[Elements]) -> tuple[byte
     sets: list[list[Elements]] = []
     start = 0
     for before, after in zip(_tiles(old), _tiles(new), strict=True):
-        changed = before != after
         sets.append(bands.sets(before))
-        at = members(bit_set(changed) | sets[-1][0])
+        at = members(bit_set(before != after) | sets[-1][0])
         found.append((at + start, before.take(at), after.take(at)))
+        # A tile ends with an octet, so these positions are those in the sets of the whole part.
         start += 8 * len(sets[-1][0])
-    positions, before, after = map(np.concatenate, zip(*found, strict=True))
-    changed = before != after
-    if not changed.any():
+    if not any((before != after).any() for _, before, after in found):
         return bytes(stream.data), 0
+    positions, before, after = map(np.concatenate, zip(*found, strict=True))
     _put_bands(stream, bands)
-    ranked = [RankedSet(np.concatenate(octets)) for octets in list(zip(*sets, strict=True))[1:]]
-    chosen: list[Elements] = []
-    for number, some in enumerate(_by_band(bands, before)):
-        if number < bands.dense:
-            flags = changed[some]
-            put_flags(stream, flags)
-            some = some[np.flatnonzero(flags)]
-        else:
-            band = ranked[number - bands.dense]
-            put_positions(stream, band.ranks(positions[some]), band.size)
-        chosen.append(some)
-    order = np.concatenate(chosen)
-    put_values(stream, before.take(order), after.take(order), list(map(len, chosen)))
+    changed = before != after
+    groups = bands.split(before)
+    for number, group in enumerate(groups[: bands.dense]):
+        flags = changed[group]
+        put_flags(stream, flags)
+        groups[number] = group[np.flatnonzero(flags)]
+    _, *large = zip(*sets, strict=True)
+    for octets, group in zip(large, groups[bands.dense :], strict=True):
+        band = RankedSet(np.concatenate(octets))
+        put_positions(stream, band.ranks(positions[group]), band.size)
+    order = np.concatenate(groups)
+    put_values(stream, before.take(order), after.take(order), list(map(len, groups)))
     return bytes(stream.data), len(order)
 
 
-def _by_band(bands: Bands, elements: Elements) -> list[Elements]:
-    """Return the positions of the elements of each band."""
-    found = bands.of(elements)
-    order = np.argsort(found, kind="stable")
-    return np.split(order, np.searchsorted(found.take(order), np.arange(1, bands.count)))
-
-
 def decode_delta(data: Bytes, old: Sequence[Elements]) -> tuple[Elements, Elements]:
-    """Return the positions of the changes of a part, ascending, int64; and all its new elements.
+    """Return the positions of the changes of a part, ascending, int64; and all its new elements, a copy.
 
     old: the blocks of the part in the base version. Raises CorruptData. The memory is bounded by the size of
     the part, whatever the bytes claim.
     """
     elements = np.concatenate(old)
     stream = _open(data, _DELTA, elements.dtype.itemsize)
-    # A part without changes has no more bytes.
-    if len(data) == 2:
+    if len(data) == 2 or not len(elements):
+        stream.close()
         return np.empty(0, np.int64), elements
     bands = _take_bands(stream)
     sets = [bands.sets(tile) for tile in _tiles([elements])]
-    dense, *large = [np.concatenate(octets) for octets in zip(*sets, strict=True)]
+    dense, *large = (np.concatenate(octets) for octets in zip(*sets, strict=True))
     at = members(dense)
-    changed = [
-        at[some[take_positions(stream, len(some))]]
-        for some in _by_band(bands, elements.take(at))[: bands.dense]
-    ]
+    groups = bands.split(elements.take(at))[: bands.dense]
+    changed = [at[group[take_positions(stream, len(group))]] for group in groups]
     for octets in large:
         band = RankedSet(octets)
         changed.append(band.positions(take_positions(stream, band.size)))
     at = np.concatenate(changed)
     elements[at] = take_values(stream, elements.take(at), list(map(len, changed)))
     stream.close()
+    # The positions in each band are ascending, and a stable sort merges them.
     return np.sort(at, kind="stable"), elements
 
 
@@ -131,7 +161,7 @@ def _put_bands(stream: StreamWriter, bands: Bands) -> None:
 def _take_bands(stream: StreamReader) -> Bands:
     dense, count = stream.take_number(256), stream.take_number(255)
     limits = tuple(stream.take(count))
-    if any(a >= b for a, b in pairwise((0, *limits))):
+    if any(one >= other for one, other in pairwise((0, *limits))):
         raise CorruptData("bands that are not ascending")
     if not 0 <= count + 1 - dense <= _MOST_LARGE_BANDS:
         raise CorruptData("an impossible number of bands")

@@ -14,8 +14,8 @@ Elements = NDArray[Any]
 
 Bytes = bytes | bytearray | memoryview
 
-# An array follows its form: one of these, or the size of a zstd frame, which is always larger.
-_ZEROS, _RAW = 0, 1
+# An array follows this number if it is stored as it is. Otherwise it follows the size of its zstd frame.
+_RAW = 0
 # The most bits of a number before its last group of 7.
 _NUMBER_BITS = 28
 
@@ -39,9 +39,6 @@ class StreamWriter:
 
     def put_bytes(self, array: Elements) -> None:
         """Append an array of bytes. The reader must know its size."""
-        if not array.any():
-            self.put_number(_ZEROS)
-            return
         packed = _compressor().compress(array.data)
         if len(packed) < len(array):
             self.put_number(len(packed))
@@ -80,12 +77,10 @@ class StreamReader:
 
     def take_bytes(self, size: int) -> Elements:
         """Return the next array, of ``size`` bytes."""
-        form = self.take_number(max(size, _RAW))
-        if form == _ZEROS:
-            return np.zeros(size, np.uint8)
-        if form == _RAW:
+        length = self.take_number(size)
+        if length == _RAW:
             return np.frombuffer(self.take(size), np.uint8)
-        frame = self.take(form)
+        frame = self.take(length)
         try:
             # The size that the frame claims is checked before memory is allocated for it.
             if zstandard.get_frame_parameters(frame).content_size != size:
@@ -105,8 +100,8 @@ class StreamReader:
             raise CorruptData("more bytes than a part has")
 
 
-# The arrays are random numbers, in which short matches cost more than Huffman codes of their bytes. Only runs are
-# worth a search. A target length above 0 would turn the Huffman codes off.
+# Arrays are mostly random numbers. Huffman codes compress them, and short matches cost more than they save. Long
+# matches, which a small table finds, are runs. A target length above 0 would disable the Huffman codes.
 _PARAMETERS = zstandard.ZstdCompressionParameters(
     strategy=zstandard.STRATEGY_FAST,
     window_log=17,
