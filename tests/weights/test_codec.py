@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -64,26 +64,39 @@ def many_words(draw: st.DrawFn) -> Blocks:
     return blocks
 
 
-# Tiles end within blocks, at their ends and beyond; groups have few words or many.
-@given(few_words(), st.sampled_from([1, 8, 61, 1 << 19]), st.sampled_from([2, 1024]))
-@settings(max_examples=100, deadline=None)
-def test_any_words_come_back_bit_for_bit(blocks: Blocks, tile: int, group: int) -> None:
-    check_that_changes_come_back(blocks, tile, group)
+# Tiles end within blocks, at their ends and beyond. Bands have few changes or many, and are dense or large.
+@st.composite
+def choices(draw: st.DrawFn) -> tuple[int, dict[str, Any]]:
+    tile = draw(st.sampled_from([8, 64, 1000, 4096, 1 << 19]))
+    bands = {
+        "_BAND_CHANGES": draw(st.sampled_from([1, 50, 1024])),
+        "_BAND_BITS": draw(st.sampled_from([-1, 512])),
+        "_DENSE": draw(st.sampled_from([0, 0.1, 2 / 3, 2])),
+        "_SAMPLE": draw(st.sampled_from([1, 1024])),
+    }
+    return tile, bands
 
 
-@given(many_words(), st.sampled_from([1000, 4096, 1 << 19]), st.sampled_from([50, 1024]))
-@settings(max_examples=40, deadline=None)
-def test_what_changed_comes_back_bit_for_bit(blocks: Blocks, tile: int, group: int) -> None:
-    check_that_changes_come_back(blocks, tile, group)
+@given(few_words(), choices())
+@settings(max_examples=200, deadline=None)
+def test_any_words_come_back_bit_for_bit(blocks: Blocks, chosen: tuple[int, dict[str, Any]]) -> None:
+    check_that_changes_come_back(blocks, *chosen)
 
 
-def check_that_changes_come_back(blocks: Blocks, tile: int, group: int) -> None:
+@given(many_words(), choices())
+@settings(max_examples=60, deadline=None)
+def test_what_changed_comes_back_bit_for_bit(blocks: Blocks, chosen: tuple[int, dict[str, Any]]) -> None:
+    check_that_changes_come_back(blocks, *chosen)
+
+
+def check_that_changes_come_back(blocks: Blocks, tile: int, bands: dict[str, Any]) -> None:
     old, new = [o for o, _ in blocks], [n for _, n in blocks]
     width, count = new[0].dtype.itemsize, sum(map(len, new))
     before, wanted = np.concatenate(old), np.concatenate(new)
-    with patch.multiple("whetstone.weights.codec", _TILE=tile, _GROUP=group, _SAMPLE=3, _SMALL=4):
+    with patch("whetstone.weights.codec._TILE", tile), patch.multiple("whetstone.weights.bands", **bands):
         data, changed = encode_delta(old, new)
-        positions, words = decode_delta(data, old)
+    # The decoder does not depend on the choices of the encoder.
+    positions, words = decode_delta(data, old)
     assert words.tobytes() == wanted.tobytes()
     assert np.array_equal(positions, np.flatnonzero(before != wanted))
     assert changed == len(positions)
@@ -132,41 +145,53 @@ def part() -> tuple[bytes, bytes]:
     return encode_delta([HELD], [new])[0], encode_full([new])
 
 
-def delta_or_nothing(data: bytes) -> None:
-    positions, words = decode_delta(data, [HELD])
-    assert len(words) == 5000
-    assert not len(positions) or (positions[0] >= 0 and positions[-1] < 5000)
+def decode_or_refuse(data: bytes) -> None:
+    """Decode bytes as a delta and as a full part: words in bounds, or CorruptData and no other error."""
+    with contextlib.suppress(CorruptData):
+        positions, words = decode_delta(data, [HELD])
+        assert len(words) == 5000
+        assert not len(positions) or (positions[0] >= 0 and positions[-1] < 5000)
+        assert (np.diff(positions) > 0).all()
+    with contextlib.suppress(CorruptData):
+        assert len(decode_full(data, 2, 5000)) == 5000
 
 
-def full_or_nothing(data: bytes) -> None:
-    assert len(decode_full(data, 2, 5000)) == 5000
-
-
-@pytest.mark.parametrize(("number", "decode"), [(0, delta_or_nothing), (1, full_or_nothing)])
-def test_bytes_that_no_encoder_made_are_damaged_or_words_in_bounds(
-    number: int, decode: Callable[[bytes], None]
+@given(
+    st.sampled_from(part()),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=4),
+    st.none() | st.floats(0, 1),
+    st.binary(max_size=3),
+)
+@settings(max_examples=500, deadline=None)
+def test_damaged_bytes_are_refused_or_give_words_in_bounds(
+    good: bytes, edits: list[tuple[float, int]], cut: float | None, more: bytes
 ) -> None:
-    good = part()[number]
+    bad = bytearray(good)
+    for place, byte in edits:
+        # Most numbers are at the front, so half of the edits are there.
+        bad[int(place * 2 * len(bad)) if place < 0.5 else int((place - 0.5) * 2 * 100)] = byte
+    decode_or_refuse(bytes(bad[: None if cut is None else int(cut * len(bad))] + more))
+
+
+@given(st.sampled_from([b"", b"\3\2", b"\4\2", b"\4\2\0\0", b"\4\2\1\2\x7a\x7c"]), st.binary(max_size=200))
+@settings(max_examples=500, deadline=None)
+def test_bytes_that_no_encoder_made_are_refused_or_give_words_in_bounds(head: bytes, more: bytes) -> None:
+    decode_or_refuse(head + more)
+
+
+def test_damaged_bytes_need_no_more_memory_than_a_part() -> None:
     rng = np.random.default_rng(2)
-    damaged = 0
-    tracemalloc.start()
-    for _ in range(1500):
-        bad = bytearray(good)
-        for _ in range(rng.integers(0, 4)):
-            bad[rng.integers(0, min(len(bad), 400))] = rng.integers(0, 256)
-        if rng.random() < 0.3:
-            bad = bad[: rng.integers(0, len(bad))]
-        elif rng.random() < 0.1:
-            bad += b"\0"
-        try:
-            decode(bytes(bad))
-        except CorruptData:
-            damaged += 1
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert damaged > 500
-    # The words have 10 KB, their positions 40 KB.
-    assert peak < 1 << 20
+    for good in part():
+        tracemalloc.start()
+        for _ in range(300):
+            bad = bytearray(good)
+            for _ in range(rng.integers(0, 4)):
+                bad[rng.integers(0, min(len(bad), 400))] = rng.integers(0, 256)
+            decode_or_refuse(bytes(bad))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # The words have 10 KB, their positions 40 KB.
+        assert peak < 1 << 20
 
 
 def test_a_part_that_was_cut_anywhere_is_damaged() -> None:
@@ -195,12 +220,23 @@ def test_other_old_words_are_damage_or_give_other_words() -> None:
         assert words.tobytes() != good.tobytes()
 
 
-def large_words(positions: bytes, count: int) -> bytes:
-    """A delta of 5000 words whose first positions are ``count`` gaps, coded as these bytes."""
-    stream = StreamWriter(4, 2)
+def gaps(symbols: bytes, count: int) -> bytes:
+    """A delta of 5000 words in one band, with ``count`` positions as these bytes."""
+    stream = StreamWriter(4, 2, 0, 0)
     stream.put_number(count << 1)
-    stream.put_number(len(positions) - count)
-    stream.put_bytes(np.frombuffer(positions, np.uint8))
+    stream.put_number(0)
+    stream.put_number(len(symbols) - count)
+    stream.put_bytes(np.frombuffer(symbols, np.uint8))
+    return bytes(stream.data)
+
+
+def nested() -> bytes:
+    """A delta whose positions have low bytes of which positions of all have low bytes, and so on."""
+    stream = StreamWriter(4, 2, 0, 0)
+    for _ in range(5000):
+        # 1250 positions, as gaps with a low byte, in a sparse plane.
+        for number in (1250 << 1, 1, 1):
+            stream.put_number(number)
     return bytes(stream.data)
 
 
@@ -211,12 +247,21 @@ def large_words(positions: bytes, count: int) -> bytes:
         (b"\2\2", "another kind"),
         (b"\3\2", "another kind"),
         (b"\4\4", "another kind"),
-        (b"\4\2\xff\xff\xff\xff\xff\xff", "larger than 10001"),
-        (b"\4\2\xff\xff\xff", "ends early"),
-        (large_words(b"\xff" * 19 + b"\xfe" + b"\xfe" * 99, 100), "beyond the last"),
-        (large_words(b"\1" * 99 + b"\xff", 100), "another number of gaps"),
-        (large_words(b"\1" * 101, 100), "another number of gaps"),
-        (large_words(b"\xff" * 30 + b"\1" * 100, 100), "larger than 19"),
+        (b"\4\2\0\0\xff\xff\xff\xff\xff\xff", "larger than 10001"),
+        (b"\4\2\0\0\xff\xff\xff", "ends early"),
+        (b"\4\2\xff\x7f", "larger than 256"),
+        (b"\4\2\1\2\x7c\x7a", "not ascending"),
+        (b"\4\2\1\1\0", "not ascending"),
+        (b"\4\2\3\1\x7a", "impossible number of bands"),
+        (b"\4\2\0\x08" + bytes(range(1, 9)), "impossible number of bands"),
+        (b"\4\2\0\0\2\5", "larger than 4"),
+        (b"\4\2\0\0\xc6\x13\0\0\0", "another form"),
+        (b"\4\2\0\0\2\4\0" + bytes(625), "another number of changes"),
+        (gaps(b"\xff" * 19 + b"\xfe" + b"\xfe" * 99, 100), "beyond the last"),
+        (gaps(b"\1" * 101, 100), "another number of gaps"),
+        (gaps(b"\1" * 100 + b"\xff", 100), "another number of gaps"),
+        (gaps(b"\xff" * 30 + b"\1" * 100, 100), "larger than 19"),
+        (nested(), "another form"),
     ],
 )
 def test_false_parts_are_damaged(data: bytes, said: str) -> None:
@@ -231,6 +276,7 @@ def test_an_array_that_claims_to_be_huge_is_not_made_room_for() -> None:
     for bomb in (honest, silent):
         stream = StreamWriter(3, 2)
         for _ in range(2):
+            stream.put_number(0)
             stream.put_number(len(bomb))
             stream.data += bomb
         tracemalloc.start()

@@ -14,6 +14,7 @@ from torch import Tensor
 from tests.weights.published import Side, StoreSource, Trained, follow, same_bits
 from whetstone.weights.encoder import EncodedVersion, VersionEncoder
 from whetstone.weights.manifest import (
+    FormatMismatch,
     VersionId,
     decode_struct,
     dump_manifest,
@@ -224,6 +225,10 @@ def test_manifests_that_are_false_are_damaged(side: Side, monkeypatch: pytest.Mo
     for bad in false.values():
         with pytest.raises(CorruptData):
             load_manifest(dump_manifest(bad))
+    # The contents may not be what this format has.
+    other = msgspec.structs.replace(false["nothing"], format=3)
+    with pytest.raises(FormatMismatch, match="in format 3, and format 2 is read here: install the same"):
+        load_manifest(dump_manifest(other))
     with pytest.raises(ValueError, match=r"0 of \d+ elements"):
         make_manifest("tiny", 0, manifest.tensors, [])
     with monkeypatch.context() as patch:

@@ -1,7 +1,8 @@
 """Bands of magnitudes, and sets of elements.
 
-The *magnitude* of an element is the 8 bits after its sign bit, which are the exponent of bf16 and fp32. A *band*
-is a range of magnitudes. A set of elements is an array of octets with a bit for each element, lowest bit first.
+The *magnitude* of an element is the 8 bits after its sign bit, which are the exponent of bf16 and fp32. A
+*band* is a range of magnitudes. A set of elements is an array of octets with a bit for each element,
+lowest bit first.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from whetstone.weights.streams import Elements
 _DENSE = 2 / 3
 # The fewest changes of a dense band, since each band has compressed arrays with a fixed cost.
 _BAND_CHANGES = 1024
-# The most large bands, each of which costs a comparison of all elements; and one more where fewer elements than
-# this share change, since changes take time too.
+# The most large bands, each of which costs a comparison of all elements. There is one more if a smaller share
+# than ``_FEW`` of the elements changes, since changes take time too.
 _LARGE_BANDS, _FEW = 2, 1 / 64
 # The bits that a large band must save.
 _BAND_BITS = 512
@@ -53,9 +54,10 @@ class Bands:
         """Return the set of elements of all dense bands, and the set of each large band."""
         unsigned, shift = elements << 1, elements.dtype.itemsize * 8 - 8
         below = [
-            bit_set(unsigned < unsigned.dtype.type(limit << shift)) if limit < 256 else _full_set(len(elements))
-            for limit in (0, *self.limits, 256)[self.dense :]
+            bit_set(unsigned < unsigned.dtype.type(limit << shift))
+            for limit in (0, *self.limits)[self.dense :]
         ]
+        below.append(_full_set(len(elements)))
         return [below[0], *(upper ^ lower for lower, upper in pairwise(below))]
 
     @cached_property
@@ -157,8 +159,8 @@ def _dense_limits(changes: Sequence[float]) -> list[int]:
 
 
 def _large_limits(bands: list[tuple[float, float, int]], most: int) -> list[int]:
-    """Merge bands (elements, changes, lowest magnitude) where that costs the fewest bits, until there are at most
-    ``most``. Return the limits between them."""
+    """Merge bands (elements, changes, lowest magnitude) where that costs the fewest bits, until there are at
+    most ``most``. Return the limits between them."""
     while len(bands) > 1:
         pairs = list(pairwise(bands))
         merged = [(a[0] + b[0], a[1] + b[1], a[2]) for a, b in pairs]

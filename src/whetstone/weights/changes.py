@@ -140,8 +140,8 @@ def take_planes(stream: StreamReader, size: int, count: int, width: int) -> Elem
 
 
 def _put_plane(stream: StreamWriter, plane: Elements) -> None:
-    """Write bytes. If most are 0, write which are not, and the plane of these, less 1: a Huffman code has at least
-    one bit for each byte, which is too much for the zeros."""
+    """Write bytes. If most are 0, write which are not, and the plane of these, minus 1: a Huffman code has at
+    least one bit for each byte, which is too much for the zeros."""
     count = int(np.count_nonzero(plane))
     sparse = 2 * count <= len(plane)
     stream.put_number(sparse)

@@ -4,40 +4,44 @@ An *element* is the bit pattern of a tensor value as an unsigned integer of 1, 2
 interprets the value, so NaN, infinities and -0.0 are patterns like all others. A *part* is a run of
 consecutive elements from one tensor or several. Each part is encoded and decoded independently.
 
-A delta is compressed with the help of the old elements, which both sides have. An optimizer moves all weights by
-similar amounts. The smaller a weight is, the more often its bf16 value changes, and by the more units in the last
-place. Elements are therefore divided into *bands* by the magnitude of the old element, with separate statistics.
-The number of a changed element counts the elements of its band only.
+A delta is compressed with the help of the old elements, which both sides have. An optimizer moves all
+weights by similar amounts. The smaller a weight is, the more often its bf16 value changes, and by the
+more units in the last place. Elements are therefore divided into *bands* by the magnitude of the old
+element, with separate statistics. The position of a change is the number of the element among those of
+its band.
 
 Format
 ------
 
-*Number*: groups of 7 bits, lowest first; the highest bit of a byte says that another follows (LEB128).
+*Number*: groups of 7 bits, lowest first. The highest bit of a byte says that another byte follows
+(LEB128).
 
-*Array* of n bytes, where n is known to the reader: the number 0 and the bytes; or the size of a zstd frame and the
-frame.
+*Array* of n bytes, where the reader knows n: the number 0 and the bytes, or the size of a zstd frame and
+the frame.
 
-*Plane* of n bytes: the number 0 and an array; or the number 1, the positions of the bytes that are not 0, at most
-half, and the plane of these bytes minus 1.
+*Plane* of n bytes: the number 0 and an array. Or the number 1, the positions of the bytes that are not 0,
+at most half of them, and the plane of these bytes minus 1.
 
-*Planes* of elements: a plane of the lowest byte of each element, a plane of the next byte, and so on.
+*Planes* of elements: the plane of the lowest byte of each element, the plane of the next byte, and so on.
 
-*Positions*, ascending, below n: the number 2 c + i. If i is 0 there are c of them, otherwise c other positions
-follow. Unless c is 0, a form follows. Form 4 is an array of n bits, highest first, of which c are set. Forms 0 to 3
-are for at most n / 4 positions, as the gaps between them (0 for neighbours): form f is planes of the f low bytes of
-each gap, the number e, and an array of c + e bytes for the higher parts, in which a byte of 255 adds to the next.
+*Positions*, ascending, below n: the number 2 c + i. The c positions follow if i is 0, and the c other
+ones if i is 1. If c is not 0 it is followed by their form. Form 4 is an array of n bits, highest first,
+of which c are 1. Forms 0 to 3 are the gaps between at most n / 4 positions (0 between neighbours): form f
+is the planes of the f low bytes of each gap, a number e, and an array of c + e bytes with the rest of
+each gap. Of these bytes, 255 is added to the next one.
 
-Full part: the byte 3, the bytes of an element, and the planes of the elements, each rotated to the left by 1 bit.
-The highest plane of bf16 and fp32 is then the exponent, which compresses.
+*Full part*: the byte 3, the bytes of an element, and the planes of the elements, each rotated to the left
+by a bit. The highest plane of bf16 and fp32 is then the exponent, which compresses.
 
-Delta part: the byte 4, and the bytes of an element. If something changed there also are:
+*Delta part*: the byte 4 and the bytes of an element. If something changed, it continues with:
 
-1. The number of dense bands, the number of bands minus 1, and as many bytes: the lowest magnitude of each band but
-   the first. A magnitude is the 8 bits after the sign bit. At most 8 bands are not dense.
-2. For each band the positions of changes, among its elements.
-3. The changes, in the order of bands: the positions of those whose sign changes; an array of bits, highest first,
-   which are 1 where the new element without its sign is smaller; and, for each band, the planes of the distances
-   between the elements without signs, minus 1, times 2. The distance 0 of a change of only the sign wraps around.
+1. The number of dense bands, the number of bands minus 1, and the lowest magnitude of each band but the
+   first, as a byte. A magnitude is the 8 bits after the sign bit. At most 8 bands are not dense.
+2. For each band, the positions of changes.
+3. The changes, in the order of bands: the positions of those whose sign changes. An array of bits,
+   highest first, which are 1 where the new element without its sign is smaller. And for each band the
+   planes of the distances: the difference of the elements without signs, minus 1, times 2. Where only the
+   sign changes, it wraps around.
 """
 
 from __future__ import annotations
@@ -59,14 +63,16 @@ from whetstone.weights.changes import (
 )
 from whetstone.weights.streams import Bytes, CorruptData, Elements, StreamReader, StreamWriter
 
+# The number of this format. Publisher and replica need the same.
+FORMAT = 2
 # The most elements of a part.
 PART_ELEMENTS = 1 << 23
 
-# Kinds 0 to 2 were earlier formats.
+# Kinds 0 to 2 were parts of format 1.
 _FULL, _DELTA = 3, 4
 # Each needs a bit for each element in memory.
 _MOST_LARGE_BANDS = 8
-# Elements that are examined at a time, so that they are still in the CPU cache at the next step. A multiple of 8.
+# Elements that are examined at a time, so that they are in the CPU cache at the next step. A multiple of 8.
 _TILE = 1 << 19
 
 

@@ -19,7 +19,8 @@ import zstandard
 from blake3 import blake3
 from msgspec import Struct
 
-from whetstone.weights.codec import PART_ELEMENTS
+from whetstone.core.errors import UserError
+from whetstone.weights.codec import FORMAT, PART_ELEMENTS
 from whetstone.weights.streams import Bytes, CorruptData, Elements
 
 # The most bytes of a decompressed manifest: about 250,000 blocks, a model of a trillion parameters.
@@ -27,6 +28,10 @@ MANIFEST_BYTES = 8 << 20
 
 _DIGEST = 16
 T = TypeVar("T")
+
+
+class FormatMismatch(UserError):
+    """Weights that another version of Whetstone published."""
 
 
 class VersionId(Struct, frozen=True):
@@ -77,7 +82,8 @@ class Shard(Struct, frozen=True):
 class Manifest(Struct, frozen=True, dict=True):
     """A published version: its contents, and the parts in which it can be fetched.
 
-    base: the version that the parts are changes of; None if they are complete.
+    base: the version that the parts are changes of; None if they are complete. format: how the parts are
+    encoded. Manifests of the first format do not state it.
     """
 
     model: str
@@ -86,6 +92,7 @@ class Manifest(Struct, frozen=True, dict=True):
     tensors: list[TensorSpec]
     shards: list[Shard]
     digest: bytes
+    format: int = 1
 
     @cached_property
     def version_id(self) -> VersionId:
@@ -118,7 +125,7 @@ def make_manifest(
 ) -> Manifest:
     """Build the manifest of shards that together hold every tensor. Raises ValueError if they do not."""
     _check_parts(tensors, shards)
-    return Manifest(model, number, base, tensors, shards, _content_digest(model, tensors, shards))
+    return Manifest(model, number, base, tensors, shards, _content_digest(model, tensors, shards), FORMAT)
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
@@ -128,12 +135,17 @@ def dump_manifest(manifest: Manifest) -> bytes:
 
 def load_manifest(data: Bytes) -> Manifest:
     """Decode the bytes of :func:`dump_manifest`, which may be untrusted. Raises CorruptData for an invalid
-    manifest.
+    manifest, and FormatMismatch for one of another version of Whetstone.
 
     The result is validated: its parts cover every tensor once, no part has more than PART_ELEMENTS elements,
     and the checksum matches the contents.
     """
     manifest = decode_struct(data, Manifest, MANIFEST_BYTES)
+    if manifest.format != FORMAT:
+        raise FormatMismatch(
+            f"version {manifest.number} of the weights is published in format {manifest.format}, and format "
+            f"{FORMAT} is read here: install the same version of Whetstone on all hosts"
+        )
     try:
         _check_parts(manifest.tensors, manifest.shards)
     except ValueError as error:
@@ -144,8 +156,8 @@ def load_manifest(data: Bytes) -> Manifest:
 
 
 def encode_struct(found: Struct) -> bytes:
-    """Encode a struct as compressed msgpack."""
-    return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(found))
+    """Encode a struct as compressed msgpack with a checksum."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(msgspec.msgpack.encode(found))
 
 
 def decode_struct(data: Bytes, struct_type: type[T], limit: int) -> T:

@@ -35,8 +35,8 @@ class WeightSource(Protocol):
         """Return the steps from the version ``have`` to the newest one: deltas in order, or a full copy
         first.
 
-        Empty if there is no newer version within ``wait_s``. Raises PublisherUnreachable, and CorruptData for
-        an invalid manifest.
+        Empty if there is no newer version within ``wait_s``. Raises PublisherUnreachable, CorruptData
+        for an invalid manifest, and FormatMismatch.
         """
         ...
 

@@ -100,8 +100,8 @@ class StreamReader:
             raise CorruptData("more bytes than a part has")
 
 
-# Arrays are mostly random numbers. Huffman codes compress them, and short matches cost more than they save. Long
-# matches, which a small table finds, are runs. A target length above 0 would disable the Huffman codes.
+# Arrays are mostly random numbers. Huffman codes compress them, and short matches cost more than they save.
+# Long matches, which a small table finds, are runs. A target length above 0 would disable the Huffman codes.
 _PARAMETERS = zstandard.ZstdCompressionParameters(
     strategy=zstandard.STRATEGY_FAST,
     window_log=17,
