@@ -65,8 +65,8 @@ from whetstone.weights.streams import Bytes, CorruptData, Elements, StreamReader
 
 # The number of this format. Publisher and replica need the same.
 FORMAT = 2
-# The most elements of a part.
-PART_ELEMENTS = 1 << 23
+# The most bytes of the elements of a part. Smaller parts need less memory, and more bytes for statistics.
+PART_BYTES = 1 << 24
 
 # Kinds 0 to 2 were parts of format 1.
 _FULL, _DELTA = 3, 4

@@ -20,7 +20,7 @@ from blake3 import blake3
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
-from whetstone.weights.codec import FORMAT, PART_ELEMENTS
+from whetstone.weights.codec import FORMAT, PART_BYTES
 from whetstone.weights.streams import Bytes, CorruptData, Elements
 
 # The most bytes of a decompressed manifest: about 250,000 blocks, a model of a trillion parameters.
@@ -137,7 +137,7 @@ def load_manifest(data: Bytes) -> Manifest:
     """Decode the bytes of :func:`dump_manifest`, which may be untrusted. Raises CorruptData for an invalid
     manifest, and FormatMismatch for one of another version of Whetstone.
 
-    The result is validated: its parts cover every tensor once, no part has more than PART_ELEMENTS elements,
+    The result is validated: its parts cover every tensor once, no part has elements of more than PART_BYTES,
     and the checksum matches the contents.
     """
     manifest = decode_struct(data, Manifest, MANIFEST_BYTES)
@@ -177,19 +177,20 @@ def split_into_blocks(
 ) -> tuple[list[TensorBlock], list[int]]:
     """Return blocks without checksums, and the ends of parts, for pieces (tensor, offset, count).
 
-    A part holds consecutive pieces of one element width, at most PART_ELEMENTS elements.
+    A part holds consecutive pieces of one element width, at most PART_BYTES.
     """
     blocks: list[TensorBlock] = []
     parts: list[int] = []
     width = room = 0
     for tensor, offset, count in pieces:
-        for start in range(0, count, PART_ELEMENTS):
-            size = min(PART_ELEMENTS, count - start)
+        most = PART_BYTES // specs[tensor].width
+        for start in range(0, count, most):
+            size = min(most, count - start)
             if blocks and (size > room or specs[tensor].width != width):
                 parts.append(len(blocks))
                 room = 0
             if not room:
-                width, room = specs[tensor].width, PART_ELEMENTS
+                width, room = specs[tensor].width, most
             blocks.append(TensorBlock(tensor, offset + start, size, b""))
             room -= size
     return blocks, [*parts, len(blocks)] if blocks else []
@@ -233,7 +234,7 @@ def _check_shard(tensors: Sequence[TensorSpec], shard: Shard) -> None:
         raise ValueError("an empty part")
     for part in range(len(shard.parts)):
         blocks = shard.part(part)
-        if sum(block.count for block in blocks) > PART_ELEMENTS:
+        if sum(block.count * tensors[block.tensor].width for block in blocks) > PART_BYTES:
             raise ValueError("a part that is too large")
         if len({tensors[block.tensor].width for block in blocks}) > 1:
             raise ValueError("a part of two widths")
