@@ -4,10 +4,13 @@
     .venv/bin/python benchmarks/weights.py --steps 1 --rows 1 --lrs 1e-5 --links loopback --vllm PYTHON
 
 Each step is our AdamW on fp32 masters over a policy-gradient loss of ``--rows`` reference programs, with
-advantages drawn at random, and the bf16 weights are the masters rounded. Masters begin at a random place
-within half a unit in the last place of their weight, as in the middle of a training: begun on the grid,
+advantages drawn at random, and the published bf16 weights are the masters rounded. Masters begin at a random
+place within half a unit in the last place of their weight, as in the middle of a training: begun on the grid,
 fewer weights would change. Rivals: each change as a position of 32 bits and a value of 16 (as AstraFlow sends
-it), the XOR of old and new words through zstd, tensor by tensor, and all words. CPU time is of one thread.
+it), and the XOR of old and new words through zstd, tensor by tensor. Bounds: the entropy of which words change
+and of their differences, for independent words, all alike or with the same exponent of the old word alike.
+GB/s are bf16 bytes per second of CPU time of one thread. For the codec alone, each part is timed ``--repeat``
+times, and its best time counts.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import importlib.metadata
 import os
 import random
 import subprocess
@@ -78,6 +82,15 @@ class Training:
             (-advantage * chosen.sum() / tokens).backward()
         self.optimizer.update(self.lr)
         self.number += 1
+
+
+def machine() -> str:
+    """The processor, the load, and the versions of what does the work."""
+    with open("/proc/cpuinfo") as file:
+        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    packages = ("torch", "numpy", "zstandard", "blake3")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    return f"{len(names)} x {names[0]}, load {os.getloadavg()[0]:.1f}; {versions}"
 
 
 def xor_bytes(old: Words, new: Words) -> int:
@@ -301,6 +314,7 @@ def main() -> None:
     parser.add_argument("--vllm", help="an interpreter with vLLM, which then is the engine")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    print(machine(), "\n")
     columns = (
         "lr | step | changed | bytes | bits a change | of index + value | entropy by exponent | entropy "
         "| XOR, zstd-1 | same bits | encode, GB/s | decode, GB/s | checksum, GB/s | encode + checksum, GB/s "
