@@ -4,13 +4,13 @@
     .venv/bin/python benchmarks/weights.py --steps 1 --rows 1 --lrs 1e-5 --links loopback --vllm PYTHON
 
 Each step is our AdamW on fp32 masters over a policy-gradient loss of ``--rows`` reference programs, with
-advantages drawn at random, and the published bf16 weights are the masters rounded. Masters begin at a random
-place within half a unit in the last place of their weight, as in the middle of a training: begun on the grid,
-fewer weights would change. Rivals: each change as a position of 32 bits and a value of 16 (as AstraFlow sends
-it), and the XOR of old and new words through zstd, tensor by tensor. Bounds: the entropy of which words change
-and of their differences, for independent words, all alike or with the same exponent of the old word alike.
-GB/s are bf16 bytes per second of CPU time of one thread. For the codec alone, each part is timed ``--repeat``
-times, and its best time counts.
+advantages drawn at random, and the published bf16 weights are the masters rounded. Masters begin at a
+random place within half a unit in the last place of their weight, as in the middle of a training: begun
+on the grid, fewer weights would change. Rivals: each change as a position of 32 bits and a value of 16
+(as AstraFlow sends it), and the XOR of old and new words through zstd, by tensor. Bounds: the entropy of
+which words change and of their differences, for independent words, all alike or with the same exponent of
+the old word alike. GB/s are bf16 bytes per second of CPU time of one thread. For the codec alone, each
+part is timed ``--repeat`` times, and its best time counts.
 """
 
 from __future__ import annotations
