@@ -240,6 +240,12 @@ def nested() -> bytes:
     return bytes(stream.data)
 
 
+def deep() -> bytes:
+    """A delta of one change, whose distance is in a plane of 1 byte that is not 0, minus 1, and so on."""
+    head = gaps(b"\5", 1) + b"\0" + b"\0\0"
+    return head + b"\1\1" * 5000
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -261,7 +267,8 @@ def nested() -> bytes:
         (gaps(b"\1" * 101, 100), "another number of gaps"),
         (gaps(b"\1" * 100 + b"\xff", 100), "another number of gaps"),
         (gaps(b"\xff" * 30 + b"\1" * 100, 100), "larger than 19"),
-        (nested(), "another form"),
+        (nested(), "positions of another form"),
+        (deep(), "a plane of another form"),
     ],
 )
 def test_false_parts_are_damaged(data: bytes, said: str) -> None:
