@@ -4,10 +4,13 @@
     .venv/bin/python benchmarks/weights.py --steps 1 --rows 1 --lrs 1e-5 --links loopback --vllm PYTHON
 
 Each step is our AdamW on fp32 masters over a policy-gradient loss of ``--rows`` reference programs, with
-advantages drawn at random, and the bf16 weights are the masters rounded. Masters begin at a random place
-within half a unit in the last place of their weight, as in the middle of a training: begun on the grid,
-fewer weights would change. Rivals: each change as a position of 32 bits and a value of 16 (as AstraFlow sends
-it), the XOR of old and new words through zstd, tensor by tensor, and all words. CPU time is of one thread.
+advantages drawn at random, and the published bf16 weights are the masters rounded. Masters begin at a
+random place within half a unit in the last place of their weight, as in the middle of a training: begun
+on the grid, fewer weights would change. Rivals: each change as a position of 32 bits and a value of 16
+(as AstraFlow sends it), and the XOR of old and new words through zstd, by tensor. Bounds: the entropy of
+which words change and of their differences, for independent words, all alike or with the same exponent of
+the old word alike. GB/s are bf16 bytes per second of CPU time of one thread. For the codec alone, each
+part is timed ``--repeat`` times, and its best time counts.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import importlib.metadata
 import os
 import random
 import subprocess
@@ -35,8 +39,10 @@ from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
 from whetstone.engine.settings import EngineSection
 from whetstone.trainer.optimizer import MasterAdamW
+from whetstone.weights.codec import decode_delta, encode_delta
 from whetstone.weights.encoder import VersionEncoder
 from whetstone.weights.engine_updater import EngineUpdater
+from whetstone.weights.manifest import Manifest, digest
 from whetstone.weights.replica import WeightReplica
 from whetstone.weights.shards import elements_of, whole_tensors
 from whetstone.weights.tcp_client import TcpSource
@@ -46,6 +52,8 @@ from whetstone.weights.version_store import VersionStore
 LINKS = {"loopback": "", "1 Gbit/s": "1gbit", "100 Mbit/s": "100mbit"}
 NETWORK = 0x40000000  # CLONE_NEWNET
 TOKEN = "beyond loopback there has to be one"
+
+Words = dict[str, Any]
 
 
 class Training:
@@ -76,15 +84,64 @@ class Training:
         self.number += 1
 
 
-def rivals(old: dict[str, Any], new: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Words, changed words, bytes of positions and values, bytes of XOR through zstd."""
-    words = changed = xored = 0
-    for name, before in old.items():
-        after = new[name]
-        words += len(before)
-        changed += int(np.count_nonzero(before != after))
-        xored += len(zstandard.ZstdCompressor(level=1).compress((before ^ after).data))
-    return words, changed, changed * 6, xored
+def machine() -> str:
+    """The processor, the load, and the versions of what does the work."""
+    with open("/proc/cpuinfo") as file:
+        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    packages = ("torch", "numpy", "zstandard", "blake3")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    return f"{len(names)} x {names[0]}, load {os.getloadavg()[0]:.1f}; {versions}"
+
+
+def xor_bytes(old: Words, new: Words) -> int:
+    """Bytes of the XOR of old and new words through zstd, tensor by tensor."""
+    pack = zstandard.ZstdCompressor(level=1).compress
+    return sum(len(pack((before ^ new[name]).data)) for name, before in old.items())
+
+
+def entropy_bytes(old: Words, new: Words) -> tuple[float, float]:
+    """Entropy of which words change and of their differences, if words are independent: in one distribution,
+    and in one for each exponent of the old word."""
+    one, other = np.concatenate(list(old.values())), np.concatenate(list(new.values()))
+    at = np.flatnonzero(one != other)
+    exponents, differences = (one >> 7 & 255).astype(np.uint8), other[at] - one[at]
+    words, changed = np.bincount(exponents, minlength=256), exponents[at]
+    found = entropy_bits(len(one), differences)
+    parts = [entropy_bits(words[n], differences[changed == n]) for n in np.flatnonzero(words)]
+    return found / 8, sum(parts) / 8
+
+
+def entropy_bits(words: int, differences: Any) -> float:
+    counts = np.append(np.unique(differences, return_counts=True)[1], words - len(differences))
+    counts = counts[counts > 0]
+    return float((counts * np.log2(words / counts)).sum())
+
+
+def speeds(manifest: Manifest, old: Words, new: Words, repeat: int) -> tuple[float, float, float]:
+    """CPU seconds of encoding, decoding and checksums on one thread: for each part the best of some times."""
+    total = [0.0, 0.0, 0.0]
+    for number in range(len(manifest.shards[0].parts)):
+        blocks = manifest.shards[0].part(number)
+        names = [manifest.tensors[block.tensor].name for block in blocks]
+        before, after = (
+            [words[name][b.offset : b.offset + b.count] for name, b in zip(names, blocks, strict=True)]
+            for words in (old, new)
+        )
+        data, _ = encode_delta(before, after)
+        works = (
+            lambda b=before, a=after: encode_delta(b, a),
+            lambda b=before, d=data: decode_delta(d, b),
+            lambda a=after: [digest(block) for block in a],
+        )
+        for n, work in enumerate(works):
+            total[n] += min(cpu_seconds(work) for _ in range(repeat))
+    return total[0], total[1], total[2]
+
+
+def cpu_seconds(work: Any) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
 
 
 class Watch:
@@ -168,24 +225,21 @@ def go_to(host: str) -> None:
 
 
 def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, VersionEncoder, VersionStore]:
-    loaded = load_model(args.model)
+    # The parameters of an fp32 model are the masters. They are published in bf16.
+    loaded = load_model(args.model, dtype="float32")
     model = loaded.model
     training = Training(model, loaded.tokenizer, lr, args.rows)
     shelf = VersionStore()
     publisher = VersionEncoder("smol", shelf)
-    with torch.no_grad():
-        training.optimizer._write_model_weights()
     encoded(publisher, 0, model)
-    held = {name: p.detach().clone() for name, p in model.named_parameters()}
+    held = {name: p.detach().bfloat16() for name, p in model.named_parameters()}
     replica = WeightReplica(held, "smol")
     replica.version_id = shelf.plan(None)[0].version_id
     for number in range(1, args.steps + 1):
         old = {name: elements_of(tensor).copy() for name, tensor in held.items()}
         training.step()
         snapshot_s, encoding, manifest = encoded(publisher, number, model)
-        new = {name: elements_of(p) for name, p in model.named_parameters()}
-        words, changed, listed, xored = rivals(old, new)
-        ours = manifest.shards[0].size
+        new = {name: elements_of(p.detach().bfloat16()) for name, p in model.named_parameters()}
         reading = shelf.open(number, number - 1)
 
         def fetch(of: Any, keys: Any, take: Any, reading: Any = reading) -> None:
@@ -198,12 +252,17 @@ def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Versio
             prepared.write()
         replica.commit(prepared)
         equal = all(np.array_equal(elements_of(held[name]), new[name]) for name in new)
-        size = words * 2
+        ours, changed, words = manifest.shards[0].size, manifest.shards[0].changed, manifest.size // 2
+        listed = changed * 6
+        independent, by_exponent = entropy_bytes(old, new)
+        encode, decode, check = (manifest.size / s / 1e9 for s in speeds(manifest, old, new, args.repeat))
+        both = 1 / (1 / encode + 1 / check)
         print(
-            f"| {lr:g} | {number} | {changed / words:.2%} | {ours:,} | {listed:,} | {xored:,} | {size:,} "
-            f"| {ours / listed:.3f} | {ours * 8 / changed:.2f} | {size / encoding.cpu / 1e9:.2f} "
-            f"| {snapshot_s * 1e3:.0f} | {size / applying.cpu / 1e9:.2f} | {writing.wall * 1e3:.0f} "
-            f"| {encoding.peak >> 20} | {applying.peak >> 20} | {'yes' if equal else 'NO'} |",
+            f"| {lr:g} | {number} | {changed / words:.2%} | {ours:,} | {ours * 8 / changed:.2f} "
+            f"| **{ours / listed:.3f}** | {by_exponent / listed:.3f} | {independent / listed:.3f} "
+            f"| {xor_bytes(old, new) / listed:.3f} | {'yes' if equal else 'NO'} "
+            f"| {encode:.2f} | {decode:.2f} | {check:.2f} | {both:.2f} | {snapshot_s * 1e3:.0f} "
+            f"| {writing.wall * 1e3:.0f} | {encoding.peak >> 20} | {applying.peak >> 20} |",
             flush=True,
         )
     return training, publisher, shelf
@@ -213,7 +272,7 @@ async def follow(
     args: argparse.Namespace, training: Training, publisher: VersionEncoder, shelf: VersionStore, link: str
 ) -> None:
     """An engine that generates while it follows two versions by a socket."""
-    loaded = load_model(args.model)
+    loaded = load_model(args.model, dtype="bfloat16")
     served = loaded.model
     with torch.no_grad():
         for parameter in served.parameters():
@@ -251,14 +310,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--lrs", type=float, nargs="+", default=[1e-6, 3e-6, 1e-5])
     parser.add_argument("--links", nargs="*", default=list(LINKS), choices=LINKS)
+    parser.add_argument("--repeat", type=int, default=3, help="times that each part is encoded for its speed")
     parser.add_argument("--vllm", help="an interpreter with vLLM, which then is the engine")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        "| lr | step | changed | ours | 32 + 16 bits | XOR, zstd-1 | full | of 32 + 16 | bits a change "
-        "| encode, GB/s | snapshot, ms | verify, GB/s | write, ms | encode, MiB | verify, MiB | same bits |"
+    print(machine(), "\n")
+    columns = (
+        "lr | step | changed | bytes | bits a change | of index + value | entropy by exponent | entropy "
+        "| XOR, zstd-1 | same bits | encode, GB/s | decode, GB/s | checksum, GB/s | encode + checksum, GB/s "
+        "| snapshot, ms | write, ms | encode, MiB | verify, MiB"
     )
-    print("| --- " * 16 + "|", flush=True)
+    print(f"| {columns} |\n" + "| --- " * (columns.count(" | ") + 1) + "|", flush=True)
     for lr in args.lrs:
         last = measure_steps(args, lr)
     print("\n| link | version | bytes | fetch and verify, s | pause, ms |\n| --- | --- | --- | --- | --- |")

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from tests.weights.published import Side, Trained, follow, same_bits
 from whetstone.core.errors import UserError
 from whetstone.weights.folder_publisher import FolderPublisher, versions
 from whetstone.weights.folder_source import FolderSource
+from whetstone.weights.manifest import FormatMismatch, dump_manifest, load_manifest
 from whetstone.weights.replica import VersionRejected, WeightReplica
 from whetstone.weights.shards import whole_tensors
 from whetstone.weights.source import VersionEvicted
@@ -125,6 +127,11 @@ def test_torn_files_and_wrong_folders_are_errors_with_a_way_out(side: Side, tmp_
         with pytest.raises(VersionRejected, match="arrived damaged"):
             follow(replica, FolderSource(tmp_path))
         assert torch.count_nonzero(held["layers.0.weight"]) == 0
+    manifest = tmp_path / "full-000000000000" / "manifest"
+    old = msgspec.structs.replace(load_manifest(manifest.read_bytes()), format=1)
+    manifest.write_bytes(dump_manifest(old))
+    with pytest.raises(FormatMismatch, match=r"in format 1, .* the same version of Whetstone on all hosts"):
+        FolderSource(tmp_path).plan(None)
     with pytest.raises(UserError, match="give the folder in which the trainer publishes weights"):
         FolderSource(tmp_path / "nowhere").plan(None)
     (tmp_path / "file").touch()

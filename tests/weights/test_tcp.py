@@ -18,10 +18,10 @@ import pytest
 
 from tests.weights.published import Side, Trained, follow, same_bits
 from whetstone.core.errors import UserError
-from whetstone.weights.codec import CorruptData
 from whetstone.weights.manifest import dump_manifest
 from whetstone.weights.replica import WeightReplica
-from whetstone.weights.source import PublisherUnreachable, VersionEvicted
+from whetstone.weights.source import PublisherDenied, PublisherUnreachable, VersionEvicted
+from whetstone.weights.streams import CorruptData
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
 from whetstone.weights.version_store import VersionStore
@@ -80,6 +80,12 @@ def test_one_without_the_token_is_told_so_and_so_is_one_of_another_service(
         socket.create_server(("127.0.0.1", 0)) as listening,
         answering(listening, b"HTTP/1.1 400 Bad Request\r\n" * 9),
         pytest.raises(PublisherUnreachable, match="is no publisher of weights"),
+    ):
+        TcpSource(f"127.0.0.1:{listening.getsockname()[1]}").plan(None)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        answering(listening, b"whetstone weights 1\n" + bytes(100)),
+        pytest.raises(PublisherDenied, match=r"in another format .* the same version of Whetstone"),
     ):
         TcpSource(f"127.0.0.1:{listening.getsockname()[1]}").plan(None)
     with pytest.raises(PublisherUnreachable, match=r"does not answer.*is this its address"):

@@ -78,7 +78,7 @@ def test_a_connection_that_proves_nothing_is_closed_by_the_server(side: Side) ->
             heard = b""
             while part := peer.recv(4096):
                 heard += part
-            assert heard.startswith(b"whetstone weights 1\n")
+            assert heard.startswith(b"whetstone weights 2\n")
 
 
 def test_a_server_that_is_closed_ends_those_that_prove_nothing(side: Side) -> None:

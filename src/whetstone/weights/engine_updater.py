@@ -11,7 +11,6 @@ from typing import Literal, Protocol, runtime_checkable
 
 from whetstone.core.errors import UserError
 from whetstone.engine.engine import Engine
-from whetstone.weights.codec import CorruptData
 from whetstone.weights.manifest import Manifest, VersionId
 from whetstone.weights.replica import (
     ModelMismatch,
@@ -21,6 +20,7 @@ from whetstone.weights.replica import (
     merge_patches,
 )
 from whetstone.weights.source import VersionEvicted, WeightSource
+from whetstone.weights.streams import CorruptData
 
 # Plans are made again when a version is evicted during its transfer.
 _MAX_PLANS = 8

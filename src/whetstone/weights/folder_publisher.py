@@ -13,6 +13,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import sync, unwritable, write_file
 from whetstone.weights.manifest import Manifest, VersionId, dump_manifest
@@ -54,9 +56,7 @@ class FolderPublisher:
 
     def forms_to_write(self, manifest: Manifest) -> list[Manifest]:
         """Return the forms in which every rank must write a version, in the order of their announcement."""
-        full = Manifest(
-            manifest.model, manifest.number, None, manifest.tensors, manifest.shards, manifest.digest
-        )
+        full = msgspec.structs.replace(manifest, base=None)
         # A delta cannot follow a version that is not announced, so a failure here forces a full copy next.
         since, self._since_full = self._since_full, -1
         if manifest.base is None or since < 0:

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from whetstone.weights.codec import CorruptData, max_part_bytes
+from whetstone.weights.codec import max_part_bytes
 from whetstone.weights.folder_publisher import LENGTH_BYTES, READERS, versions
 from whetstone.weights.manifest import MANIFEST_BYTES, Manifest, VersionId, load_manifest
 from whetstone.weights.source import OnPart, PartKey, PublisherUnreachable, VersionEvicted
+from whetstone.weights.streams import CorruptData
 
 _POLL_S = 0.2
 _RENEW_S = 10.0

@@ -19,13 +19,19 @@ import zstandard
 from blake3 import blake3
 from msgspec import Struct
 
-from whetstone.weights.codec import PART_ELEMENTS, Bytes, CorruptData, Elements
+from whetstone.core.errors import UserError
+from whetstone.weights.codec import FORMAT, PART_BYTES
+from whetstone.weights.streams import Bytes, CorruptData, Elements
 
 # The most bytes of a decompressed manifest: about 250,000 blocks, a model of a trillion parameters.
 MANIFEST_BYTES = 8 << 20
 
 _DIGEST = 16
 T = TypeVar("T")
+
+
+class FormatMismatch(UserError):
+    """Weights that another version of Whetstone published."""
 
 
 class VersionId(Struct, frozen=True):
@@ -76,7 +82,8 @@ class Shard(Struct, frozen=True):
 class Manifest(Struct, frozen=True, dict=True):
     """A published version: its contents, and the parts in which it can be fetched.
 
-    base: the version that the parts are changes of; None if they are complete.
+    base: the version that the parts are changes of; None if they are complete. format: how the parts are
+    encoded. Manifests of the first format do not state it.
     """
 
     model: str
@@ -85,6 +92,7 @@ class Manifest(Struct, frozen=True, dict=True):
     tensors: list[TensorSpec]
     shards: list[Shard]
     digest: bytes
+    format: int = 1
 
     @cached_property
     def version_id(self) -> VersionId:
@@ -117,7 +125,7 @@ def make_manifest(
 ) -> Manifest:
     """Build the manifest of shards that together hold every tensor. Raises ValueError if they do not."""
     _check_parts(tensors, shards)
-    return Manifest(model, number, base, tensors, shards, _content_digest(model, tensors, shards))
+    return Manifest(model, number, base, tensors, shards, _content_digest(model, tensors, shards), FORMAT)
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
@@ -127,12 +135,17 @@ def dump_manifest(manifest: Manifest) -> bytes:
 
 def load_manifest(data: Bytes) -> Manifest:
     """Decode the bytes of :func:`dump_manifest`, which may be untrusted. Raises CorruptData for an invalid
-    manifest.
+    manifest, and FormatMismatch for one of another version of Whetstone.
 
-    The result is validated: its parts cover every tensor once, no part has more than PART_ELEMENTS elements,
+    The result is validated: its parts cover every tensor once, no part has elements of more than PART_BYTES,
     and the checksum matches the contents.
     """
     manifest = decode_struct(data, Manifest, MANIFEST_BYTES)
+    if manifest.format != FORMAT:
+        raise FormatMismatch(
+            f"version {manifest.number} of the weights is published in format {manifest.format}, and format "
+            f"{FORMAT} is read here: install the same version of Whetstone on all hosts"
+        )
     try:
         _check_parts(manifest.tensors, manifest.shards)
     except ValueError as error:
@@ -143,8 +156,8 @@ def load_manifest(data: Bytes) -> Manifest:
 
 
 def encode_struct(found: Struct) -> bytes:
-    """Encode a struct as compressed msgpack."""
-    return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(found))
+    """Encode a struct as compressed msgpack with a checksum."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(msgspec.msgpack.encode(found))
 
 
 def decode_struct(data: Bytes, struct_type: type[T], limit: int) -> T:
@@ -164,19 +177,20 @@ def split_into_blocks(
 ) -> tuple[list[TensorBlock], list[int]]:
     """Return blocks without checksums, and the ends of parts, for pieces (tensor, offset, count).
 
-    A part holds consecutive pieces of one element width, at most PART_ELEMENTS elements.
+    A part holds consecutive pieces of one element width, at most PART_BYTES.
     """
     blocks: list[TensorBlock] = []
     parts: list[int] = []
     width = room = 0
     for tensor, offset, count in pieces:
-        for start in range(0, count, PART_ELEMENTS):
-            size = min(PART_ELEMENTS, count - start)
+        most = PART_BYTES // specs[tensor].width
+        for start in range(0, count, most):
+            size = min(most, count - start)
             if blocks and (size > room or specs[tensor].width != width):
                 parts.append(len(blocks))
                 room = 0
             if not room:
-                width, room = specs[tensor].width, PART_ELEMENTS
+                width, room = specs[tensor].width, most
             blocks.append(TensorBlock(tensor, offset + start, size, b""))
             room -= size
     return blocks, [*parts, len(blocks)] if blocks else []
@@ -220,7 +234,7 @@ def _check_shard(tensors: Sequence[TensorSpec], shard: Shard) -> None:
         raise ValueError("an empty part")
     for part in range(len(shard.parts)):
         blocks = shard.part(part)
-        if sum(block.count for block in blocks) > PART_ELEMENTS:
+        if sum(block.count * tensors[block.tensor].width for block in blocks) > PART_BYTES:
             raise ValueError("a part that is too large")
         if len({tensors[block.tensor].width for block in blocks}) > 1:
             raise ValueError("a part of two widths")

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from whetstone.core.errors import UserError
 from whetstone.engine.weights import Patch
-from whetstone.weights.codec import Bytes, CorruptData, Elements, decode_delta, decode_full
+from whetstone.weights.codec import decode_delta, decode_full
 from whetstone.weights.manifest import Manifest, TensorBlock, VersionId, digest
 from whetstone.weights.shards import INTEGER_DTYPES, as_tensor, elements_of
 from whetstone.weights.source import OnPart, PartKey
+from whetstone.weights.streams import Bytes, CorruptData, Elements
 
 
 class VersionRejected(UserError):
@@ -209,25 +210,18 @@ class WeightReplica:
     def _add_delta_part(self, prepared: PreparedVersion, key: PartKey, data: Bytes) -> None:
         manifest = prepared.manifest
         blocks = manifest.shards[key[0]].part(key[1])
-        starts = np.cumsum([0, *(block.count for block in blocks)])
-
-        def read_current(at: Elements) -> Elements:
-            within = zip(blocks, starts, np.split(at, np.searchsorted(at, starts[1:-1])), strict=False)
-            return np.concatenate(
-                [self._current(manifest, block)[some - start] for block, start, some in within]
-            )
-
-        positions, values = decode_delta(data, *manifest.part_shape(*key), read_current)
-        edges = np.searchsorted(positions, starts)
+        # The new elements are a copy, so that damaged data changes nothing.
+        positions, elements = decode_delta(data, [self._current(manifest, block) for block in blocks])
         found: list[tuple[Elements, Elements] | Elements] = []
-        for n, block in enumerate(blocks):
-            inside = slice(edges[n], edges[n + 1])
-            at = positions[inside] - starts[n]
-            # A copy, so that damaged data changes nothing.
-            new = self._current(manifest, block).copy()
-            new[at] = values[inside]
+        start = 0
+        for block in blocks:
+            end = start + block.count
+            new = elements[start:end]
             _verify(manifest, block, new)
-            found.append((at, values[inside]))
+            first, last = np.searchsorted(positions, (start, end))
+            at = positions[first:last] - start
+            found.append((at, new[at]))
+            start = end
         prepared.add(blocks, found, len(data))
 
 

@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from whetstone.engine.weights import DeferredWeight
-from whetstone.weights.codec import Elements
 from whetstone.weights.manifest import TensorSpec
+from whetstone.weights.streams import Elements
 
 # The torch integer types of elements, by bytes.
 INTEGER_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

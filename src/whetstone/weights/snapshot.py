@@ -10,9 +10,9 @@ from torch import Tensor
 
 from whetstone.engine.host_copies import HostCopies
 from whetstone.engine.weights import DeferredWeight
-from whetstone.weights.codec import Elements
 from whetstone.weights.manifest import TensorBlock, TensorSpec
 from whetstone.weights.shards import TensorShard, elements_of, published_dtype
+from whetstone.weights.streams import Elements
 
 
 class _SnapshotTensor(NamedTuple):

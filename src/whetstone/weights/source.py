@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from whetstone.core.errors import UserError
-from whetstone.weights.codec import Bytes
 from whetstone.weights.manifest import Manifest, VersionId
+from whetstone.weights.streams import Bytes
 
 PartKey = tuple[int, int]
 """A shard index of a manifest, and a part index within the shard."""
@@ -35,8 +35,8 @@ class WeightSource(Protocol):
         """Return the steps from the version ``have`` to the newest one: deltas in order, or a full copy
         first.
 
-        Empty if there is no newer version within ``wait_s``. Raises PublisherUnreachable, and CorruptData for
-        an invalid manifest.
+        Empty if there is no newer version within ``wait_s``. Raises PublisherUnreachable, CorruptData
+        for an invalid manifest, and FormatMismatch.
         """
         ...
 

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from whetstone.weights.codec import CorruptData, max_part_bytes
+from whetstone.weights.codec import max_part_bytes
 from whetstone.weights.manifest import MANIFEST_BYTES, Manifest, VersionId, load_manifest
 from whetstone.weights.source import OnPart, PartKey, PublisherUnreachable, VersionEvicted
+from whetstone.weights.streams import CorruptData
 from whetstone.weights.wire import (
     FetchFailure,
     Manifests,

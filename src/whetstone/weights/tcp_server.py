@@ -10,10 +10,10 @@ from typing import Self
 
 from whetstone.core.addresses import host_port, is_loopback
 from whetstone.core.errors import UserError
-from whetstone.weights.codec import CorruptData
 from whetstone.weights.manifest import dump_manifest
 from whetstone.weights.settings import TOKEN_VARIABLE
 from whetstone.weights.source import VersionEvicted
+from whetstone.weights.streams import CorruptData
 from whetstone.weights.version_store import VersionReading, VersionStore
 from whetstone.weights.wire import (
     FetchFailure,

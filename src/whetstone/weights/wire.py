@@ -18,12 +18,14 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from whetstone.weights.codec import CorruptData
+from whetstone.weights.codec import FORMAT
 from whetstone.weights.manifest import VersionId
 from whetstone.weights.settings import TOKEN_VARIABLE
 from whetstone.weights.source import PublisherDenied, PublisherUnreachable
+from whetstone.weights.streams import CorruptData
 
-MAGIC = b"whetstone weights 1\n"
+_SERVICE = b"whetstone weights "
+MAGIC = _SERVICE + b"%d\n" % FORMAT
 # The most bytes of a message.
 MESSAGE_BYTES = 4096
 
@@ -132,9 +134,12 @@ class WeightLink:
     def authenticate_publisher(self, token: str, within_s: float, address: str) -> None:
         """The replica's side. Raises OSError, and PublisherDenied for another service or another token."""
         reply = bytes(self.receive(len(MAGIC) + _NONCE, within_s))
+        if not reply.startswith(_SERVICE):
+            raise PublisherDenied(f"{address}: the server there is no publisher of weights")
         if not reply.startswith(MAGIC):
             raise PublisherDenied(
-                f"{address}: the server there is no publisher of weights, or another version of Whetstone"
+                f"{address}: the publisher has weights in another format than this replica reads; install "
+                "the same version of Whetstone on all hosts"
             )
         peer_nonce, own_nonce = reply[len(MAGIC) :], secrets.token_bytes(_NONCE)
         self.send(own_nonce + _proof(token, b"replica", peer_nonce, own_nonce))
