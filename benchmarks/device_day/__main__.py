@@ -46,7 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sections", type=_names, default=NAMES, metavar="A,B", help=", ".join(NAMES[1:]))
     parser.add_argument("--minutes", type=_minutes, help="the most time (25; with --small 5)")
     parser.add_argument("--out", type=Path, default=Path("runs/device_day"), help="a new folder")
-    parser.add_argument("--model", type=Path, default=_MODEL, help="a trained model; random weights if absent")
+    parser.add_argument(
+        "--model", type=Path, default=_MODEL, help="a trained model; random weights if absent"
+    )
     parser.add_argument("--vllm", default="", help="an interpreter with vLLM, if it is not this one")
     parser.add_argument("--commit", default="", help="the commit, where there is no repository")
     parser.add_argument("--only", choices=NAMES, help=argparse.SUPPRESS)

@@ -78,9 +78,7 @@ def _compare(
             values: dict[str, Any] = {column: "" for column in _NAMES} | dict(
                 zip(_NAMES, errors, strict=False)
             )
-            context.record(
-                layer=case.name, dtype=str(dtype).removeprefix("torch."), kernel=name, **values
-            )
+            context.record(layer=case.name, dtype=str(dtype).removeprefix("torch."), kernel=name, **values)
 
 
 def _time(context: SectionContext, case: _Case, length: int) -> None:

@@ -41,6 +41,11 @@ def measure_sides(context: SectionContext, sides: Sequence[tuple[str, Side]]) ->
                 # The first call warms up.
                 side(prompts, each, new)
                 tokens: list[int] = []
-                seconds = seconds_of(context.device, lambda s=side: tokens.append(s(prompts, each, new)), rounds)
-                speed = {"tokens per second": tokens[-1] / seconds, "ms per token of a reply": 1e3 * seconds / new}
+                seconds = seconds_of(
+                    context.device, lambda s=side: tokens.append(s(prompts, each, new)), rounds
+                )
+                speed = {
+                    "tokens per second": tokens[-1] / seconds,
+                    "ms per token of a reply": 1e3 * seconds / new,
+                }
                 context.record(engine=name, batch=batch, **speed)

@@ -16,7 +16,7 @@ Record = dict[str, Any]
 
 _INTRODUCTION = """# A day with a device: figures
 
-Written by `python -m benchmarks.device_day`, whose page is `benchmarks/device_day.md`. Each table holds what one
+Written by `python -m benchmarks.device_day`, whose page is `benchmarks/device_day.md`. Each table holds what a
 section measured, in the order of measurement. All figures are in `{lines}`.
 """
 
@@ -32,7 +32,7 @@ class Results:
         self.page = folder / "device_day.md"
 
     def add(self, section: str, kind: str = "figures", /, **values: Any) -> None:
-        """Add a record of a section. ``kind``: ``figures``, ``note``, or ``end`` with the section's outcome."""
+        """Add a record of a section. ``kind``: ``figures``, ``note``, or ``end`` with its outcome."""
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         line = json.dumps({"section": section, "kind": kind, "at": at, "values": values})
         with self.lines.open("a", encoding="utf-8") as file:

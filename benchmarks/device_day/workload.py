@@ -127,8 +127,10 @@ def random_batch(vocabulary: int, groups: int, replies: int, tokens: int) -> Bat
 
 
 def long_batch(vocabulary: int, tokens: int) -> Batch:
-    """Return one group whose micro-batch has ``tokens`` input tokens, in one sequence. Its second reply, of one
-    token, adds none, and only gives the first one an advantage."""
+    """Return one group whose micro-batch has ``tokens`` input tokens, in one sequence.
+
+    Its second reply, of one token, adds none, and only gives the first one an advantage.
+    """
     [group] = random_batch(vocabulary, 1, 1, tokens - _PROMPT + 1).groups
     return Batch([Group("long", group.prompt_ids, [*group.samples, _sample([0], 1.0)])])
 
