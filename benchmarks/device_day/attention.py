@@ -75,9 +75,8 @@ def _compare(
         with context.attempt(layer=case.name, kernel=name, dtype=dtype):
             found = _pass(kernel, case, inputs, runs)()
             errors = [float((a.float() - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)]
-            values: dict[str, Any] = {column: "" for column in _NAMES} | dict(
-                zip(_NAMES, errors, strict=False)
-            )
+            values: dict[str, Any] = dict.fromkeys(_NAMES, "")
+            values |= zip(_NAMES, errors, strict=False)
             context.record(layer=case.name, dtype=str(dtype).removeprefix("torch."), kernel=name, **values)
 
 

@@ -31,21 +31,18 @@ def measure_generation(context: SectionContext) -> None:
 
 def measure_sides(context: SectionContext, sides: Sequence[tuple[str, Side]]) -> None:
     """Record the speed of each side at batches of 1, 8, 32 and 256."""
-    new, rounds = (8, 1) if context.small else (128, 2)
     draw = random.Random(0)
     for batch in (1, 8, 32, 256):
         each = min(_PER_PROMPT, batch)
         prompts = [[draw.randrange(3, _VOCABULARY) for _ in range(_PROMPT)] for _ in range(batch // each)]
         for name, side in sides:
             with context.attempt(engine=name, batch=batch):
-                # The first call warms up.
-                side(prompts, each, new)
-                tokens: list[int] = []
-                seconds = seconds_of(
-                    context.device, lambda s=side: tokens.append(s(prompts, each, new)), rounds
-                )
-                speed = {
-                    "tokens per second": tokens[-1] / seconds,
-                    "ms per token of a reply": 1e3 * seconds / new,
-                }
-                context.record(engine=name, batch=batch, **speed)
+                context.record(engine=name, batch=batch, **_speed(context, side, prompts, each))
+
+
+def _speed(context: SectionContext, side: Side, prompts: list[list[int]], each: int) -> dict[str, float]:
+    new, rounds = (8, 1) if context.small else (128, 2)
+    # The first call warms up.
+    tokens = side(prompts, each, new)
+    seconds = seconds_of(context.device, lambda: side(prompts, each, new), rounds)
+    return {"tokens per second": tokens / seconds, "ms per token of a reply": 1e3 * seconds / new}

@@ -16,8 +16,8 @@ Record = dict[str, Any]
 
 _INTRODUCTION = """# A day with a device: figures
 
-Written by `python -m benchmarks.device_day`, whose page is `benchmarks/device_day.md`. Each table holds what a
-section measured, in the order of measurement. All figures are in `{lines}`.
+Written by `python -m benchmarks.device_day`, whose page is `benchmarks/device_day.md`. Each table holds what
+a section measured, in the order of measurement. All figures are in `{lines}`.
 """
 
 

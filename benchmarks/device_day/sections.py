@@ -23,38 +23,39 @@ class Section(NamedTuple):
 _MACHINE = "The device, the driver, the versions of the packages, and the commit."
 
 _AGREEMENT = """Log-probs of reply tokens in nats, and the gradient of an on-policy loss, against the CPU in
-float32. The error of a gradient is the norm of the difference divided by the norm. The row of the CPU in bfloat16
-shows what rounding alone causes."""
+float32. The error of a gradient is the norm of the difference divided by the norm. The row of the CPU in
+bfloat16 shows what rounding alone causes."""
 
-_ATTENTION = """Each kernel of packed attention against plain matrix products in blocks in float32: the norm of
-the difference divided by the norm, for the output and the gradients of queries, keys, values and sinks. Then the
-time of a forward and a backward pass of one layer over one sequence."""
+_ATTENTION = """Each kernel of packed attention against plain matrix products in blocks in float32: the norm
+of the difference divided by the norm, for the output and the gradients of queries, keys, values and sinks.
+Then the time of a forward and a backward pass of one layer over one sequence."""
 
-_MEMORY = """One training step (log-probs, gradients, AdamW) with one sequence. GiB before it (weights, masters and
-moments), then the peak of the step above that. On a CPU the peak is that of the process so far. *Plain Hugging
-Face* is the model's logits, `log_softmax` and the backward pass, without an optimizer."""
+_MEMORY = """One training step (log-probs, gradients, AdamW) with one sequence. GiB before it (weights,
+masters and moments), then the peak of the step above that. On a CPU the peak is that of the process so far.
+*Plain Hugging Face* is the model's logits, `log_softmax` and the backward pass, without an optimizer."""
 
-_GENERATION = """Sampled tokens per second, with up to 8 replies to each prompt, and milliseconds per token of a
-reply. Hugging Face is `generate` with the same model."""
+_GENERATION = """Sampled tokens per second, with up to 8 replies to each prompt, and milliseconds per token
+of a reply. Hugging Face is `generate` with the same model."""
 
 _WEIGHTS = """New weights for an embedded engine that generates. Pause: seconds without generation."""
 
 _SLEEP = """Memory in each of 20 steps of generation, training and weight update, with torch's unused memory
 returned. Growth is from the third step to the last: a leak shows there."""
 
-_VLLM = """The same for vLLM on the trainer's device: generation, weight updates, and memory while it sleeps and
-when it is awake."""
+_VLLM = """The same for vLLM on the trainer's device: generation, weight updates, and memory while it sleeps
+and when it is awake."""
 
-_STEPS = """Synchronous training steps by part, in seconds. Every judged program is the problem's reference, every
-second one with an error at its end. *Hidden* is the share of the time with programs in judgement that passes
-before the last reply ends. *Log-probs* is one pass without gradients, which is no part of these steps: it runs
-with several updates per batch. *Gap* is the mean difference of the engine's log-probs from the trainer's, in
-nats."""
+_STEPS = """Synchronous training steps by part, in seconds. Every judged program is the problem's reference,
+every second one with an error at its end. *Hidden* is the share of the time with programs in judgement that
+passes before the last reply ends. *Log-probs* is one pass without gradients, which is no part of these
+steps: it runs with several updates per batch. *Gap* is the mean difference of the engine's log-probs from
+the trainer's, in nats."""
 
-_RESUME = """`whetstone train`, killed with SIGKILL and started again, against the same run without a kill."""
+_RESUME = """`whetstone train`, killed with SIGKILL and started again, against the same run without a
+kill."""
 
-_LARGE = """As `steps`, with 20 steps of a model of the shape of Qwen2.5-1.5B with random weights. One token in 300
-of its vocabulary ends a reply."""
+_LARGE = """As `steps`, with 20 steps of a model of the shape of Qwen2.5-1.5B with random weights. One token
+in 300 of its vocabulary ends a reply."""
 
 SECTIONS = [
     Section("machine", "machine:describe_machine", 40, 30, _MACHINE),
