@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.device_day.context import SectionContext
-from benchmarks.device_day.workload import kernel_name, layer_of, trained_or_random
+from benchmarks.device_day.workload import dtype_name, kernel_name, layer_of, trained_or_random
 from benchmarks.trl_step import problems, question
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.packing import PromptReplies
@@ -40,12 +40,12 @@ def compare_with_cpu(context: SectionContext) -> None:
         if find_spec("liger_kernel") is not None:
             kinds.append((context.device, torch.bfloat16, False))
     for device, dtype, exact in kinds:
-        with context.attempt(device=device.type, dtype=dtype):
+        with context.attempt(device=device.type, dtype=dtype_name(dtype)):
             model = trained_or_random(context, device=device, dtype=dtype).model
             found = _compute(model, replies, exact_entropies=exact)
             context.record(
                 device=device.type,
-                dtype=str(dtype).removeprefix("torch."),
+                dtype=dtype_name(dtype),
                 kernel=kernel_name(layer_of(model)),
                 **{"fused log-probs": not exact},
                 **_differences(found, expected),

@@ -32,7 +32,7 @@ def measure_memory(context: SectionContext) -> None:
     shape = large_shape(context)
     usable, reasons = usable_kernels(layer_of(random_model(shape, context.device, context.dtype)))
     if reasons:
-        context.note(unusable=reasons)
+        context.note(**{f"not {name}": reason for name, reason in reasons.items()})
     for tokens in [512, 1024] if context.small else [8192, 32_768]:
         for candidate in usable:
             _measure_packed(context, shape, tokens, candidate)

@@ -37,7 +37,8 @@ masters and moments), then the peak of the step above that. On a CPU the peak is
 _GENERATION = """Sampled tokens per second, with up to 8 replies to each prompt, and milliseconds per token
 of a reply. Hugging Face is `generate` with the same model."""
 
-_WEIGHTS = """New weights for an embedded engine that generates. Pause: seconds without generation."""
+_WEIGHTS = """New weights for an embedded engine: from this process, as between two synchronous steps, and as
+published versions over loopback while it generates. Pause: seconds without generation."""
 
 _SLEEP = """Memory in each of 20 steps of generation, training and weight update, with torch's unused memory
 returned. Growth is from the third step to the last: a leak shows there."""

@@ -1,4 +1,4 @@
-"""New weights for an engine that generates: in this process, and as published versions."""
+"""New weights for an engine: from this process between two batches, and as versions while it generates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.device_day.context import SectionContext
-from benchmarks.device_day.workload import large_shape, new_trainer, random_batch, random_model
+from benchmarks.device_day.workload import large_shape, new_trainer, random_batch, random_model, synchronize
 from benchmarks.generation import Endless
 from whetstone.core.sample import Batch
 from whetstone.core.settings import Sampling
@@ -49,11 +49,12 @@ async def measure_engine(
     """
     for _ in range(_UPDATES):
         trainer.step(batch)
-        async with _generating(engine):
-            read = _FirstRead(trainer.weights())
-            began = time.perf_counter()
-            await engine.update_weights(read, trainer.version)
-            ended = time.perf_counter()
+        read = _FirstRead(trainer.weights())
+        synchronize(context.device)
+        began = time.perf_counter()
+        await engine.update_weights(read, trainer.version)
+        synchronize(context.device)
+        ended = time.perf_counter()
         context.record(
             engine=name,
             source="this process",

@@ -98,8 +98,7 @@ def trained_or_random(
     """Return the trained model if there is one, else a random one of the same shape."""
     device, dtype = device or context.device, dtype or context.dtype
     if context.model is not None:
-        name = str(dtype).removeprefix("torch.")
-        return load_model(str(context.model), dtype=name, device=str(device))
+        return load_model(str(context.model), dtype=dtype_name(dtype), device=str(device))
     loaded = random_loaded(context, TINY if context.small else SMOL, mean_length=16 if context.small else 300)
     return LoadedModel(loaded.model.to(device, dtype), loaded.tokenizer, loaded.source)
 
@@ -138,6 +137,11 @@ def long_batch(vocabulary: int, tokens: int) -> Batch:
 def _sample(ids: list[int], reward: float) -> Sample:
     # Of other weights than the trainer's, because no engine sampled them.
     return Sample(ids, [-1.0] * len(ids), [-1] * len(ids), "stop", "", reward=reward)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without that of torch."""
+    return str(dtype).removeprefix("torch.")
 
 
 def synchronize(device: torch.device) -> None:
