@@ -129,7 +129,8 @@ def sampling_flow(
     limit = asked.max_prompt_tokens
     return LocalFlow(
         PromptSource(tasks, seed=0),
-        SingleTurn(asked, judge),
+        SingleTurn(asked),
+        judge,
         EngineReplies(engine, tokenizer, Sampling.model_validate(sampling), max_prompt_tokens=limit),
         spec,
         prompts_per_step=prompts,

@@ -52,8 +52,8 @@ passes before the last reply ends. *Log-probs* is one pass without gradients, wh
 steps: it runs with several updates per batch. *Gap* is the mean difference of the engine's log-probs from
 the trainer's, in nats."""
 
-_RESUME = """`whetstone train`, killed with SIGKILL and started again, against the same run without a
-kill."""
+_RESUME = """`whetstone train`, killed with SIGKILL and started again. It makes the steps since its checkpoint
+twice, and must record each step once."""
 
 _LARGE = """As `steps`, with 20 steps of a model of the shape of Qwen2.5-1.5B with random weights. One token
 in 300 of its vocabulary ends a reply."""
@@ -68,7 +68,7 @@ SECTIONS = [
     Section("sleep", "sleep:measure_sleep", 80, 60, _SLEEP),
     Section("vllm", "vllm:measure_vllm", 300, 60, _VLLM),
     Section("steps", "steps:measure_steps", 80, 60, _STEPS),
-    Section("resume", "resume:measure_resume", 110, 90, _RESUME),
+    Section("resume", "resume:measure_resume", 110, 120, _RESUME),
     Section("large", "steps:measure_large_steps", 280, 60, _LARGE),
 ]
 

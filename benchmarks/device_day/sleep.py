@@ -45,7 +45,7 @@ async def measure_steps_of(
         if isinstance(engine, Sleeper):
             await engine.sleep()
             return_device_memory()
-        found = {"after generation, GiB": _device_used(context.device)}
+        found = {f"{key}, after generation": value for key, value in _device_used(context.device).items()}
         trainer.step(batch)
         await engine.update_weights(trainer.weights(), trainer.version)
         return_device_memory()
@@ -78,15 +78,15 @@ def _memory(device: torch.device) -> dict[str, float]:
     return {
         "tensors, GiB": torch.accelerator.memory_allocated() / _GIB,
         "reserved, GiB": torch.accelerator.memory_reserved() / _GIB,
-        "device, GiB": _device_used(device),
+        **_device_used(device),
         "host, GiB": host,
     }
 
 
-def _device_used(device: torch.device) -> float:
-    """Return the GiB of the device that are in use by any process; 0 on a CPU."""
+def _device_used(device: torch.device) -> dict[str, float]:
+    """Return the GiB of the device that are in use by any process; nothing for a CPU."""
     if device.type == "cpu":
-        return 0.0
+        return {}
     module: Any = torch.get_device_module(device)
     free, total = module.mem_get_info(device)
-    return (total - free) / _GIB
+    return {"device, GiB": (total - free) / _GIB}

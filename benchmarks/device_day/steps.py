@@ -84,10 +84,11 @@ async def _measure(context: SectionContext, loaded: LoadedModel, size: _Size, *,
         )
         for step in range(1, 1 + size.steps):
             rows.append(await _step(context, trainer, engine, judge, flow))
-            context.record(step=step, **rows[-1])
+            context.record(number=step, **rows[-1])
     await engine.close()
+    # The first step also warms up.
     usual = {name: statistics.median(row[name] for row in rows[1:]) for name in rows[0]}
-    context.note(**{f"median, {name}": value for name, value in usual.items()})
+    context.record(number="median", **usual)
 
 
 async def _step(

@@ -16,7 +16,6 @@ from benchmarks.generation import Endless
 from whetstone.core.sample import Batch
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Engine, GenerationRequest
-from whetstone.engine.served.engine import ServedEngine
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.trainer.trainer import Trainer
 from whetstone.weights.engine_updater import EngineUpdater
@@ -93,7 +92,7 @@ async def _follow(
         if updater is None:
             source = TcpSource(offer.url.removeprefix(TCP))
             updater = EngineUpdater(engine, replica, source, copies=not in_place)
-        async with _generating(engine):
+        async with _generating(engine, 128 if context.small else 1900):
             for step in await updater.update():
                 context.record(
                     engine=name,
@@ -120,16 +119,17 @@ class _FirstRead:
 
 def _pause(engine: Engine, seconds: float) -> float:
     """Return the pause that a server reports; an embedded engine does nothing else while it is updated."""
-    return engine.pause_s if isinstance(engine, ServedEngine) else seconds
+    reported: float | None = getattr(engine, "pause_s", None)
+    return seconds if reported is None else reported
 
 
 @asynccontextmanager
-async def _generating(engine: Engine) -> AsyncGenerator[None]:
-    """A context in which the engine generates 8 replies without end."""
+async def _generating(engine: Engine, tokens: int) -> AsyncGenerator[None]:
+    """A context in which the engine always generates 8 replies of so many tokens."""
 
     async def generate() -> None:
         while True:
-            request = GenerationRequest([1, 2, 3], Sampling(max_tokens=1900), n=8)
+            request = GenerationRequest([1, 2, 3], Sampling(max_tokens=tokens), n=8)
             async for _ in engine.generate(request):
                 pass
 
