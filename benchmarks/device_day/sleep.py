@@ -20,7 +20,7 @@ from whetstone.engine.torch_engine import TorchEngine
 from whetstone.trainer.trainer import Trainer
 
 _GIB = 2**30
-_STEPS = 20
+_STEPS, _SMALL_STEPS = 20, 5
 # Before it, memory grows for reasons that do not repeat, such as moments and compiled kernels.
 _SETTLED = 3
 
@@ -36,11 +36,11 @@ def measure_sleep(context: SectionContext) -> None:
 async def measure_steps_of(
     context: SectionContext, name: str, engine: Engine, trainer: Trainer, batch: Batch
 ) -> None:
-    """Record the memory of the device and of this process over 20 steps. An engine that can sleep sleeps
+    """Record the memory of the device and of this process over many steps. An engine that can sleep sleeps
     while the trainer works."""
     settled: dict[str, float] = {}
     found: dict[str, float] = {}
-    for step in range(1, _STEPS + 1):
+    for step in range(1, (_SMALL_STEPS if context.small else _STEPS) + 1):
         await _generate(context, engine, step)
         if isinstance(engine, Sleeper):
             await engine.sleep()
