@@ -51,28 +51,27 @@ _CASES = [
 
 
 def compare_kernels(context: SectionContext) -> None:
-    """Record the errors of each kernel on a row of prompts and replies, then its time on one sequence."""
+    """Record the errors of each kernel on a row of prompts and replies, and its time on one sequence."""
     runs = _row(2, 40, 3) if context.small else _row(8, 512, 8)
-    tokens = runs[-1].start + runs[-1].length
-    context.note(row=f"{tokens} tokens: prompts with several replies")
-    for dtype in (torch.bfloat16, torch.float32):
-        for case in _CASES if dtype is torch.bfloat16 else _CASES[:1]:
-            # The rows of the rehearsal are shorter than the window.
-            shown = case._replace(window=case.window // 10) if context.small else case
-            _compare(context, shown, dtype, runs, tokens)
+    context.note(row=f"{runs[-1].start + runs[-1].length} tokens: prompts with several replies")
+    # The rows of the rehearsal are shorter than the window.
+    cases = [case._replace(window=case.window // 10) if context.small else case for case in _CASES]
+    for case in cases[:2]:
+        _compare(context, case, torch.bfloat16, runs)
     for length in [512] if context.small else [8192, 32_768]:
-        _time(context, _CASES[0], length)
+        _time(context, cases[0], length)
+    for case in cases[2:]:
+        _compare(context, case, torch.bfloat16, runs)
+    _compare(context, cases[0], torch.float32, runs)
 
 
-def _compare(
-    context: SectionContext, case: _Case, dtype: torch.dtype, runs: list[Segment], tokens: int
-) -> None:
+def _compare(context: SectionContext, case: _Case, dtype: torch.dtype, runs: list[Segment]) -> None:
     usable, reasons = usable_kernels(case.layer(context, dtype))
     which = {"layer": case.name, "dtype": dtype_name(dtype)}
     columns: dict[str, Any] = dict.fromkeys(_NAMES, "")
     for name, reason in reasons.items():
         context.record(**which, kernel=name, **columns | {"output": reason})
-    inputs = _inputs(case, tokens, context.device, dtype)
+    inputs = _inputs(case, runs[-1].start + runs[-1].length, context.device, dtype)
     expected = _pass(block_attention, case, [tensor.detach().float() for tensor in inputs], runs)()
     for name, kernel in [*_named(usable), (BLOCKS, block_attention)]:
         with context.attempt(**which, kernel=name):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from whetstone.engine.served import die_with_parent
 
 # The most characters of a failed process's last lines that are kept.
 _LAST_WORDS = 1500
@@ -26,9 +29,15 @@ def run_limited(command: Sequence[str], limit_s: float, log: Path) -> Outcome:
     began = time.monotonic()
     with log.open("ab") as file:
         start = file.tell()
-        # A session of its own, so that the processes that it starts end with it.
+        # However this process ends, the other must not keep the device.
+        bound = [sys.executable, "-S", "-E", die_with_parent.__file__, str(os.getpid()), *command]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            bound,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            # So that the processes that it starts can be ended with it.
+            start_new_session=True,
         )
         try:
             code = process.wait(limit_s)

@@ -61,15 +61,15 @@ in 300 of its vocabulary ends a reply."""
 SECTIONS = [
     Section("machine", "machine:describe_machine", 40, 30, _MACHINE),
     Section("agreement", "agreement:compare_with_cpu", 90, 60, _AGREEMENT),
-    Section("attention", "attention:compare_kernels", 100, 60, _ATTENTION),
+    Section("attention", "attention:compare_kernels", 150, 60, _ATTENTION),
     Section("memory", "memory:measure_memory", 170, 60, _MEMORY),
     Section("generation", "generation_speed:measure_generation", 150, 60, _GENERATION),
-    Section("weights", "weight_updates:measure_updates", 100, 60, _WEIGHTS),
+    Section("weights", "weight_updates:measure_updates", 90, 60, _WEIGHTS),
     Section("sleep", "sleep:measure_sleep", 80, 60, _SLEEP),
-    Section("vllm", "vllm:measure_vllm", 300, 60, _VLLM),
+    Section("vllm", "vllm:measure_vllm", 280, 60, _VLLM),
     Section("steps", "steps:measure_steps", 80, 60, _STEPS),
     Section("resume", "resume:measure_resume", 110, 120, _RESUME),
-    Section("large", "steps:measure_large_steps", 280, 60, _LARGE),
+    Section("large", "steps:measure_large_steps", 260, 60, _LARGE),
 ]
 
 NAMES = [section.name for section in SECTIONS]
