@@ -80,7 +80,7 @@ async def _follow(
             parameter.mul_(0.5)
     tensors = published_tensors(served)
     if not in_place:
-        tensors = {key: torch.zeros_like(tensor, device="cpu") for key, tensor in tensors.items()}
+        tensors = {key: torch.zeros(tensor.shape, dtype=tensor.dtype) for key, tensor in tensors.items()}
     replica, source, updater = WeightReplica(tensors, _MODEL), None, None
     for _ in range(1 + _UPDATES):
         trainer.step(batch)
