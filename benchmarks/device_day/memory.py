@@ -39,7 +39,7 @@ def measure_memory(context: SectionContext) -> None:
                 usable.remove(candidate)
                 reasons[candidate.name] = "fails its test on a small row; the log has the reason"
     if reasons:
-        context.note(**{f"not {name}": reason for name, reason in reasons.items()})
+        context.note(**reasons)
     for tokens in [512, 1024] if context.small else [8192, 32_768]:
         for candidate in usable:
             _measure_packed(context, shape, tokens, candidate)

@@ -51,8 +51,8 @@ def measure_steps(context: SectionContext) -> None:
 
 def measure_large_steps(context: SectionContext) -> None:
     """Record 20 steps of the large model; 3 in the rehearsal."""
-    size = _Size(3, 2, 4, 16) if context.small else _Size(20, 16, 8, 384)
-    loaded = random_loaded(context, large_shape(context), mean_length=16 if context.small else 300)
+    size = _Size(3, 2, 4, 16) if context.small else _Size(20, 16, 8, 256)
+    loaded = random_loaded(context, large_shape(context), ends=True)
     asyncio.run(_measure(context, loaded, size, checkpointing=True))
 
 

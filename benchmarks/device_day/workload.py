@@ -78,13 +78,14 @@ def large_shape(context: SectionContext) -> dict[str, Any]:
     return TINY if context.small else LARGE
 
 
-def random_loaded(context: SectionContext, shape: dict[str, Any], *, mean_length: int = 0) -> LoadedModel:
+def random_loaded(context: SectionContext, shape: dict[str, Any], *, ends: bool = False) -> LoadedModel:
     """Return a random model with a tokenizer of the shipped statements.
 
-    mean_length: the mean number of tokens after which one of many end tokens is drawn; 0: never.
+    ends: whether some tokens end a reply, so that lengths differ: one in 150, or one in 16 in the rehearsal.
     """
     model = random_model(shape, context.device, context.dtype)
-    if mean_length:
+    if ends:
+        mean_length = 16 if context.small else 150
         model.generation_config.eos_token_id = list(range(mean_length, shape["vocab_size"], mean_length))
     tokenizer = build_tokenizer([question(problem) for problem in problems(200)], 1024)
     # A token of the tokenizer's own would end replies too, but only there.
@@ -99,7 +100,7 @@ def trained_or_random(
     device, dtype = device or context.device, dtype or context.dtype
     if context.model is not None:
         return load_model(str(context.model), dtype=dtype_name(dtype), device=str(device))
-    loaded = random_loaded(context, TINY if context.small else SMOL, mean_length=16 if context.small else 300)
+    loaded = random_loaded(context, TINY if context.small else SMOL, ends=True)
     return LoadedModel(loaded.model.to(device, dtype), loaded.tokenizer, loaded.source)
 
 
