@@ -55,8 +55,8 @@ the trainer's, in nats."""
 _RESUME = """`whetstone train`, killed with SIGKILL and started again. It makes the steps since its checkpoint
 twice, and must record each step once."""
 
-_LARGE = """As `steps`, with 20 steps of a model of the shape of Qwen2.5-1.5B with random weights. One token in
-150 of its vocabulary ends a reply."""
+_LARGE = """As `steps`, with 20 steps of a model of the shape of Qwen2.5-1.5B with random weights. One token
+in 150 of its vocabulary ends a reply."""
 
 SECTIONS = [
     Section("machine", "machine:describe_machine", 40, 30, _MACHINE),
