@@ -52,13 +52,13 @@ _CASES = [
 
 def compare_kernels(context: SectionContext) -> None:
     """Record the errors of each kernel on a row of prompts and replies, and its time on one sequence."""
-    runs = _row(2, 40, 3) if context.small else _row(8, 512, 8)
+    runs = _row(2, 40, 2) if context.small else _row(8, 512, 8)
     context.note(row=f"{runs[-1].start + runs[-1].length} tokens: prompts with several replies")
     # The rows of the rehearsal are shorter than the window.
     cases = [case._replace(window=case.window // 10) if context.small else case for case in _CASES]
     for case in cases[:2]:
         _compare(context, case, torch.bfloat16, runs)
-    for length in [512] if context.small else [8192, 32_768]:
+    for length in [128] if context.small else [8192, 32_768]:
         _time(context, cases[0], length)
     for case in cases[2:]:
         _compare(context, case, torch.bfloat16, runs)
@@ -90,7 +90,7 @@ def _time(context: SectionContext, case: _Case, length: int) -> None:
         with context.attempt(tokens=length, kernel=name):
             work = _pass(kernel, case, inputs, [Segment(0, length)])
             first = seconds_of(context.device, work)
-            usual = seconds_of(context.device, work, rounds=5)
+            usual = seconds_of(context.device, work, rounds=1 if context.small else 5)
             # Two products of the forward pass and five of the backward pass, over half of all pairs.
             operations = 7 * case.heads * case.width * length**2
             context.record(

@@ -61,5 +61,10 @@ class SectionContext:
             self.note(**which, outcome="out of memory" if full else f"{type(error).__name__}: {error}")
             # The frames of the error hold tensors.
             traceback.clear_frames(error.__traceback__)
-        gc.collect()
-        return_device_memory()
+            free_memory()
+
+
+def free_memory() -> None:
+    """Free tensors that only unreachable objects hold, such as those of a former model."""
+    gc.collect()
+    return_device_memory()

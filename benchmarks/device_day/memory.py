@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.device_day.context import SectionContext
+from benchmarks.device_day.context import SectionContext, free_memory
 from benchmarks.device_day.workload import (
     BLOCKS,
     kernel_name,
@@ -62,21 +62,24 @@ def _measure(context: SectionContext, shape: dict[str, Any], tokens: int, name: 
     for checkpointing in (True, False):
         which = {"tokens": tokens, "attention": name, "checkpointing": checkpointing}
         with context.attempt(**which):
-            trainer = new_trainer(
-                random_model(shape, context.device, context.dtype),
-                tokens,
-                attention=attention,
-                micro_batch_tokens=tokens,
-                activation_checkpointing=checkpointing,
-            )
-            batch = long_batch(shape["vocab_size"], tokens)
-            figures = _peak(context.device, lambda t=trainer, b=batch: t.step(b))
-            context.record(**which, **figures)
+            settings = {"attention": attention, "activation_checkpointing": checkpointing}
+            context.record(**which, **_step_figures(context, shape, tokens, settings))
+
+
+def _step_figures(
+    context: SectionContext, shape: dict[str, Any], tokens: int, settings: dict[str, Any]
+) -> dict[str, float]:
+    free_memory()
+    model = random_model(shape, context.device, context.dtype)
+    trainer = new_trainer(model, tokens, micro_batch_tokens=tokens, **settings)
+    batch = long_batch(shape["vocab_size"], tokens)
+    return _peak(context.device, lambda: trainer.step(batch))
 
 
 def _measure_plain(context: SectionContext, shape: dict[str, Any], tokens: int) -> None:
     which = {"tokens": tokens, "attention": "plain Hugging Face", "checkpointing": False}
     with context.attempt(**which):
+        free_memory()
         model = random_model(shape, context.device, context.dtype)
         ids = [number % shape["vocab_size"] for number in range(tokens + 1)]
         context.record(**which, **_peak(context.device, lambda: plain_step(model, ids)))
