@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from whetstone.core.settings import Sampling
-from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.engine import Completion, Engine, GenerationRequest
 from whetstone.engine.loading import load_model
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.torch_engine import TorchEngine
@@ -36,7 +36,7 @@ class Endless:
 
 
 def hugging_face(model: Any, prompts: list[list[int]], each: int, new: int) -> int:
-    ids = torch.tensor([prompt for prompt in prompts for _ in range(each)])
+    ids = torch.tensor([prompt for prompt in prompts for _ in range(each)], device=model.device)
     with torch.no_grad():
         found = model.generate(
             ids,
@@ -51,7 +51,7 @@ def hugging_face(model: Any, prompts: list[list[int]], each: int, new: int) -> i
     return (found.shape[1] - ids.shape[1]) * len(found)
 
 
-def whetstone(engine: TorchEngine, prompts: list[list[int]], each: int, new: int) -> int:
+def whetstone(engine: Engine, prompts: list[list[int]], each: int, new: int) -> int:
     async def group(prompt: list[int], seed: int) -> list[Completion]:
         request = GenerationRequest(prompt, Sampling(max_tokens=new), n=each, seed=seed)
         return [reply async for reply in engine.generate(request)]

@@ -14,6 +14,13 @@ import argparse
 import resource
 import subprocess
 import sys
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from whetstone.trainer.forward import Forward
+from whetstone.trainer.packing import PromptReplies
 
 VOCABULARY = 151_936
 
@@ -22,14 +29,20 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def plain_step(model: Any, ids: list[int]) -> float:
+    """Return the mean negative log-prob of each token after the first, and add its gradients, as a loop over
+    transformers does."""
+    inputs, targets = (torch.tensor(part, device=model.device) for part in (ids[:-1], ids[1:]))
+    logits = model(input_ids=inputs[None], use_cache=False).logits[0]
+    chosen = logits.float().log_softmax(-1).gather(1, targets[:, None])
+    loss = -chosen.mean()
+    del logits, chosen
+    loss.backward()
+    return float(loss.detach())
+
+
 def step(side: str, tokens: int) -> None:
     """One step in this process; prints what it took, in MB, and the loss."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from whetstone.trainer.forward import Forward
-    from whetstone.trainer.packing import PromptReplies
-
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -46,12 +59,7 @@ def step(side: str, tokens: int) -> None:
     ids = torch.randint(0, VOCABULARY, (tokens + 1,)).tolist()
     if side == "plain":
         before = peak_mb()
-        logits = model(input_ids=torch.tensor([ids[:-1]]), use_cache=False).logits[0]
-        chosen = logits.float().log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])
-        loss = -chosen.mean()
-        del logits, chosen
-        loss.backward()
-        total = float(loss.detach())
+        total = plain_step(model, ids)
     else:
         forward = Forward(model, temperature=1.0)
         before = peak_mb()

@@ -33,6 +33,7 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
 }
+QUESTION = "{statement}\n\nReply with the code only, in one Python code block."
 PARTIES = ("whetstone", "trl", "trl-bf16")
 
 
@@ -46,7 +47,7 @@ def problems(count: int) -> list[Any]:
 
 def question(problem: Any) -> str:
     """The user's text, the same for both parties."""
-    return f"{problem.statement}\n\nReply with the code only, in one Python code block."
+    return QUESTION.format(statement=problem.statement)
 
 
 def run_whetstone(args: argparse.Namespace) -> list[float]:
@@ -82,7 +83,17 @@ async def _whetstone_steps(args: argparse.Namespace, policy: Any, served: Any) -
     trainer = Trainer(policy.model, spec, settings, temperature=1.0, max_tokens=args.tokens)
     seconds: list[float] = []
     async with AsyncJudge(workers=args.threads) as judge:
-        flow = _whetstone_flow(args, engine, policy.tokenizer, judge, spec)
+        flow = sampling_flow(
+            engine,
+            policy.tokenizer,
+            judge,
+            spec,
+            tasks=problems(args.prompts),
+            environment={"prompt": QUESTION},
+            sampling={"max_tokens": args.tokens},
+            prompts=args.prompts,
+            group=args.group,
+        )
         for _ in range(args.steps + 1):
             start = time.perf_counter()
             drawn = await flow.next_batch(trainer.version)
@@ -94,7 +105,19 @@ async def _whetstone_steps(args: argparse.Namespace, policy: Any, served: Any) -
     return seconds
 
 
-def _whetstone_flow(args: argparse.Namespace, engine: Any, tokenizer: Any, judge: Any, spec: Any) -> Any:
+def sampling_flow(
+    engine: Any,
+    tokenizer: Any,
+    judge: Any,
+    spec: Any,
+    *,
+    tasks: list[Any],
+    environment: dict[str, Any],
+    sampling: dict[str, Any],
+    prompts: int,
+    group: int,
+) -> Any:
+    """The flow of synchronous steps over ``tasks``; settings as in a recipe."""
     from whetstone.core.settings import Sampling
     from whetstone.environments.replies import EngineReplies
     from whetstone.environments.settings import EnvironmentSection
@@ -102,15 +125,16 @@ def _whetstone_flow(args: argparse.Namespace, engine: Any, tokenizer: Any, judge
     from whetstone.rollout.local_flow import LocalFlow
     from whetstone.rollout.source import PromptSource
 
-    asked = EnvironmentSection(prompt="{statement}\n\nReply with the code only, in one Python code block.")
-    sampling, limit = Sampling(max_tokens=args.tokens), asked.max_prompt_tokens
+    asked = EnvironmentSection.model_validate(environment)
+    limit = asked.max_prompt_tokens
     return LocalFlow(
-        PromptSource(problems(args.prompts), seed=0),
-        SingleTurn(asked, judge),
-        EngineReplies(engine, tokenizer, sampling, max_prompt_tokens=limit),
+        PromptSource(tasks, seed=0),
+        SingleTurn(asked),
+        judge,
+        EngineReplies(engine, tokenizer, Sampling.model_validate(sampling), max_prompt_tokens=limit),
         spec,
-        prompts_per_step=args.prompts,
-        samples_per_prompt=args.group,
+        prompts_per_step=prompts,
+        samples_per_prompt=group,
         seed=0,
     )
 
