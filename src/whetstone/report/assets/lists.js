@@ -85,7 +85,7 @@ function besideNodes({ runs, results, notes }) {
   if (!rows.length) return [...nodes, element("p", "no run has been evaluated yet", "note")];
   const heads = ["problems, measure", "run", "before", "after", "change", "less " + runs[0].name];
   nodes.push(scrolled(table(heads, rows, "result")));
-  nodes.push(element("p", "95% intervals over problems; the last two columns are paired problem by problem, the last evaluations for the last column.", "note"));
+  nodes.push(element("p", "95% intervals over problems. The change is between the first and the last evaluation of a run, the last column between the last evaluations of two runs. Both are paired problem by problem.", "note"));
   return [...nodes, ...notes.map((note) => element("p", "Not measured in the same way. " + note, "note"))];
 }
 
