@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -114,9 +115,12 @@ class Bench(KeptRuns):
             if model is None:
                 return False
             start = ["warmup=null", f"model={{path: {model}, dtype: {self.dtype}, threads: 1}}"]
-        return self.train(
-            out, self.recipe, [f"seed={seed}", *start, *self.given, *arm_settings(arm), *overrides]
-        )
+        settings = [*start, *self.given, *arm_settings(arm), *overrides]
+        if not self.train(out, self.recipe, [f"seed={seed}", *settings]):
+            return False
+        for weights in ("checkpoints", "start"):
+            shutil.rmtree(out / weights, ignore_errors=True)
+        return True
 
 
 def trained(out: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ class KeptRuns:
     """Runs below ``work``. No run begins once the CPU time of all of them is above ``cpu_hours``."""
 
     def __init__(self, work: Path, cpu_hours: float) -> None:
-        self.work, self._limit_s = work, cpu_hours * 3600
+        self.work, self.limit_s = work, cpu_hours * 3600
         self._ledger = work / "cpu.json"
         work.mkdir(parents=True, exist_ok=True)
 
@@ -34,7 +34,7 @@ class KeptRuns:
 
     def train(self, out: Path, recipe: Path, overrides: list[str]) -> bool:
         """Train to the end, from the newest checkpoint; False when there is no CPU time left."""
-        if self.spent_s() > self._limit_s:
+        if self.spent_s() > self.limit_s:
             return False
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-m", "whetstone", "train", str(recipe), *overrides, f"out={out}"]
