@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,14 @@ def trained(out: Path) -> list[Record]:
     return [record for record in read_metrics(out / "metrics.jsonl") if record["kind"] == "train"]
 
 
-def evaluated(out: Path) -> dict[int, str]:
-    folders = (out / "evaluations").glob("step-*-heldout")
-    return {int(f.name.split("-")[1]): (f / "samples.jsonl").read_text(encoding="utf-8") for f in folders}
+def evaluated(out: Path) -> dict[int, list[tuple[str, str]]]:
+    """The replies of each evaluation, by problem."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for folder in (out / "evaluations").glob("step-*-heldout"):
+        lines = (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        samples = [json.loads(line) for line in lines]
+        found[int(folder.name.split("-")[1])] = sorted((s["problem_id"], s["text"]) for s in samples)
+    return found
 
 
 @pytest.fixture(scope="module")
