@@ -14,13 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from before_after import evaluations
+from kept_runs import KeptRuns, heldout
 from whetstone.algorithm.named import algorithm_class, preset_names
 from whetstone.evaluate.passk import PairedDifference, paired_difference
 
@@ -28,36 +24,27 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "tiny.yaml"
 TUNING_SEED = 100
 SEEDS = (0, 1, 2)
 RATES = (1e-4, 3e-4, 1e-3)
+# Control arms are no RL; benchmarks/control_arms.py compares them with it.
+PRESETS = [name for name in preset_names() if not algorithm_class(name).cross_entropy]
 # Two updates a step, so that clips, masks and ratios have something to do.
 RUN = ["model.threads=1", "trainer.minibatches=2", "trainer.warmup_steps=5", "evaluation.train_problems=1"]
 # Replies of at most 32 tokens need no penalty on length, and every preset gets the same number of prompts.
 OFF = {"overlong_buffer": 0, "refill_rounds": 0}
 
 
-class Bench:
-    """Runs below one folder, and the CPU seconds that they took."""
+class Bench(KeptRuns):
+    """Runs of the presets."""
 
     def __init__(self, work: Path, steps: int, cpu_hours: float) -> None:
-        self.work, self.steps, self.limit_s = work, steps, cpu_hours * 3600
-        self._ledger = work / "cpu.json"
-
-    def warmed(self, seed: int) -> Path | None:
-        """The model after the supervised warm-up of a seed; None when there is no CPU time left for it."""
-        out = self.work / f"warm-{seed}"
-        kept = self.work / f"start-{seed}"
-        if not kept.exists():
-            quick = ["trainer.steps=1", "trainer.prompts_per_step=1", "evaluation.n=1", "evaluation.k=[1]"]
-            if not self._train(out, [f"seed={seed}", *RUN[:1], *quick, "evaluation.every=0"]):
-                return None
-            shutil.copytree(out / "checkpoints" / "step-0", kept)
-        return kept
+        super().__init__(work, cpu_hours)
+        self.steps = steps
 
     def run(self, preset: str, seed: int, rate: float) -> Path | None:
         """A whole run of a preset; None when there is no CPU time left for it."""
         out = self.work / f"{preset}-{rate:g}-{seed}"
         if self.rise(out) is not None:
             return out
-        start = self.warmed(seed)
+        start = self.start_model(RECIPE, seed)
         if start is None:
             return None
         settings = {key: value for key, value in OFF.items() if key in algorithm_class(preset).model_fields}
@@ -72,16 +59,12 @@ class Bench:
             "evaluation.every=0",
             *RUN[1:],
         ]
-        return out if self._train(out, overrides) else None
+        return out if self.train(out, RECIPE, overrides) else None
 
     def rise(self, out: Path) -> PairedDifference | None:
         """The rise of held-out pass@1 over a run, with its interval; None for one that is not whole."""
-        if not (out / "evaluations").is_dir():
-            return None
-        before, after = evaluations(out, "heldout")
-        if not (out / "evaluations" / f"step-{self.steps}-heldout").exists():
-            return None
-        return paired_difference(before.values("pass@1"), after.values("pass@1"))
+        found = heldout(out, self.steps)
+        return found and paired_difference(*(one.values("pass@1") for one in found))
 
     def rate(self, preset: str) -> float | None:
         """The learning rate whose run on the tuning seed rose most; None while one is missing."""
@@ -90,32 +73,12 @@ class Bench:
         known = {rate: rise.value for rate, rise in rises.items() if rise is not None}
         return max(known, key=lambda rate: known[rate]) if len(known) == len(RATES) else None
 
-    def spent_s(self) -> float:
-        """CPU seconds of all runs so far."""
-        return sum(json.loads(self._ledger.read_text()).values()) if self._ledger.exists() else 0.0
-
-    def _train(self, out: Path, overrides: list[str]) -> bool:
-        if self.spent_s() > self.limit_s:
-            return False
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        log = (self.work / f"{out.name}.log").open("ab")
-        command = [sys.executable, "-m", "whetstone", "train", str(RECIPE), *overrides, f"out={out}"]
-        code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        spent = json.loads(self._ledger.read_text()) if self._ledger.exists() else {}
-        spent[out.name] = spent.get(out.name, 0.0) + taken
-        self._ledger.write_text(json.dumps(spent, indent=1))
-        if code:
-            raise SystemExit(f"{out.name} failed; see {log.name}")
-        return True
-
 
 def table(bench: Bench) -> None:
     """One row a preset: what is there."""
     print("| preset | lr | " + " | ".join(f"seed {seed}: rise of held-out pass@1" for seed in SEEDS) + " |")
     print("| --- | --- |" + " --- |" * len(SEEDS))
-    for preset in preset_names():
+    for preset in PRESETS:
         for rate in RATES:
             rises = [bench.rise(bench.work / f"{preset}-{rate:g}-{seed}") for seed in SEEDS]
             if any(rises):
@@ -133,12 +96,11 @@ def main() -> None:
     """Make what is missing, preset by preset, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=Path)
-    parser.add_argument("--presets", nargs="+", default=preset_names(), choices=preset_names())
+    parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--cpu-hours", type=float, default=3.0)
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.work.resolve(), options.steps, options.cpu_hours)
     for preset in [] if options.table else options.presets:
         rate = bench.rate(preset)

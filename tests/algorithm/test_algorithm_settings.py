@@ -10,7 +10,7 @@ import yaml
 
 from whetstone.algorithm.algorithm import LossInputs
 from whetstone.algorithm.loss import token_weights
-from whetstone.algorithm.named import algorithm_named, preset_names
+from whetstone.algorithm.named import algorithm_class, algorithm_named, preset_names
 from whetstone.core.errors import UserError
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe
 
@@ -42,6 +42,18 @@ def tiny(*overrides: str) -> Recipe:
         ("algorithm={preset: grpo, truncated_in_baseline: false}", "mask_truncated"),
         ("algorithm={preset: dapo, overlong_buffer: 0, correction: {kind: icepop, low: 6}}", "must be below"),
         ("algorithm={preset: dapo, overlong_buffer: 0, correction: tsi}", "tis"),
+        ("algorithm={preset: ssd, correction: tis}", "remove it"),
+        ("algorithm={preset: ssd, kl_coef: 0.1}", "`kl_coef` is a setting of policy gradients"),
+        ("algorithm={preset: ssd, whiten: true}", "`whiten` is a setting of policy gradients"),
+        ("algorithm={preset: ssd, advantage: group_mean}", "`advantage` is a setting of policy gradients"),
+        ("algorithm={preset: ssd, drop_zero_variance: true}", "`drop_zero_variance` is a setting of policy"),
+        ("algorithm={preset: rejection_sft, refill_rounds: 1}", "`rejection_sft` is a cross-entropy"),
+        ("algorithm={preset: rejection_sft, overlong_buffer: 4}", "`rejection_sft` is a cross-entropy"),
+        (
+            "algorithm={preset: ssd, mask_truncated: true, truncated_in_baseline: false}",
+            "`truncated_in_baseline` is a setting of policy",
+        ),
+        ("algorithm={preset: ssd, sampling_weights: old}", "'start' or 'current'"),
         ("trainer.betas=[0.9, 1.5]", "less than 1"),
         ("trainer.betas=[-0.1, 0.9]", "greater than or equal to 0"),
         ("trainer.lr=.inf", "finite"),
@@ -109,7 +121,8 @@ def test_the_recipe_of_an_earlier_run_reads_as_it_did() -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_a_written_recipe_reads_back_as_the_same_algorithm(preset: str, tmp_path: Path) -> None:
-    recipe = tiny(f"algorithm={{preset: {preset}, overlong_buffer: 4, refill_rounds: 1}}")
+    settings = "" if algorithm_class(preset).cross_entropy else ", overlong_buffer: 4, refill_rounds: 1"
+    recipe = tiny(f"algorithm={{preset: {preset}{settings}}}")
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
     assert load_recipe(tmp_path / "recipe.yaml") == recipe
     assert recipe.algorithm.preset == preset

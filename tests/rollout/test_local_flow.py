@@ -105,6 +105,14 @@ def test_weights_of_another_version_are_refused() -> None:
         asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("grpo", {})).next_batch(1))
 
 
+def test_an_algorithm_that_samples_with_the_start_gets_version_0_at_every_step() -> None:
+    drawn = asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("ssd"), 7).next_batch(3))
+    assert len(drawn.batch.groups) == 7
+    current = algorithm_named("ssd", {"sampling_weights": "current"})
+    with pytest.raises(RuntimeError, match="serves 0"):
+        asyncio.run(flow(PromptSource(PROBLEMS, 0), current).next_batch(3))
+
+
 def test_a_restored_flow_continues_with_the_same_problems_and_streams() -> None:
     async def batches(
         count: int, state: dict[str, int] | None
@@ -142,11 +150,21 @@ def test_an_epoch_has_every_problem_once_and_epochs_differ_only_in_order(
 def test_a_group_is_dropped_exactly_when_it_teaches_nothing(rewards: list[float | None]) -> None:
     group = Group("p", [1], [Sample([1], [0.0], [0], "stop", "", reward=r) for r in rewards])
     scored = [r for r in rewards if r is not None]
-    reason = drop_reason(group, drop_zero_variance=True)
+    reason = drop_reason(group, algorithm_named("grpo"))
     if len(scored) < 2:
         assert reason == "unscored"
     elif len(set(scored)) == 1:
         assert reason == "zero_variance"
-        assert drop_reason(group, drop_zero_variance=False) is None
+        assert drop_reason(group, algorithm_named("grpo", {"drop_zero_variance": False})) is None
     else:
         assert reason is None
+    assert drop_reason(group, algorithm_named("ssd")) is None
+
+
+@given(st.lists(st.sampled_from([None, False, True]), min_size=1, max_size=8))
+def test_one_accepted_reply_is_enough_for_a_cross_entropy_of_accepted_replies(
+    accepted: list[bool | None],
+) -> None:
+    samples = [Sample([1], [0.0], [0], "stop", "", reward=0.5, accepted=each) for each in accepted]
+    reason = drop_reason(Group("p", [1], samples), algorithm_named("rejection_sft"))
+    assert reason == (None if True in accepted else "rejected")

@@ -53,6 +53,18 @@ def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) ->
     assert movement(one / last, two / last, start) < 1e-3
 
 
+def test_a_control_arm_of_two_ranks_is_that_of_one(recipe: Path, tmp_path: Path) -> None:
+    arm = ("algorithm={preset: ssd}", "sampling.temperature=1.3", "trainer.steps=3")
+    apart = (*SHORT, "evaluation.process=separate", "trainer.checkpoint_every=100")
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(recipe, one, *SHORT, *arm).returncode == 0
+    together = run_ranks(recipe, two, *apart, *arm)
+    assert together.returncode == 0, together.stderr
+    assert replies(two) == replies(one)
+    last = Path("checkpoints/step-3")
+    assert movement(one / last, two / last, one / "start") < 1e-3
+
+
 @pytest.mark.slow
 def test_stages_follow_each_other_on_two_ranks_as_on_one(recipe: Path, tmp_path: Path) -> None:
     stages = "stages=[{name: short, trainer: {steps: 2}}, {name: long, trainer: {steps: 3}}]"
@@ -69,9 +81,18 @@ def test_stages_follow_each_other_on_two_ranks_as_on_one(recipe: Path, tmp_path:
     assert again.stdout.count("is done") == 2
 
 
-def test_a_batch_that_the_ranks_cannot_share_is_refused_once(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ("trainer.prompts_per_step=3", "`trainer.prompts_per_step` is 3, which 2 ranks cannot share equally"),
+        ("algorithm={preset: ssd}", "set `evaluation.process: separate`"),
+    ],
+)
+def test_what_the_ranks_cannot_do_is_refused_once(
+    override: str, refusal: str, recipe: Path, tmp_path: Path
+) -> None:
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    arguments = ("train", str(recipe), f"out={tmp_path / 'run'}", "trainer.prompts_per_step=3")
+    arguments = ("train", str(recipe), f"out={tmp_path / 'run'}", override)
     with ExitStack() as open_until_end:
         ranks = [
             open_until_end.enter_context(
@@ -81,5 +102,5 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused_once(recipe: Path, tmp_p
         ]
         assert all(rank.wait() != 0 for rank in ranks)
         said = "".join(rank.printed("err") for rank in ranks)
-    assert said.count("`trainer.prompts_per_step` is 3, which 2 ranks cannot share equally") == 1
+    assert said.count(refusal) == 1
     assert not (tmp_path / "run").exists()

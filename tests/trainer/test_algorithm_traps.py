@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.trainer.tiny_models import random_batch, sample, tiny_llama
-from tests.trainer.written_out import said_by
+from tests.trainer.written_out import POLICY_GRADIENTS, said_by
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.loss import token_weights
-from whetstone.algorithm.named import algorithm_named, preset_names
+from whetstone.algorithm.named import algorithm_named
 from whetstone.algorithm.presets.m2po import first_removed, winsor_cap
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch, Group
@@ -84,7 +84,7 @@ def policy_gradient(spec: Algorithm, batch: Batch) -> dict[str, torch.Tensor]:
     return gradients(plain, batch)[0]
 
 
-@pytest.mark.parametrize("preset", [name for name in preset_names() if name != "rloo"])
+@pytest.mark.parametrize("preset", [name for name in POLICY_GRADIENTS if name != "rloo"])
 def test_on_policy_every_algorithm_is_the_policy_gradient_with_its_own_normalisation(preset):
     batch = honest(random_batch(1))
     found, metrics = gradients(plain(preset), batch)
@@ -100,7 +100,7 @@ def test_on_policy_rloo_is_the_policy_gradient_of_whole_replies():
     assert near(gradients(plain("rloo"), batch)[0], expected)
 
 
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", POLICY_GRADIENTS)
 def test_the_split_into_micro_batches_changes_nothing(preset):
     """With mismatched engine log-probs and two updates, so that masks and corrections do something."""
     spec = algorithm_named(preset, {"overlong_buffer": 0})
@@ -110,7 +110,7 @@ def test_the_split_into_micro_batches_changes_nothing(preset):
         assert near(gradients(spec, batch, minibatches=2, micro_batch_tokens=tokens)[0], whole), tokens
 
 
-@pytest.mark.parametrize("preset", [n for n in preset_names() if n != "reinforce_pp"])
+@pytest.mark.parametrize("preset", [n for n in POLICY_GRADIENTS if n != "reinforce_pp"])
 def test_equal_rewards_teach_nothing(preset):
     batch = Batch([Group("a", [3, 4], [sample([5, 6], 0.1), sample([7], 0.1), sample([8, 9, 10], 0.1)])])
     found, _ = gradients(plain(preset), batch)

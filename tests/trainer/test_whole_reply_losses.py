@@ -8,9 +8,9 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.trainer.tiny_models import VOCABULARY, random_batch, tiny_llama
-from tests.trainer.written_out import rows_of, written_out
+from tests.trainer.written_out import POLICY_GRADIENTS, rows_of, written_out
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
-from whetstone.algorithm.named import algorithm_class, algorithm_named, preset_names
+from whetstone.algorithm.named import algorithm_class, algorithm_named
 from whetstone.core.sample import Batch, Group
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.settings import TrainerSection
@@ -97,7 +97,7 @@ def expect_the_formula(algorithm: Algorithm, chunk: int | None, limit: int) -> d
 
 
 @pytest.mark.parametrize(("chunk", "limit"), [(None, 4096), (3, 4096), (2, 20)])
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", POLICY_GRADIENTS)
 def test_off_policy_gradients_are_those_of_the_formulas(preset, chunk, limit):
     metrics = expect_the_formula(off_policy(preset), chunk, limit)
     assert 0 < metrics["clip_fraction"] < 1

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 
 from whetstone.algorithm.algorithm import Algorithm
+from whetstone.algorithm.named import algorithm_class, preset_names
 from whetstone.core.sample import Batch, Group
+
+POLICY_GRADIENTS = [name for name in preset_names() if not algorithm_class(name).cross_entropy]
+CROSS_ENTROPIES = [name for name in preset_names() if algorithm_class(name).cross_entropy]
 
 
 @dataclass

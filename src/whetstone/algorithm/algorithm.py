@@ -20,6 +20,8 @@ from whetstone.core.settings import Natural, NonNegative, Positive, Section
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from whetstone.core.sample import Sample
+
 
 # A correction is for replies that an engine drew, which is not quite the policy that is trained. It
 # multiplies the loss of each token by a weight made of rho = p_old / p_engine. The token weights of the
@@ -172,6 +174,9 @@ class Algorithm(Section, ABC):
     """Whether the loss refers to the engine's log-probs, so that a correction would count twice."""
     reads_entropies: ClassVar[bool] = False
     """Whether the loss depends on ``entropies``. Otherwise they are only reported, and may be rounded."""
+    cross_entropy: ClassVar[bool] = False
+    """Whether the loss is the cross-entropy of replies: the log-probs of ``LossInputs`` are then those of
+    softmax(logits), whatever the temperature of sampling, and are not compared with the engine's."""
 
     preset: str = ""
     advantage: Baseline = "group_std"
@@ -204,9 +209,18 @@ class Algorithm(Section, ABC):
         """
         return None
 
+    def trained_reward(self, sample: Sample) -> float | None:
+        """Return the reward that the advantage of a sample is made of; None: the sample is not trained on."""
+        return sample.reward
+
     def kl_weights(self, inputs: LossInputs) -> Tensor | float:
         """What the divergence of each token is multiplied by in the loss."""
         return self.kl_coef
+
+    @property
+    def samples_with_start(self) -> bool:
+        """Whether all replies are sampled with the weights of the start of the run."""
+        return False
 
     @property
     def needs_reference(self) -> bool:

@@ -1,4 +1,4 @@
-"""``whetstone report``: write one self-contained page of a run or of evaluations."""
+"""``whetstone report``: write one self-contained page of runs or of evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whetstone.core.outputs import check_outputs
 
 
 class _Reporting(Struct, frozen=True, kw_only=True):
-    """The run or the evaluations of the page."""
+    """The runs or the evaluations of the page."""
 
     folder: Annotated[
         str,
@@ -27,14 +27,15 @@ class _Reporting(Struct, frozen=True, kw_only=True):
             positional=True,
         ),
     ]
-    other: Annotated[
-        str | None, Flag("the folder of another evaluation to compare with", "OTHER", positional=True)
-    ] = None
+    others: Annotated[
+        tuple[str, ...],
+        Flag("another evaluation to compare with, or the folders of further runs", "OTHER", positional=True),
+    ] = ()
     out: Annotated[
         str | None,
         Flag(
             "the file of the page (default: report.html in the folder of the run, evaluation.html or "
-            "comparison.html in that of the evaluation; a default file is overwritten)",
+            "comparison.html in that of the evaluation, or of the first run; a default file is overwritten)",
             "FILE",
         ),
     ] = None
@@ -42,8 +43,8 @@ class _Reporting(Struct, frozen=True, kw_only=True):
     json: Annotated[
         bool,
         Flag(
-            "for a run: print the result as one JSON object: evaluations before and after, their paired "
-            "change, the last step; the page is written only with --out"
+            "for runs: print the result as one JSON object: evaluations before and after, their paired "
+            "change, the last step, and the differences between runs; the page is written only with --out"
         ),
     ] = False
     max_rollouts: Annotated[
@@ -62,12 +63,15 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "report",
         report,
-        help="write one self-contained HTML page of a run or of evaluations",
+        help="write one self-contained HTML page of runs or of evaluations",
         description="Write one self-contained HTML page. For a run, finished or not, it has the result with "
         "intervals, curves, verdicts, and all rollouts to browse. For an evaluation it has the figures, and "
         "every problem with its prompt, replies, programs and cases; for two, the problems gained and lost. "
+        "For several runs, it has their curves, their generated tokens, and the paired difference of each to "
+        "the first. "
         "The page needs no network and no server.",
-        epilog="examples: whetstone report runs/tiny; whetstone report before after --out comparison.html",
+        epilog="examples: whetstone report runs/tiny; whetstone report before after --out comparison.html; "
+        "whetstone report runs/quickstart runs/quickstart-ssd",
     )
 
 
@@ -77,24 +81,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def report(args: _Reporting) -> int:
-    """Write the page of a run, of one evaluation, or of two."""
-    folder = Path(args.folder)
-    is_run = (folder / "metrics.jsonl").is_file()
-    if args.other or (not is_run and next(folder.rglob("evaluation.json"), None)):
-        return _report_evaluations(args)
-    if not is_run:
+    """Write the page of a run, of several, of one evaluation, or of two."""
+    folders = [args.folder, *args.others]
+    no_runs = [folder for folder in folders if not (Path(folder) / "metrics.jsonl").is_file()]
+    if args.others and not no_runs:
+        return _report_runs(args, folders)
+    if len(args.others) > 1:
         raise UserError(
-            f"{folder}: contains no evaluation.json and no metrics.jsonl; give the folder of an "
+            f"{no_runs[0]}: contains no metrics.jsonl; give the folders of runs, or two evaluations"
+        )
+    if args.others or (no_runs and next(Path(args.folder).rglob("evaluation.json"), None)):
+        return _report_evaluations(args)
+    if no_runs:
+        raise UserError(
+            f"{args.folder}: contains no evaluation.json and no metrics.jsonl; give the folder of an "
             "evaluation or of a run, such as runs/tiny"
         )
     from whetstone.report.page import write_page
     from whetstone.report.run_data import read_run, result_of
 
-    if args.out:
-        files = Path(args.folder).iterdir() if Path(args.folder).is_dir() else ()
-        # The page may replace an earlier page, but none of the files that it is made from.
-        inputs = [file for file in files if file.suffix != ".html"]
-        check_outputs(args.out, inputs=inputs, replace=args.replace)
+    _check_out(args, folders)
     if args.json:
         print(json.dumps(result_of(read_run(args.folder, max_rollouts=0)), indent=1))
     if args.out or not args.json:
@@ -103,14 +109,35 @@ def report(args: _Reporting) -> int:
     return 0
 
 
+def _check_out(args: _Reporting, runs: list[str]) -> None:
+    """Raise UserError if the page would replace a file that is not an earlier page."""
+    if args.out:
+        # The page may replace an earlier page, but none of the files that it is made from.
+        inputs = [file for run in runs for file in Path(run).iterdir() if file.suffix != ".html"]
+        check_outputs(args.out, inputs=inputs, replace=args.replace)
+
+
+def _report_runs(args: _Reporting, folders: list[str]) -> int:
+    from whetstone.report.beside import results_beside
+    from whetstone.report.curves import read_runs, write_curves_page
+
+    _check_out(args, folders)
+    runs = read_runs(folders)
+    if args.json:
+        print(json.dumps(results_beside(runs), indent=1))
+    if args.out or not args.json:
+        print(write_curves_page(runs, args.out), file=sys.stderr if args.json else sys.stdout)
+    return 0
+
+
 def _report_evaluations(args: _Reporting) -> int:
     from whetstone.report.evaluation_page import write_evaluation_page
 
     if args.json:
-        raise UserError("--json is for a run; use `whetstone eval --json` for an evaluation")
+        raise UserError("--json is for runs; use `whetstone eval --json` for an evaluation")
     if args.out:
-        folders = [folder for folder in (args.folder, args.other) if folder]
-        files = [file for folder in folders for file in Path(folder).rglob("*.json*")]
+        files = [file for folder in (args.folder, *args.others) for file in Path(folder).rglob("*.json*")]
         check_outputs(args.out, inputs=files, replace=args.replace)
-    print(write_evaluation_page(args.folder, args.other, args.out, replies=args.replies))
+    other = args.others[0] if args.others else None
+    print(write_evaluation_page(args.folder, other, args.out, replies=args.replies))
     return 0

@@ -25,9 +25,9 @@ class ScriptedEngine:
     """A ``TorchEngine`` with fixed replies to some prompts; see the module docstring.
 
     planted: a JSON file of ``{"right": …, "wrong": …}`` by prompt, all as text.
-    kill_at: the process kills itself (SIGKILL) when at least ``kill_n`` replies are first requested from
-        weights of this version. It creates the file ``planted`` with the suffix ``.killed``, and does not do
-        so again while the file exists.
+    kill_at: the process kills itself (SIGKILL) when at least ``kill_n`` replies are requested from weights of
+        this version, after ``kill_after`` such requests. It creates the file ``planted`` with the suffix
+        ``.killed``, and does not do so again while the file exists.
     """
 
     capabilities = TorchEngine.capabilities
@@ -40,12 +40,13 @@ class ScriptedEngine:
         planted: str,
         kill_at: int = -1,
         kill_n: int = 1,
+        kill_after: int = 0,
         **options: Any,
     ) -> None:
         self._tokenizer = tokenizer
         self._engine = TorchEngine(model, tokenizer, **options)
         self._planted: dict[str, dict[str, str]] = json.loads(Path(planted).read_text(encoding="utf-8"))
-        self._kill_at, self._kill_n = kill_at, kill_n
+        self._kill_at, self._kill_n, self._left = kill_at, kill_n, kill_after
         self._killed = Path(planted).with_suffix(".killed")
 
     @property
@@ -60,8 +61,10 @@ class ScriptedEngine:
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See Engine."""
         if self.version == self._kill_at and request.n >= self._kill_n and not self._killed.exists():
-            self._killed.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            if not self._left:
+                self._killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._left -= 1
         replies = self._engine.generate(request)
         given = self._planted.get(self._tokenizer.decode(request.prompt_ids, skip_special_tokens=True), {})
         return self._replace_replies(request, replies, given) if given else replies

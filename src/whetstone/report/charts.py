@@ -27,7 +27,7 @@ class Series(Struct, frozen=True, omit_defaults=True):
 
 
 class Chart(Struct, frozen=True, omit_defaults=True):
-    """Series over the same steps.
+    """Series over the same steps, or over another number that ``axis`` names.
 
     unit: title of the vertical axis.
     percent: the values are shares in [0, 1].
@@ -43,6 +43,7 @@ class Chart(Struct, frozen=True, omit_defaults=True):
     percent: bool = False
     top: float | None = None
     stacked: bool = False
+    axis: str = ""
 
 
 class Panel(Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,9 @@ from whetstone.report.audit import KeptAudit, read_audit
 from whetstone.report.metrics import Record, read_metrics
 from whetstone.report.rollouts import RolloutRow, read_rollouts, rollout_steps, with_groups
 
+GENERATED = "length/total"
+"""The key of the number of tokens that were generated for a step, dropped groups included."""
+
 
 @dataclass(frozen=True)
 class RunData:

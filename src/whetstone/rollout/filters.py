@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from whetstone.algorithm.algorithm import Algorithm
 from whetstone.core.sample import Group
 
 # Fewer than two samples have a reward. The others have no verdict that counts.
@@ -12,12 +13,17 @@ UNSCORED = "unscored"
 # All rewards are equal, so every advantage would be zero.
 ZERO_VARIANCE = "zero_variance"
 
+# The algorithm trains on accepted replies only, and there is none.
+REJECTED = "rejected"
 
-def drop_reason(group: Group, *, drop_zero_variance: bool) -> str | None:
-    """Return why a group carries no learning signal and is not trained on, or None if it is trained on."""
-    return drop_reason_of_rewards(
-        [sample.reward for sample in group.samples], drop_zero_variance=drop_zero_variance
-    )
+
+def drop_reason(group: Group, spec: Algorithm) -> str | None:
+    """Return why ``spec`` does not train on a group, or None if it does."""
+    rewards = [spec.trained_reward(sample) for sample in group.samples]
+    if spec.cross_entropy:
+        # A cross-entropy has no baseline, so one reply is enough.
+        return REJECTED if all(reward is None for reward in rewards) else None
+    return drop_reason_of_rewards(rewards, drop_zero_variance=spec.drop_zero_variance)
 
 
 def drop_reason_of_rewards(rewards: Sequence[float | None], *, drop_zero_variance: bool) -> str | None:

@@ -55,17 +55,18 @@ class LocalFlow:
         self._process_group = process_group
 
     async def next_batch(self, version: int) -> FlowBatch:
-        """Sample ``prompts_per_step`` groups with weights of ``version``; drop those without a learning
-        signal.
+        """Sample ``prompts_per_step`` groups with weights of ``version``, or of version 0 if the algorithm
+        samples with those; drop those without a learning signal.
 
         With ``refill_rounds`` (dynamic sampling) new prompts replace dropped groups, for at most that many
         rounds. The batch may still be short or empty; ``dropped`` then has the counts. Raises RuntimeError if
         the engine serves another version.
         """
-        # The loss assumes that the replies were sampled with the weights that it is about to change.
-        # A failed weight update would not be noticed anywhere else.
-        if self._replies.version != version:
-            raise RuntimeError(f"asked for weights {version}, the engine serves {self._replies.version}")
+        # The loss assumes that the replies were sampled with the weights that it is about to change, or with
+        # those of the start. A failed weight update would not be noticed anywhere else.
+        expected = 0 if self._spec.samples_with_start else version
+        if self._replies.version != expected:
+            raise RuntimeError(f"asked for weights {expected}, the engine serves {self._replies.version}")
         kept: list[Group] = []
         sampled: list[Group] = []
         dropped: Counter[str] = Counter()
@@ -79,7 +80,7 @@ class LocalFlow:
             # on the load of the machine, which must not decide what is drawn next.
             for group in await self._sample_round(self._source.take(missing)):
                 sampled.append(group)
-                reason = drop_reason(group, drop_zero_variance=self._spec.drop_zero_variance)
+                reason = drop_reason(group, self._spec)
                 if reason is None:
                     kept.append(group)
                 else:

@@ -82,7 +82,7 @@ class SharedFlow:
             for groups in await asyncio.gather(*(self._sample(*one) for one in drawn)):
                 for name, group in groups.items():
                     sampled[name].append(group)
-                    reason = drop_reason(group, drop_zero_variance=self._specs[name].drop_zero_variance)
+                    reason = drop_reason(group, self._specs[name])
                     if reason is None and len(kept[name]) == self._prompts:
                         reason = SURPLUS
                     if reason is None:

@@ -16,6 +16,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.outputs import new_folder
 from whetstone.engine.loading import load_model
 from whetstone.report.rollouts import read_rollouts, rollout_steps
+from whetstone.run.initial_model import start_folder
 from whetstone.run.recipe import Recipe, load_recipe
 from whetstone.trainer.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
 from whetstone.trainer.forward import Forward
@@ -117,7 +118,7 @@ def _trained_log_probs(
     lora = recipe.trainer.lora
     # The weights of a checkpoint with adapters are merged, so the trained adapters are applied to the initial
     # ones.
-    start = run / "start" if lora is not None else checkpoint.path
+    start = start_folder(run) if lora is not None else checkpoint.path
     model = load_model(str(start), dtype=recipe.model.dtype, device="cpu").model
     if lora is not None:
         add_adapters(model, lora, recipe.seed)

@@ -68,12 +68,17 @@ def replica_model(recipe: Recipe) -> LoadedModel:
     return LoadedModel(model=model.to(device=pick_device(device)), tokenizer=tokenizer, source="scratch")
 
 
+def start_folder(run: Path) -> Path:
+    """Return the folder of the initial weights of a run that needs them later."""
+    return run / "start"
+
+
 def save_initial_weights(run: Path, start: LoadedModel) -> None:
-    """Save the initial weights to ``run/start``, replacing those of a start that made no checkpoint."""
+    """Save the initial weights of a run, replacing those of a start that made no checkpoint."""
     # Temporary folders are left by a process that was killed while it saved.
-    for left in (run / "start", *run.glob(".start.*.tmp")):
+    for left in (start_folder(run), *run.glob(".start.*.tmp")):
         shutil.rmtree(left, ignore_errors=True)
-    save_model(start.model, start.tokenizer, run / "start")
+    save_model(start.model, start.tokenizer, start_folder(run))
 
 
 def scratch_tokenizer(settings: ScratchModel, recipe: Recipe) -> Any:

@@ -41,7 +41,7 @@ from whetstone.run.evaluations import (
     result_value,
     steps_to_keep,
 )
-from whetstone.run.initial_model import initial_model, save_initial_weights
+from whetstone.run.initial_model import initial_model, save_initial_weights, start_folder
 from whetstone.run.parts import RunParts, cores_per_rank, local_parts
 from whetstone.run.prepared_run import PreparedRun, preflight
 from whetstone.run.recipe import Recipe
@@ -124,10 +124,16 @@ def train(
 
 
 def _check_ranks(recipe: Recipe, ranks: Ranks) -> None:
-    """Raise UserError for a batch that the ranks cannot sample in equal shares."""
+    """Raise UserError for what several ranks cannot do: share a batch unequally, or evaluate weights that the
+    engine does not serve."""
     if recipe.flow is not None:
         # In a flow, the replicas sample.
         return
+    if ranks.size > 1 and recipe.algorithm.samples_with_start and recipe.evaluation.process != "separate":
+        raise UserError(
+            "`algorithm.sampling_weights: start` keeps the starting weights in the engine of each rank, so "
+            "nothing here can evaluate later ones; set `evaluation.process: separate`"
+        )
     prompts = recipe.trainer.prompts_per_step
     if prompts % ranks.size:
         more = -(-prompts // ranks.size) * ranks.size
@@ -251,8 +257,9 @@ def _build_saver(recipe: Recipe, folder: Path, ranks: Ranks) -> CheckpointSaver:
 
 
 def _needs_initial_weights(recipe: Recipe) -> bool:
-    """Return whether resuming needs the initial weights, as for a KL penalty and adapters."""
-    return recipe.algorithm.needs_reference or recipe.trainer.lora is not None
+    """Return whether the run needs its initial weights later: a KL penalty, adapters, and sampling."""
+    algorithm = recipe.algorithm
+    return algorithm.needs_reference or algorithm.samples_with_start or recipe.trainer.lora is not None
 
 
 def _load_policy(recipe: Recipe, folder: Path, checkpoint: Path | None, display: Display) -> LoadedModel:
@@ -260,7 +267,7 @@ def _load_policy(recipe: Recipe, folder: Path, checkpoint: Path | None, display:
     weights."""
     if checkpoint is None:
         return initial_model(recipe, display)
-    model = folder / "start" if _needs_initial_weights(recipe) else checkpoint
+    model = start_folder(folder) if _needs_initial_weights(recipe) else checkpoint
     return load_model(str(model), dtype=recipe.model.dtype, device=recipe.model.device)
 
 

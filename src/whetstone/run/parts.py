@@ -21,7 +21,9 @@ from whetstone.environments.runner import open_environment
 from whetstone.rollout.flow import Flow
 from whetstone.rollout.local_flow import LocalFlow, SharedDevices
 from whetstone.rollout.source import PromptSource
+from whetstone.run.initial_model import start_folder
 from whetstone.run.recipe import Recipe
+from whetstone.run.starting_weights import StartingWeights
 from whetstone.trainer.checkpoint import Checkpoint
 from whetstone.trainer.loop import WeightSink
 from whetstone.trainer.lora import add_adapters
@@ -160,4 +162,8 @@ async def local_parts(
         )
         if recipe.engine.placement == "shared" and isinstance(engine, Sleeper):
             flow = SharedDevices(flow, engine)
+        if recipe.algorithm.samples_with_start:
+            start = StartingWeights(engine, trainer, start_folder(recipe.run_dir()))
+            yield RunParts(ranks, judge, policy, trainer, flow, start, start.evaluation_engine)
+            return
         yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))

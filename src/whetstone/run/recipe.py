@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from whetstone.algorithm.named import DEFAULT, AnyAlgorithm, algorithm_named
+from whetstone.core.errors import UserError
 from whetstone.core.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
 from whetstone.core.shipped_recipes import recipe_file
 from whetstone.data.settings import DataSection
@@ -116,6 +117,8 @@ class Recipe(Section):
         obstacle = self.algorithm.obstacle(self.longest_sample)
         if obstacle is not None:
             raise ValueError(obstacle)
+        if self.algorithm.cross_entropy and (fault := self._cross_entropy_error()):
+            raise ValueError(fault)
         separate = self.evaluation.process == "separate"
         needs = "`evaluation.process: separate` evaluates" if separate else "`trainer.keep_best` compares"
         if (separate or self.trainer.keep_best) and self.evaluation.every % self.trainer.checkpoint_every:
@@ -155,6 +158,19 @@ class Recipe(Section):
                 "learning signal; raise it, for example to 1"
             )
         return self
+
+    def _cross_entropy_error(self) -> str:
+        """Return what a cross-entropy of replies cannot be combined with; empty if there is nothing."""
+        name = f"`algorithm.preset: {self.algorithm.preset}`"
+        if self.flow is not None or self.verifier is not None:
+            section = "flow" if self.flow is not None else "verifier"
+            return f"{name} samples and trains one model in turn: remove `{section}`"
+        if self.engine.placement == "shared" and self.algorithm.samples_with_start:
+            return (
+                f"`engine.placement: shared` wakes the engine by new weights, and {name} gives it none: "
+                "set it to `apart`"
+            )
+        return ""
 
     def _two_model_error(self) -> str:
         """Return what is invalid in a run of two models; empty if it is valid."""
@@ -224,7 +240,13 @@ def partner_recipe(recipe: Recipe) -> Recipe:
     }
     if recipe.flow is not None:
         values["flow"] = {**base["flow"], "gpus": {}}
-    return read_settings(Recipe, values, name=lambda key: f"`verifier.{key}`")
+    made = read_settings(Recipe, values, name=lambda key: f"`verifier.{key}`")
+    if made.algorithm.cross_entropy:
+        raise UserError(
+            f"`verifier.algorithm.preset` is `{made.algorithm.preset}`, which trains one model only; take a "
+            f"policy gradient, such as `{DEFAULT}`"
+        )
+    return made
 
 
 def model_recipes(recipe: Recipe) -> dict[str, Recipe]:

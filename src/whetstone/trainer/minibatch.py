@@ -77,9 +77,10 @@ def make_minibatches(batch: Batch, spec: Algorithm, *, count: int, max_tokens: i
     """Split a batch by whole groups, in order, into at most ``count`` mini-batches with similar numbers of
     groups.
 
-    A sample carries no loss if it has no reward, if the algorithm uses a baseline and fewer than two samples
-    of the group have a reward, if it has no tokens, or if it was cut at ``max_tokens`` and the algorithm
-    masks those. Groups without such samples are omitted, so the result may be empty.
+    A sample carries no loss if it has no reward (``Algorithm.trained_reward``), if the algorithm uses a
+    baseline and fewer than two samples of the group have a reward, if it has no tokens, or if it was cut at
+    ``max_tokens`` and the algorithm masks those. Groups without such samples are omitted, so the result may
+    be empty.
     """
     scored = [s for s in (_score(group, spec, max_tokens) for group in batch.groups) if s.kept]
     count = min(count, len(scored))
@@ -127,9 +128,8 @@ def _advantages(data: MiniBatch, spec: Algorithm, penalty: Tensor | None) -> Ten
 
 
 def _score(group: Group, spec: Algorithm, max_tokens: int) -> _ScoredGroup:
-    rewards = torch.tensor(
-        [math.nan if s.reward is None else s.reward for s in group.samples], dtype=torch.float64
-    )
+    known = [spec.trained_reward(sample) for sample in group.samples]
+    rewards = torch.tensor([math.nan if r is None else r for r in known], dtype=torch.float64)
     if not spec.truncated_in_baseline:
         cut = torch.tensor([sample.finish_reason == "length" for sample in group.samples])
         rewards[cut] = math.nan

@@ -114,12 +114,13 @@ class Trainer:
     """Trains ``model`` by the algorithm of ``spec``.
 
     temperature: that of sampling; log-probs are those of softmax(logits / temperature), as the engine's are.
-    max_tokens: the longest reply that may be sampled. The model is put into evaluation mode, since dropout
-    would make the ratio of a policy to itself differ from 1. With a KL penalty, the weights that ``model``
-    has *now* become the frozen reference. So construct the trainer with the run's starting weights, and
-    resume by :meth:`load_state_dict`. ``deterministic`` makes torch refuse operations that may give other
-    bits for the same input, in the whole process. With several ``ranks`` the model is sharded in place. All
-    of them construct a trainer of the same weights, and make each step together, on one batch.
+    A cross-entropy has those of softmax(logits). max_tokens: the longest reply that may be sampled. The model
+    is put into evaluation mode, since dropout would make the ratio of a policy to itself differ from 1. With
+    a KL penalty, the weights that ``model`` has *now* become the frozen reference. So construct the trainer
+    with the run's starting weights, and resume by :meth:`load_state_dict`. ``deterministic`` makes torch
+    refuse operations that may give other bits for the same input, in the whole process. With several
+    ``ranks`` the model is sharded in place. All of them construct a trainer of the same weights, and make
+    each step together, on one batch.
 
     ``version`` is the number of steps taken. Raises UserError for a model that cannot be trained, and for an
     ``overlong_buffer`` that does not fit ``max_tokens``.
@@ -142,6 +143,8 @@ class Trainer:
         if deterministic:
             # A resumed run must compute the same bits, or fail.
             torch.use_deterministic_algorithms(True)
+        if spec.cross_entropy:
+            temperature = 1.0
         self.model = model.eval()
         self.version = 0
         self._spec = spec
@@ -207,7 +210,7 @@ class Trainer:
         start, of which the gap should be rounding. What the algorithm and its correction report. tokens,
         replies: those that carry loss.
         updates, skipped: optimizer updates made, and left out for a gradient that was not finite. lr: the
-        learning rate.
+        learning rate. A cross-entropy is not compared with the engine.
 
         A batch in which nothing carries loss makes no update; then only the counts and lr are given.
 
@@ -314,6 +317,8 @@ class Trainer:
     def _update(self, work: _PreparedMiniBatch, lr: float, meter: StepMeter, *, first: bool) -> None:
         """Make one optimizer update: every micro-batch forward and backward, then AdamW."""
         whole = self._spec.sees_whole_replies
+        # At another temperature the log-probs differ from the engine's under the same weights.
+        comparable = not self._spec.cross_entropy
         prepared = self._loss_preparation(work)
         for micro_batch in work.micro_batches:
             with self.forward.memory_for("training on", micro_batch):
@@ -326,7 +331,7 @@ class Trainer:
                     loss.backward()
                     # Tokens of older weights have a gap that is not rounding.
                     fresh = work.data.versions[scores.places] == self.version
-                    meter.add_tokens(inputs, found, loss, first=first, fresh=fresh)
+                    meter.add_tokens(inputs, found, loss, first=first and comparable, fresh=fresh)
         with self._memory_for("the update of the optimizer"):
             meter.add_update(self.optimizer.update(lr))
 

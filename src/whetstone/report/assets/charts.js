@@ -21,7 +21,8 @@ function seriesOf(chart, format) {
   const shown = (one) => {
     const known = one.values.findLastIndex((value) => value !== null);
     return (plot, sum, series, index) => {
-      const value = one.values[index ?? known];
+      // A run without a value here has its last one before.
+      const value = one.values[index ?? known] ?? one.values.slice(0, index ?? 0).findLast((before) => before !== null);
       return value === null || value === undefined ? "–" : format(value);
     };
   };
@@ -57,7 +58,7 @@ function optionsOf(chart, small) {
     ...{ stroke: cssColor("muted"), grid: { stroke: cssColor("line"), width: 1 }, ticks: { show: false } },
     ...{ font: "11px sans-serif", labelFont: "11px sans-serif", labelSize: 16 },
   };
-  const whole = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap((power) => [power, 2 * power, 5 * power]);
+  const whole = Array.from({ length: 12 }, (_, digits) => 10 ** digits).flatMap((power) => [power, 2 * power, 5 * power]);
   const fitted = (low, high) => (low >= 0 && low <= 0.5 * high ? [0, high * 1.08 || 1] : uPlot.rangeNum(low, high, 0.1, true));
   return {
     width: 100, // the observer of sizes sets the real size
@@ -67,19 +68,19 @@ function optionsOf(chart, small) {
       y: { range: (plot, low, high) => (chart.top ? [0, chart.top] : low === null ? [0, 1] : chart.stacked ? [0, high * 1.05] : fitted(low, high)) },
     },
     axes: [
-      { ...axis, label: small ? undefined : "step", size: 24, incrs: whole },
+      { ...axis, label: small ? undefined : chart.axis || "step", size: 24, incrs: whole, values: (plot, ticks) => ticks.map(short) },
       { ...axis, label: small ? undefined : chart.unit, size: 50, values: (plot, ticks) => ticks.map(format), space: small ? 30 : 40 },
     ],
-    series: [{ label: "step", value: (plot, step) => step ?? chart.steps.at(-1) }, ...seriesOf(chart, format)],
+    series: [{ label: chart.axis || "step", value: (plot, step) => step ?? chart.steps.at(-1) }, ...seriesOf(chart, format)],
     bands: bandsOf(chart),
-    cursor: { sync: { key: "step" }, points: { show: !chart.stacked }, drag: { x: true, y: false } },
+    cursor: { sync: { key: chart.axis || "step" }, points: { show: !chart.stacked }, drag: { x: true, y: false } },
   };
 }
 
 function drawChart(place, chart, small) {
   const plot = new uPlot(optionsOf(chart, small), columnsOf(chart), place);
   plot.ctx.canvas.setAttribute("role", "img");
-  plot.ctx.canvas.setAttribute("aria-label", chart.title + " by step");
+  plot.ctx.canvas.setAttribute("aria-label", chart.title + " by " + (chart.axis || "step"));
   plots.set(place, { plot, chart, small });
 }
 

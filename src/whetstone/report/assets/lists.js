@@ -70,10 +70,31 @@ function listPage(data) {
   };
 }
 
+// The results of several runs, each with its paired difference to the first.
+function besideNodes({ runs, results, notes }) {
+  const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
+  const facts = runs.map((run) => [run.name, run.algorithm ?? "–", String(run.seed ?? "–"), count(run.steps), count(run.generated), count(run.trained)]);
+  const rows = results.flatMap(({ set, estimate, rows }) =>
+    rows.map((row) => {
+      const share = isShare(estimate);
+      const name = (SETS[set] || [set])[0] + ", " + estimate;
+      return [name, row.run, estimateParts(row.before, share), estimateParts(row.after, share), changeParts(row, share), changeParts({ change: row.difference }, share)];
+    })
+  );
+  const nodes = [scrolled(table(["run", "algorithm", "seed", "steps", "generated tokens", "trained tokens"], facts, "result"))];
+  if (!rows.length) return [...nodes, element("p", "no run has been evaluated yet", "note")];
+  const heads = ["problems, measure", "run", "before", "after", "change", "less " + runs[0].name];
+  nodes.push(scrolled(table(heads, rows, "result")));
+  nodes.push(element("p", "95% intervals over problems. The change is between the first and the last evaluation of a run, the last column between the last evaluations of two runs. Both are paired problem by problem.", "note"));
+  return [...nodes, ...notes.map((note) => element("p", "Not measured in the same way. " + note, "note"))];
+}
+
 function curvesPage(data) {
   showHead("Curves", [["runs", data.title]]);
   return ({ page, states }) => {
-    byId("live").textContent = states.join(", ");
-    if (page) showPanels(byId("panels"), page.panels);
+    byId("live").textContent = (states || []).join(", ");
+    if (!page) return;
+    byId("result").replaceChildren(...besideNodes(page.beside));
+    showPanels(byId("panels"), page.panels);
   };
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,14 +10,13 @@ import msgspec
 from whetstone.core.errors import UserError
 from whetstone.data.card import read_card
 from whetstone.data.card_page import render
-from whetstone.evaluate.results import EVALUATION_FILE, PASS_1, REWARD
-from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, smooth
+from whetstone.evaluate.results import EVALUATION_FILE
+from whetstone.report.curves import MOST_RUNS, curves_page
 from whetstone.report.evaluation_index import EvaluationIndex
 from whetstone.report.evaluation_page import problem_replies, problem_rows, results_of
 from whetstone.report.page import html_page
-from whetstone.report.panels import COLORS, FIRST, PERCENT, SET_LABELS, SMALL, TITLES
 from whetstone.report.rollout_index import RolloutSummary
-from whetstone.report.run_data import RunData, cached_evaluation, eval_sets, folder_stamp
+from whetstone.report.run_data import cached_evaluation, folder_stamp
 from whetstone.report.run_page import rollout_row
 from whetstone.report.signs import sudden_rises
 from whetstone.report.view.library import Library, State, ViewedFolder, state_of
@@ -93,8 +92,7 @@ def curves(library: Library, query: Query) -> Any:
     stamp = "-".join(view.stamp() for view in views)
     page = None
     if query.get("seen") != stamp:
-        panels = curves_page([(place.name, view.data()) for place, view in zip(places, views, strict=True)])
-        page = {"title": "Curves", "panels": panels}
+        page = curves_page([(place.name, view.data()) for place, view in zip(places, views, strict=True)])
     states = [f"{place.name} {_state(library, place).word}" for place in places]
     return {"stamp": stamp, "states": states, "page": page}
 
@@ -225,57 +223,3 @@ def _evaluation_summary(place: ViewedFolder) -> dict[str, Any]:
     found = cached_evaluation(place.path)
     figures = {name: estimate.value for name, estimate in found.estimates.items()}
     return {"figures": figures, "problems": len(found.problems), "ended": True}
-
-
-_COLORS = (*COLORS[:-1], "v-output_limit", "v-wrong_answer", "v-compile_error", "stone")
-MOST_RUNS = len(_COLORS)
-_METRICS = {
-    "reward/pass_rate": "accepted share",
-    "length/mean": "reply length, tokens",
-    **{key: title for key, (title, _) in SMALL.items() if not key.startswith("time/")},
-    **{key: TITLES[key] for key in FIRST},
-}
-_SMOOTH_METRICS = {*PERCENT, "reward/mean"}
-
-
-def curves_page(runs: Sequence[tuple[str, RunData]]) -> list[Panel]:
-    """Return the curves of at most ``MOST_RUNS`` named runs.
-
-    A metric that a run does not have is left out of its chart. Rewards and shares are smoothed over a twelfth
-    of a run.
-    """
-    trained = {name: run.train for name, run in runs}
-    evaluated = {name: run.evals for name, run in runs}
-    main = [_chart("reward/mean", "mean reward", trained)]
-    for name in sorted({name for _, run in runs for name in eval_sets(run.evals)}):
-        for estimate in (PASS_1, REWARD):
-            title = f"{estimate}, {SET_LABELS.get(name, name)}"
-            main.append(_chart(f"eval/{name}/{estimate}", title, evaluated, percent=estimate == PASS_1))
-    drawn = [chart for chart in main if chart]
-    small = [_chart(key, title, trained, percent=key in PERCENT) for key, title in _METRICS.items()]
-    return [
-        *(
-            Panel(chart.title, "One line for each run.", [chart], wide=i == 0 and len(drawn) % 2 == 1)
-            for i, chart in enumerate(drawn)
-        ),
-        Panel(
-            "Metrics", "Each metric has its own scale.", [c for c in small if c], wide=True, multiples=True
-        ),
-    ]
-
-
-def _chart(
-    key: str, title: str, runs: Mapping[str, Sequence[Mapping[str, Any]]], *, percent: bool = False
-) -> Chart | None:
-    """Return a metric of all runs, over the steps of all of them."""
-    columns = {name: Columns(records, [key]) for name, records in runs.items()}
-    # Runs may record different steps, and their series need a common axis.
-    steps = sorted({step for column in columns.values() for step in column.steps})
-    series: list[Series] = []
-    for color, (name, column) in zip(_COLORS, columns.items(), strict=False):
-        values = column.values[key]
-        if key in _SMOOTH_METRICS:
-            values = smooth(values, max(1, len(values) // 12))
-        by_step = dict(zip(column.steps, values, strict=True))
-        series.append(Series(name, color, [by_step.get(step) for step in steps]))
-    return chart_of(key, title, steps, series, percent=percent)

@@ -61,10 +61,7 @@ def run_smoke(recipe: Recipe, folder: Path, build: Build, run: Callable[[Recipe]
         )
     planted = folder / "planted.json"
     write_file(planted, [json.dumps(replies).encode()])
-    # In an asynchronous run one role is killed and started again. All prompts may be sampled with version 0,
-    # so it is killed there. `kill_n` is the size of a group: a process that samples fewer is an evaluation,
-    # which is not started again.
-    kill = {"kill_at": 1 if recipe.flow is None else 0, "kill_n": small[0].trainer.samples_per_prompt}
+    kill = _kill_options(recipe, small[0])
     engine = {"kind": PLANTED, "options": {"planted": str(planted), **kill}}
     small_recipe = join_stages(recipe, small, folder / "run", engine)
     if recipe.flow is None:
@@ -73,6 +70,21 @@ def run_smoke(recipe: Recipe, folder: Path, build: Build, run: Callable[[Recipe]
     if not planted.with_suffix(".killed").exists():
         raise UserError(f"{folder}: the smoke run did not show that a role can be killed")
     return f"{recipe.name}: {title}, {len(replies)} prompts with planted replies; {prove(small_recipe)}"
+
+
+def _kill_options(recipe: Recipe, small: Recipe) -> dict[str, int]:
+    """Return when the engine kills its process: in the second step, or in an asynchronous run at once.
+
+    Such a run kills one role, which is started again; all prompts may be sampled with version 0.
+    """
+    # The size of a group, because a process that samples fewer is an evaluation, which is not started again.
+    kill = {"kill_at": 1, "kill_n": small.trainer.samples_per_prompt}
+    if recipe.flow is not None:
+        kill["kill_at"] = 0
+    elif small.algorithm.samples_with_start:
+        # The version remains 0, so the requests of the first step are counted.
+        kill |= {"kill_at": 0, "kill_after": small.trainer.prompts_per_step}
+    return kill
 
 
 def _check(recipe: Recipe) -> None:
