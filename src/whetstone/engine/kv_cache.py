@@ -31,11 +31,15 @@ _MAX_AHEAD = 512
 
 @dataclass(frozen=True)
 class PromptKV:
-    """Keys and values of one prompt, by layer: each [kv_heads, length, head_dim]."""
+    """Keys and values of one prompt, by layer: each [kv_heads, length, head_dim].
+
+    ``experts``: the rows of ``ExpertRouters.record``; empty if they were not recorded.
+    """
 
     length: int
     keys: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     values: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    experts: bytes = b""
 
 
 class PromptCache(Cache):
@@ -59,12 +63,13 @@ class PromptCache(Cache):
         """The size of all stored tensors."""
         return sum(t.nbytes for kept in (self.keys, self.values) for t in kept.values())
 
-    def prompt(self, row: int, length: int) -> PromptKV:
-        """Return the first ``length`` columns of one prompt."""
+    def prompt(self, row: int, length: int, experts: bytes) -> PromptKV:
+        """Return the first ``length`` columns of one prompt, and the experts that processed it."""
         return PromptKV(
             length,
             {layer: k[row, :, :length] for layer, k in self.keys.items()},
             {layer: v[row, :, :length] for layer, v in self.values.items()},
+            experts,
         )
 
 

@@ -18,6 +18,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ import torch
 from whetstone.core.sample import FinishReason
 from whetstone.engine.architecture import RopeLimits
 from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.expert_routing import ExpertRouters
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
 from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
 from whetstone.engine.sampling import Sampler
@@ -61,9 +63,12 @@ class _Row:
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
+    # Those of every token that was read, if the request wants them.
+    experts: bytearray = field(default_factory=bytearray)
 
-    def completion(self, reason: FinishReason) -> Completion:
-        return Completion(self.index, self.token_ids, self.logprobs, self.versions, reason)
+    def completion(self, reason: FinishReason, routers: ExpertRouters | None) -> Completion:
+        routing = routers.routing(bytes(self.experts)) if routers is not None else None
+        return Completion(self.index, self.token_ids, self.logprobs, self.versions, reason, routing)
 
 
 Ended = list[tuple[Ticket, Completion]]
@@ -86,19 +91,26 @@ class _Batch:
         if len(kept) < len(self.rows):
             self.rows = [self.rows[i] for i in self.cache.retain(kept)]
 
-    def forward(self, model: Any) -> torch.Tensor:
-        """Return the logits after the newest token of each row: [rows, vocabulary]."""
+    def forward(self, model: Any, routers: ExpertRouters | None) -> torch.Tensor:
+        """Return the logits after the newest token of each row: [rows, vocabulary]. Rows whose requests want
+        it get the experts of that token."""
+        wanting = [i for i, row in enumerate(self.rows) if row.ticket.request.routing]
         lengths = torch.tensor(self.cache.lengths)
         columns = torch.arange(self.cache.width + 1)
         # Rows are right-aligned in the cache: a shorter one begins later.
         mask = columns >= (self.cache.width - lengths)[:, None]
-        output = model(
+        step = partial(
+            model,
             input_ids=torch.tensor([[row.newest] for row in self.rows], device=model.device),
             attention_mask=mask.to(model.device),
             position_ids=lengths[:, None].to(model.device),
             past_key_values=self.cache,
             use_cache=True,
         )
+        output, experts = (step(), None) if routers is None or not wanting else routers.record(step)
+        if experts is not None:
+            for i in wanting:
+                self.rows[i].experts += experts[i].numpy().tobytes()
         self.cache.advance()
         return output.logits[:, -1]
 
@@ -115,6 +127,7 @@ class Scheduler:
         self._rope = rope
         self._ends = end_tokens(model, tokenizer)
         self._sampler = Sampler()
+        self._routers: ExpertRouters | None = None
         self._waiting: deque[Ticket] = deque()
         self.token_bytes = self._measure_token_bytes()
         # With two batches, either may come to hold all rows, so each gets half of the memory.
@@ -140,7 +153,16 @@ class Scheduler:
 
     def add(self, ticket: Ticket) -> None:
         """Queue a request."""
+        if ticket.request.routing:
+            self.recorders()
         self._waiting.append(ticket)
+
+    def recorders(self) -> ExpertRouters:
+        """Return what records the experts. Raises UserError for a model without experts."""
+        # Models that need no recording remain as they are.
+        if self._routers is None:
+            self._routers = ExpertRouters(self._model)
+        return self._routers
 
     # The remaining rows move within tensors that were created in inference mode.
     @torch.inference_mode()
@@ -154,7 +176,7 @@ class Scheduler:
     def abort(self) -> Ended:
         """End every reply, running or waiting, with its tokens so far."""
         rows = self._short.rows + self._long.rows
-        ended = [(row.ticket, row.completion("abort")) for row in rows]
+        ended = [(row.ticket, row.completion("abort", self._routers)) for row in rows]
         for ticket in self._waiting:
             rest = range(ticket.started, ticket.request.n)
             ended += [(ticket, Completion(index, [], [], [], "abort")) for index in rest]
@@ -200,7 +222,7 @@ class Scheduler:
     def _draw(self, batch: _Batch, version: int) -> Ended:
         """Sample one token for every row of a batch."""
         tokens, logprobs = self._sampler.draw(
-            batch.forward(self._model),
+            batch.forward(self._model, self._routers),
             [row.ticket.request.params for row in batch.rows],
             [row.stream.random() for row in batch.rows],
         )
@@ -215,7 +237,7 @@ class Scheduler:
             if reason is None:
                 kept.append(i)
             else:
-                ended.append((row.ticket, row.completion(reason)))
+                ended.append((row.ticket, row.completion(reason, self._routers)))
         batch.keep(kept)
         return ended
 
@@ -226,7 +248,8 @@ class Scheduler:
             return
         # The prompt is read once, also if its replies start at different times.
         unread = [ticket for ticket, _ in chosen if ticket.prompt is None]
-        read = self._read([ticket.request.prompt_ids[:-1] for ticket in unread])
+        routers = self._routers if any(ticket.request.routing for ticket in unread) else None
+        read = self._read([ticket.request.prompt_ids[:-1] for ticket in unread], routers)
         for ticket, prompt in zip(unread, read, strict=True):
             ticket.prompt = prompt
         for batch in (self._short, self._long):
@@ -279,7 +302,10 @@ class Scheduler:
             # Each reply has its own stream, so its tokens do not depend on when it was admitted.
             stream = random.Random(f"{request.seed}/{index}")
             rule = StopRule(self._tokenizer, self._ends, request.params)
-            batch.rows.append(_Row(ticket, index, rule, stream, request.prompt_ids[-1]))
+            row = _Row(ticket, index, rule, stream, request.prompt_ids[-1])
+            if request.routing:
+                row.experts += ticket.prompt.experts
+            batch.rows.append(row)
         ticket.started += count
         if ticket.started == request.n:
             ticket.prompt = None
@@ -303,8 +329,9 @@ class Scheduler:
             self._long.cache.add(past, 1)
             self._long.rows.append(row)
 
-    def _read(self, pasts: Sequence[list[int]]) -> list[PromptKV]:
-        """Return the keys and values of sequences up to their newest token."""
+    def _read(self, pasts: Sequence[list[int]], routers: ExpertRouters | None = None) -> list[PromptKV]:
+        """Return the keys and values of sequences up to their newest token; with ``routers`` also the
+        experts."""
         result = [PromptKV(0)] * len(pasts)
         batch: list[int] = []
         # Sequences of similar length need little padding.
@@ -317,14 +344,20 @@ class Scheduler:
                 batch and self._rope.is_long(length + 1) and not self._rope.is_long(len(pasts[batch[0]]) + 1)
             )
             if batch and (full or switches):
-                self._read_batch(batch, pasts, result)
+                self._read_batch(batch, pasts, result, routers)
                 batch = []
             batch.append(place)
         if batch:
-            self._read_batch(batch, pasts, result)
+            self._read_batch(batch, pasts, result, routers)
         return result
 
-    def _read_batch(self, places: list[int], pasts: Sequence[list[int]], result: list[PromptKV]) -> None:
+    def _read_batch(
+        self,
+        places: list[int],
+        pasts: Sequence[list[int]],
+        result: list[PromptKV],
+        routers: ExpertRouters | None,
+    ) -> None:
         """Make one forward pass over right-padded sequences; causal attention never reads the padding."""
         width = self._rope.columns(max(len(pasts[place]) for place in places))
         ids = torch.zeros(len(places), width, dtype=torch.long)
@@ -332,6 +365,14 @@ class Scheduler:
             ids[row, : len(pasts[place])] = torch.tensor(pasts[place])
         cache = PromptCache()
         # The base model is sufficient, because no logits are needed.
-        self._model.base_model(input_ids=ids.to(self._model.device), past_key_values=cache, use_cache=True)
+        read = partial(
+            self._model.base_model,
+            input_ids=ids.to(self._model.device),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        experts = (read(), None)[1] if routers is None else routers.record(read)[1].view(*ids.shape, -1)
         for row, place in enumerate(places):
-            result[place] = cache.prompt(row, len(pasts[place]))
+            length = len(pasts[place])
+            rows = b"" if experts is None else experts[row, :length].numpy().tobytes()
+            result[place] = cache.prompt(row, length, rows)

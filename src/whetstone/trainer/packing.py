@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -24,10 +24,20 @@ Layout = Literal["shared_prefix", "padded"]
 
 @dataclass(frozen=True)
 class PromptReplies:
-    """Replies (token ids) to one prompt. Replies may be empty; the prompt may not."""
+    """Replies (token ids) to one prompt. Replies may be empty; the prompt may not.
+
+    routing: the experts of the prompt's tokens, and those of each reply's tokens except the last: [tokens,
+    layers, k] each. All groups have them, or none.
+    """
 
     prompt_ids: Sequence[int]
     replies: Sequence[Sequence[int]]
+    routing: tuple[Tensor, Sequence[Tensor]] | None = None
+
+    def part(self, start: int, end: int) -> PromptReplies:
+        """Return some of the replies."""
+        routing = self.routing and (self.routing[0], self.routing[1][start:end])
+        return replace(self, replies=self.replies[start:end], routing=routing)
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class MicroBatch:
     predictors: [t], the positions in the flattened [B * L] hidden states that predict each token.
     targets: [t], the predicted token ids.
     tokens: [t], their positions in the flat order of all reply tokens given to :func:`pack`.
+    experts: [layers, B * L, k], the experts that process each token; None: the model chooses.
     """
 
     input_ids: Tensor
@@ -46,13 +57,17 @@ class MicroBatch:
     predictors: Tensor
     targets: Tensor
     tokens: Tensor
+    experts: Tensor | None = None
 
     def to(self, device: torch.device) -> MicroBatch:
         """Return a copy on ``device``, except for a table of runs, which is read on the CPU."""
-        moved = {name: value.to(device) for name, value in vars(self).items()}
+        moved = {
+            name: value if value is None else value.to(device)
+            for name, value in cast("dict[str, Tensor | None]", vars(self)).items()
+        }
         if self.attention_mask.dim() == 4:
             moved["attention_mask"] = self.attention_mask
-        return MicroBatch(**moved)
+        return replace(self, **moved)
 
     def without_targets(self) -> MicroBatch:
         """Return a copy that predicts nothing, for a rank that must take part in a pass of other ranks."""
@@ -81,20 +96,22 @@ class MicroBatch:
 class _Reply:
     """A reply with at least one token, and the flat position of its first token.
 
-    Its first ``skip`` tokens are only inputs: another row predicts them.
+    Its first ``skip`` tokens are only inputs: another row predicts them. ``experts``: those of its inputs.
     """
 
     ids: Sequence[int]
     first: int
     skip: int = 0
+    experts: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A prompt and some of its replies."""
+    """A prompt and some of its replies. ``experts``: those of the prompt."""
 
     prompt_ids: Sequence[int]
     replies: list[_Reply]
+    experts: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -137,24 +154,25 @@ def pack(
     for group in groups:
         short: list[_Reply] = []
         long: list[_Reply] = []
-        for ids in group.replies:
+        of_prompt, of_replies = group.routing or (None, [None] * len(group.replies))
+        for ids, experts in zip(group.replies, of_replies, strict=True):
             cut = len(ids) if switch is None else max(0, switch - len(group.prompt_ids) + 1)
             if ids[:cut]:
-                short.append(_Reply(ids[:cut], first))
+                short.append(_Reply(ids[:cut], first, experts=experts))
             if ids[cut:]:
-                long.append(_Reply(ids, first, skip=cut))
+                long.append(_Reply(ids, first, skip=cut, experts=experts))
             first += len(ids)
         for rows, replies in ((short_rows, short), (long_rows, long)):
             if layout == "padded":
-                rows += [_Row(group.prompt_ids, [reply]) for reply in replies]
+                rows += [_Row(group.prompt_ids, [reply], of_prompt) for reply in replies]
             else:
-                rows += _rows(group.prompt_ids, replies, micro_batch_tokens)
+                rows += _rows(group.prompt_ids, replies, micro_batch_tokens, of_prompt)
     lay_out, gather = (_padded_batch, _by_length) if layout == "padded" else (_flat_batch, _first_fit)
     parts = gather(short_rows, micro_batch_tokens) + gather(long_rows, micro_batch_tokens)
     return [lay_out(part) for part in parts]
 
 
-def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int) -> list[_Row]:
+def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int, experts: Tensor | None) -> list[_Row]:
     """Return the fewest rows within ``limit`` tokens, in order; each has at least one reply."""
     rows: list[_Row] = []
     length = 0
@@ -164,7 +182,7 @@ def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int) -> list[
             rows[-1].replies.append(reply)
             length += added
         else:
-            rows.append(_Row(prompt_ids, [reply]))
+            rows.append(_Row(prompt_ids, [reply], experts))
             length = len(prompt_ids) + added
     return rows
 
@@ -236,4 +254,24 @@ def _tensors(rows: list[_Row], starts: list[int], shape: tuple[int, int], mask: 
         predictors=torch.cat(predictors),
         targets=torch.cat([torch.tensor(reply.ids[reply.skip :], dtype=torch.long) for reply in replies]),
         tokens=torch.cat([torch.arange(reply.skip, len(reply.ids)) + reply.first for reply in replies]),
+        experts=_experts(rows, starts, len(input_ids)),
     )
+
+
+def _experts(rows: list[_Row], starts: list[int], tokens: int) -> Tensor | None:
+    """Return the experts of all tokens, zeros for padding: [layers, tokens, k]."""
+    first = rows[0].experts
+    if first is None:
+        return None
+    result = first.new_zeros(tokens, *first.shape[1:])
+    for row, start in zip(rows, starts, strict=True):
+        if row.experts is None:
+            continue
+        place = start + len(row.prompt_ids)
+        result[start:place] = row.experts
+        for reply in row.replies:
+            seen = len(reply.ids) - 1
+            if reply.experts is not None:
+                result[place : place + seen] = reply.experts[:seen]
+            place += seen
+    return result.transpose(0, 1).contiguous()
