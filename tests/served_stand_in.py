@@ -147,11 +147,11 @@ class StandIn:
 
     def _complete(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path == "/v1/completions" and self.kind == "vllm":
+            if set(body) == {"model", "prompt", "max_tokens", "seed"}:
+                return 200, {"choices": [{"routed_experts": self._experts([1])}]}
             if body["prompt"] == [1] and body["logprobs"] == 1:
                 value = -2.0 * (body["temperature"] if self.tempered else 1.0)
                 return 200, {"choices": [{"logprobs": {"top_logprobs": [{"a": value, "b": -9.0}]}}]}
-            if set(body) == {"model", "prompt", "max_tokens", "seed"}:
-                return 200, {"choices": [{"routed_experts": self._experts([1])}]}
             self._check(body, VLLM_BODY)
             ids, most, stop = body["prompt"], body["max_tokens"], body["stop"]
             tokens, logprobs, ended = self._write(ids, most, stop, body["temperature"])
