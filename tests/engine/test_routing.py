@@ -95,6 +95,11 @@ def test_an_engine_that_ends_returns_what_it_has() -> None:
     assert never.routing is None
 
 
+def _until_writing(server: StandIn, replies: int) -> None:
+    with server.changed:
+        assert server.changed.wait_for(lambda: server.writing == replies, 30)
+
+
 def served(server: StandIn, build_model: Build, tokenizer: Any, **more: Any) -> Any:
     section = EngineSection(kind=server.kind, options={"url": server.url})
     return build_engine(section, lambda: build_model("llama"), tokenizer, **more)
@@ -109,8 +114,7 @@ def test_a_reply_of_vllm_that_an_update_divided_has_the_experts_of_every_token(
         check_capabilities(engine, EngineSection(kind="vllm"), repeatable=False, tensors=True, routing=True)
         server.hold = 2
         task = asyncio.create_task(replies(engine, request([5, 10], 6, 2)))
-        while server.writing < 2:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(_until_writing, server, 2)
         server.hold = None
         await engine.update_weights(list(build_model("llama").named_parameters()), 1)
         for got in await task:
@@ -132,7 +136,7 @@ def test_a_reply_of_vllm_that_an_update_divided_has_the_experts_of_every_token(
 @pytest.mark.process
 def test_servers_without_experts_are_refused_with_the_way_out(build_model: Build, tokenizer: Any) -> None:
     with listening(StandIn("vllm")) as server:
-        with pytest.raises(UserError, match="routing_replay.*start it as .*--enable-return-routed-experts"):
+        with pytest.raises(UserError, match=r"routing_replay.*start it as .*--enable-return-routed-experts"):
             served(server, build_model, tokenizer, routing=True)
         without = served(server, build_model, tokenizer)
         assert not without.capabilities.routing

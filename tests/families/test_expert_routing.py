@@ -109,7 +109,7 @@ def test_experts_that_the_model_would_not_choose_have_weights_and_gradients(fami
 
 def test_a_model_without_experts_is_refused() -> None:
     model = tiny_family("llama")
-    with pytest.raises(UserError, match="no layers with experts.*`trainer.routing_replay` to false"):
+    with pytest.raises(UserError, match=r"no layers with experts.*`trainer\.routing_replay` to false"):
         generated(model, GenerationRequest([3], Sampling(max_tokens=2), routing=True))
     with pytest.raises(UserError, match="`llama` has no layers with experts"):
         Forward(model, temperature=1.0, routing_replay=True)

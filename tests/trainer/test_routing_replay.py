@@ -164,7 +164,7 @@ def test_experts_of_another_model_are_refused(layers: int) -> None:
     reply = replace(sample(ids, 1.0), routing=rows)
     worse = replace(sample(ids, 0.0), routing=rows)
     group = Group("a", [3, 4], [reply, worse], prompt_routing=rows)
-    with pytest.raises(UserError, match="recorded with another model.*2 layers and 4 experts"):
+    with pytest.raises(UserError, match=r"recorded with another model.*2 layers and 4 experts"):
         trainer().step(Batch([group]))
 
 
