@@ -34,18 +34,26 @@ def _check_options(construct: Callable[..., Engine], settings: EngineSection, mo
 
 
 def build_engine(
-    settings: EngineSection, model: Callable[[], Any], tokenizer: Any, *, routing: bool = False
+    settings: EngineSection,
+    model: Callable[[], Any],
+    tokenizer: Any,
+    *,
+    routing: bool = False,
+    deterministic: bool = False,
 ) -> Engine:
     """Build the engine in ``settings``, with ``model``, ``tokenizer`` and the options as keywords.
 
     model: returns the transformers model to serve, which then belongs to the engine. An engine with another
     source of weights never calls it. routing: whether requests will want the experts of their tokens, which a
-    server must know from its start. Raises UserError for an unknown name or option.
+    server must know from its start. deterministic: whether the run is. Raises UserError for an unknown name
+    or option.
     """
     construct = _constructor(settings.kind)
     placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
     if routing and settings.kind == "vllm":
         placed["routing"] = True
+    if deterministic and settings.kind == "torch":
+        placed["invariant"] = True
     _check_options(construct, settings, placed)
     return construct(model, tokenizer, **placed, **settings.options)
 

@@ -102,12 +102,12 @@ class BatchCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write the newest token's keys and values ([rows, kv_heads, 1, head_dim]); return all columns
-        in use, as views: [rows, kv_heads, width + 1, head_dim]."""
+        """Write the newest token's keys and values ([rows or more, kv_heads, 1, head_dim]); return all
+        columns in use, as views: [rows, kv_heads, width + 1, head_dim]."""
         rows, end = len(self.lengths), self._end
         keys, values = self._layer(layer_idx, key_states, value_states)
-        keys[:rows, :, end : end + 1] = key_states
-        values[:rows, :, end : end + 1] = value_states
+        keys[:rows, :, end : end + 1] = key_states[:rows]
+        values[:rows, :, end : end + 1] = value_states[:rows]
         window = slice(end - self.width, end + 1)
         return keys[:rows, :, window], values[:rows, :, window]
 

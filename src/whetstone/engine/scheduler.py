@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,6 +28,14 @@ from whetstone.core.sample import FinishReason
 from whetstone.engine.architecture import RopeLimits
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.engine.invariance import (
+    INVARIANT,
+    attention_set_to,
+    invariant_log_probs,
+    missing_rows,
+    row_lengths,
+    whole_rows,
+)
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
 from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
 from whetstone.engine.sampling import Sampler
@@ -91,19 +100,24 @@ class _Batch:
         if len(kept) < len(self.rows):
             self.rows = [self.rows[i] for i in self.cache.retain(kept)]
 
-    def forward(self, model: Any, routers: ExpertRouters | None) -> torch.Tensor:
+    def forward(self, model: Any, routers: ExpertRouters | None, *, invariant: bool) -> torch.Tensor:
         """Return the logits after the newest token of each row: [rows, vocabulary]. Rows whose requests want
-        it get the experts of that token."""
+        it get the experts of that token. ``invariant``: with further rows after them."""
         wanting = [i for i, row in enumerate(self.rows) if row.ticket.request.routing]
         lengths = torch.tensor(self.cache.lengths)
-        columns = torch.arange(self.cache.width + 1)
-        # Rows are right-aligned in the cache: a shorter one begins later.
-        mask = columns >= (self.cache.width - lengths)[:, None]
+        ids = torch.tensor([[row.newest] for row in self.rows])
+        positions = lengths[:, None]
+        if invariant:
+            mask = row_lengths([length + 1 for length in self.cache.lengths])
+            ids, positions = whole_rows(ids), whole_rows(positions)
+        else:
+            # Rows are right-aligned in the cache: a shorter one begins later.
+            mask = torch.arange(self.cache.width + 1) >= (self.cache.width - lengths)[:, None]
         step = partial(
             model,
-            input_ids=torch.tensor([[row.newest] for row in self.rows], device=model.device),
+            input_ids=ids.to(model.device),
             attention_mask=mask.to(model.device),
-            position_ids=lengths[:, None].to(model.device),
+            position_ids=positions.to(model.device),
             past_key_values=self.cache,
             use_cache=True,
         )
@@ -119,9 +133,17 @@ class Scheduler:
     """The running batch of one model. Not thread-safe."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, max_batch: int, cache_bytes: int, rope: RopeLimits
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_batch: int,
+        cache_bytes: int,
+        rope: RopeLimits,
+        invariant: bool = False,
     ) -> None:
         self._model = model
+        self._invariant = invariant
         self._tokenizer = tokenizer
         self._max_batch = max_batch
         self._rope = rope
@@ -221,11 +243,13 @@ class Scheduler:
 
     def _draw(self, batch: _Batch, version: int) -> Ended:
         """Sample one token for every row of a batch."""
-        tokens, logprobs = self._sampler.draw(
-            batch.forward(self._model, self._routers),
-            [row.ticket.request.params for row in batch.rows],
-            [row.stream.random() for row in batch.rows],
-        )
+        with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
+            logits = batch.forward(self._model, self._routers, invariant=self._invariant)
+        params = [row.ticket.request.params for row in batch.rows]
+        uniforms = [row.stream.random() for row in batch.rows]
+        tokens, logprobs = self._sampler.draw(logits[: len(params)], params, uniforms)
+        if self._invariant:
+            logprobs = invariant_log_probs(logits, tokens, [p.temperature or 1.0 for p in params])
         ended: Ended = []
         kept: list[int] = []
         for i, (row, token, logprob) in enumerate(zip(batch.rows, tokens, logprobs, strict=True)):
@@ -360,6 +384,7 @@ class Scheduler:
     ) -> None:
         """Make one forward pass over right-padded sequences; causal attention never reads the padding."""
         width = self._rope.columns(max(len(pasts[place]) for place in places))
+        width += missing_rows(width) if self._invariant else 0
         ids = torch.zeros(len(places), width, dtype=torch.long)
         for row, place in enumerate(places):
             ids[row, : len(pasts[place])] = torch.tensor(pasts[place])
@@ -371,7 +396,10 @@ class Scheduler:
             past_key_values=cache,
             use_cache=True,
         )
-        experts = (read(), None)[1] if routers is None else routers.record(read)[1].view(*ids.shape, -1)
+        if self._invariant:
+            read.keywords["attention_mask"] = row_lengths([width] * len(places))
+        with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
+            experts = (read(), None)[1] if routers is None else routers.record(read)[1].view(*ids.shape, -1)
         for row, place in enumerate(places):
             length = len(pasts[place])
             rows = b"" if experts is None else experts[row, :length].numpy().tobytes()

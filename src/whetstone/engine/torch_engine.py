@@ -23,6 +23,7 @@ from whetstone.core.sample import Routing
 from whetstone.engine.architecture import check_architecture, check_length, rope_limits
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.expert_routing import has_experts
+from whetstone.engine.invariance import supports_invariance
 from whetstone.engine.scheduler import Ended, Scheduler, Ticket
 from whetstone.engine.weights import copy_weights, folder_weights
 
@@ -64,6 +65,8 @@ class TorchEngine:
     cache_mb: MiB for keys and values of running replies; default: a quarter of the device's memory. Prompts
         during prefill need additional memory.
     max_context: prompt and reply together; default: the model's maximum.
+    invariant: whether log-probs shall not depend on the other replies in the batch, and be those of the
+        trainer bit for bit, where this is possible (``engine/invariance.py``).
 
     It generates with torch's thread count at construction.
     """
@@ -80,6 +83,7 @@ class TorchEngine:
         max_batch: int = 256,
         max_context: int | None = None,
         cache_mb: int | None = None,
+        invariant: bool = False,
     ) -> None:
         check_architecture(model.config)
         config = model.config.get_text_config()
@@ -98,7 +102,12 @@ class TorchEngine:
             check_length(rope, max_context, "lower max_context")
         self._cache_bytes = cache_mb << 20 if cache_mb else total_memory(model.device) // _CACHE_SHARE
         self._scheduler = Scheduler(
-            model, tokenizer, max_batch=max_batch, cache_bytes=self._cache_bytes, rope=rope
+            model,
+            tokenizer,
+            max_batch=max_batch,
+            cache_bytes=self._cache_bytes,
+            rope=rope,
+            invariant=invariant and supports_invariance(model),
         )
         self._version = 0
         self._closed = False

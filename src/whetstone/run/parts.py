@@ -101,7 +101,9 @@ async def sampling_engine(
     an engine without a required capability.
     """
     routing = recipe.trainer.routing_replay
-    engine = build_engine(recipe.engine, model, tokenizer, routing=routing)
+    engine = build_engine(
+        recipe.engine, model, tokenizer, routing=routing, deterministic=recipe.deterministic
+    )
     try:
         check_capabilities(
             engine,

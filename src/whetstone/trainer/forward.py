@@ -25,9 +25,10 @@ from whetstone.engine.architecture import (
     rope_limits,
 )
 from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.engine.invariance import missing_rows, supports_invariance
 from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
 from whetstone.trainer.log_probs import LogProbHead
-from whetstone.trainer.packed_attention import PACKED
+from whetstone.trainer.packed_attention import INVARIANT_PACKED, PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, PromptReplies, pack
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import AttentionName
@@ -74,7 +75,8 @@ class Forward:
     (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and uses the model's own
     attention; ``auto`` is ``packed`` if the model's layers support it. logits_per_chunk, exact_entropies: see
     :class:`whetstone.trainer.log_probs.LogProbHead`. routing_replay: the experts of a micro-batch replace
-    those that the model would choose, also when a layer is computed again for the backward pass.
+    those that the model would choose, also when a layer is computed again for the backward pass. invariant:
+    log-probs are those of an engine bit for bit, where this is possible (``engine/invariance.py``).
 
     Raises UserError for an untested architecture, for ``packed`` if its layers do not support it, for
     ``routing_replay`` if it has no experts, and if the model changes its logits in an unknown way, which is
@@ -90,6 +92,7 @@ class Forward:
         logits_per_chunk: int = 0,
         exact_entropies: bool = True,
         routing_replay: bool = False,
+        invariant: bool = False,
     ) -> None:
         check_architecture(model.config)
         self.model = model
@@ -97,8 +100,10 @@ class Forward:
         self.layout: Layout = _layout(model, attention)
         self.routers = ExpertRouters(model) if routing_replay else None
         self._body = model.base_model
+        self._invariant = invariant and self.layout == "shared_prefix" and supports_invariance(model)
         self._head = LogProbHead(
             model,
+            invariant=self._invariant,
             temperature=temperature or 1.0,
             logits_per_chunk=logits_per_chunk,
             exact_entropies=exact_entropies,
@@ -141,6 +146,7 @@ class Forward:
             groups,
             micro_batch_tokens=micro_batch_tokens,
             layout=layout or self.layout,
+            padding=missing_rows if self._invariant else lambda _: 0,
             switch=self._rope.switch,
         )
 
@@ -212,7 +218,7 @@ class Forward:
         config: Any = self.model.config
         before = config._attn_implementation
         if batch.attention_mask.dim() == 4:
-            config._attn_implementation = PACKED
+            config._attn_implementation = INVARIANT_PACKED if self._invariant else PACKED
         replays = self.routers is not None and batch.experts is not None
         try:
             with self.routers.replay(batch.experts) if replays else nullcontext():

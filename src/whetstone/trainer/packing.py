@@ -10,8 +10,9 @@ A reply's last token predicts nothing, so it is not part of the input. Padding i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, cast
 
 import torch
@@ -136,7 +137,12 @@ class _Row:
 
 
 def pack(
-    groups: Sequence[PromptReplies], *, micro_batch_tokens: int, layout: Layout, switch: int | None = None
+    groups: Sequence[PromptReplies],
+    *,
+    micro_batch_tokens: int,
+    layout: Layout,
+    switch: int | None = None,
+    padding: Callable[[int], int] = lambda _: 0,
 ) -> list[MicroBatch]:
     """Pack all replies into micro-batches of at most ``micro_batch_tokens`` input tokens, padding included.
 
@@ -147,6 +153,7 @@ def pack(
     switch: the number of preceding tokens beyond which the model uses other rope frequencies (see
     :class:`whetstone.engine.architecture.RopeLimits`). A reply that passes it is in two rows, once up to that
     length and once whole, and each row predicts its part. No micro-batch has rows of both kinds.
+    padding: returns how many tokens of padding a flat row of so many tokens gets.
     """
     short_rows: list[_Row] = []
     long_rows: list[_Row] = []
@@ -167,7 +174,9 @@ def pack(
                 rows += [_Row(group.prompt_ids, [reply], of_prompt) for reply in replies]
             else:
                 rows += _rows(group.prompt_ids, replies, micro_batch_tokens, of_prompt)
-    lay_out, gather = (_padded_batch, _by_length) if layout == "padded" else (_flat_batch, _first_fit)
+    lay_out, gather = (
+        (_padded_batch, _by_length) if layout == "padded" else (partial(_flat_batch, padding), _first_fit)
+    )
     parts = gather(short_rows, micro_batch_tokens) + gather(long_rows, micro_batch_tokens)
     return [lay_out(part) for part in parts]
 
@@ -213,13 +222,17 @@ def _by_length(rows: list[_Row], limit: int) -> list[list[_Row]]:
     return parts
 
 
-def _flat_batch(rows: list[_Row]) -> MicroBatch:
-    """Lay out rows in sequence: [1, sum of their tokens]."""
+def _flat_batch(padding: Callable[[int], int], rows: list[_Row]) -> MicroBatch:
+    """Lay out rows in sequence: [1, sum of their tokens, and perhaps padding]."""
     starts = [0]
     for row in rows:
         starts.append(starts[-1] + row.length)
     runs = [run for row, start in zip(rows, starts, strict=False) for run in row.runs(start)]
-    return _tensors(rows, starts[:-1], (1, starts[-1]), run_table(runs))
+    tokens = starts.pop()
+    added = padding(tokens)
+    if added:
+        runs.append(Segment(tokens, added))
+    return _tensors(rows, starts, (1, tokens + added), run_table(runs))
 
 
 def _padded_batch(rows: list[_Row]) -> MicroBatch:

@@ -149,6 +149,7 @@ class Trainer:
         self._max_tokens = max_tokens
         self.dtype = model.dtype
         self._ranks = ranks or Ranks()
+        self._deterministic = deterministic
         self.forward = self._make_forward(model, temperature, routing_replay=settings.routing_replay)
         obstacle = self.forward.split_reason if spec.sees_whole_replies else None
         if obstacle is not None:
@@ -179,6 +180,7 @@ class Trainer:
             model,
             temperature=temperature,
             routing_replay=routing_replay,
+            invariant=self._deterministic,
             attention=self._settings.attention,
             logits_per_chunk=self._settings.logits_per_chunk,
             exact_entropies=self._spec.needs_entropies,

@@ -1,0 +1,147 @@
+"""Numbers of a token that do not depend on what else is computed with it, on a CPU.
+
+An engine computes one token of many sequences at once, the trainer many tokens of some sequences. They agree
+bit for bit if every sum has the same terms in the same order. Products of at least ``ROWS`` rows in each
+thread have this property, since the kernel adds up each row of the result by itself; one row uses another
+kernel. Attention must be divided into blocks that begin at the first key. Everything else works on each token
+alone, and on whole vectors of the processor if the work is divided among the threads evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import AttentionInterface
+
+from whetstone.engine.sampling import log_softmax
+
+# The fewest rows of a matrix product in a thread.
+ROWS = 4
+
+# The keys of one product: fewer would change how a kernel divides a sum.
+KEYS = 128
+
+# The name of :func:`invariant_attention` in transformers.
+INVARIANT = "whetstone_invariant"
+
+# The values of `model_type` for which it was shown that engine and trainer agree.
+FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
+
+
+def supports_invariance(model: Any) -> bool:
+    """Return whether the numbers of a model's tokens can be made independent of their batch."""
+    return model.device.type == "cpu" and model.config.model_type in FAMILIES
+
+
+@contextmanager
+def attention_set_to(model: Any, name: str) -> Generator[None]:
+    """Let the layers of ``model`` use the attention with this name in transformers, and restore theirs."""
+    config = model.config
+    before = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def missing_rows(rows: int) -> int:
+    """Return how many rows must be added, so that all threads get equal parts."""
+    return -rows % (ROWS * torch.get_num_threads())
+
+
+def whole_rows(values: Tensor) -> Tensor:
+    """Return [rows, ...] with zeros after its rows for those that are missing."""
+    missing = missing_rows(len(values))
+    return torch.cat([values, values.new_zeros(missing, *values.shape[1:])]) if missing else values
+
+
+def row_lengths(lengths: list[int]) -> Tensor:
+    """Return the mask of :func:`invariant_attention` for rows of ``lengths`` tokens."""
+    return torch.tensor(lengths)[:, None, None, None]
+
+
+def invariant_log_probs(logits: Tensor, tokens: Sequence[int], temperatures: Sequence[float]) -> list[float]:
+    """Return the log-prob of one token a row, as the trainer computes it. logits: [whole rows, vocabulary],
+    at least as many as tokens."""
+    found = [0.0] * len(tokens)
+    for temperature in set(temperatures):
+        rows = [row for row, own in enumerate(temperatures) if own == temperature]
+        values, _ = log_softmax(logits, temperature)
+        for row, value in zip(rows, values[rows, [tokens[row] for row in rows]].tolist(), strict=True):
+            found[row] = value
+    return found
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Return attention in fp32, [n, rows, width], and the logarithms of the sums of exponentials, [n, rows].
+
+    query: [n, rows, width]; key and value: [n, keys, width], from the first key of a sequence on; hidden:
+    bool, [n, rows, keys], the keys that a row must not attend to.
+    """
+    rows, missing = query.shape[1], -key.shape[1] % KEYS
+    query = pad(query.float(), (0, 0, 0, missing_rows(rows)))
+    key = pad(key.float(), (0, 0, 0, missing))
+    # A column of ones adds up the exponentials by the same kernel.
+    value = pad(pad(value.float(), (0, 1), value=1.0), (0, 0, 0, missing))
+    scores = (query @ key.transpose(1, 2)).mul_(scale)
+    scores[:, :rows].masked_fill_(pad(hidden, (0, missing), value=True), -torch.inf)
+    peak = scores.amax(-1, keepdim=True)
+    shares = scores.sub_(peak).exp_()
+    total = shares[..., :KEYS] @ value[:, :KEYS]
+    for first in range(KEYS, key.shape[1], KEYS):
+        total += shares[..., first : first + KEYS] @ value[:, first : first + KEYS]
+    total, peak = total[:, :rows], peak[:, :rows]
+    return total[..., :-1] / total[..., -1:], (peak + total[..., -1:].log())[..., 0]
+
+
+def invariant_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface for the engine.
+
+    query: [rows, heads, tokens, width]; key and value: [rows or fewer, shared heads, columns, width].
+    attention_mask: of :func:`row_lengths`, the tokens of each row that has keys; they end at the last column.
+    Rows beyond them have zeros. Returns [rows, tokens, heads, width].
+    """
+    lengths = attention_mask[:, 0, 0, 0]
+    used, tokens, columns = len(lengths), query.shape[2], key.shape[2]
+    longest = int(lengths.max())
+    places = torch.arange(longest)
+    if not bool((lengths == columns).all()):
+        # Keys are aligned at their end, and the sums must begin at the first one.
+        index = (places + columns - lengths[:, None]).clamp(max=columns - 1)
+        key, value = (
+            t[:used].gather(2, index[:, None, :, None].expand(-1, t.shape[1], -1, t.shape[3]))
+            for t in (key, value)
+        )
+    last = lengths[:, None] - tokens + torch.arange(tokens)
+    hidden = places > last[..., None]
+    if sliding_window is not None:
+        hidden = hidden | (places <= last[..., None] - sliding_window)
+    shared, group = key.shape[1], query.shape[1] // key.shape[1]
+    out, _ = attend(
+        query[:used].reshape(used * shared, group * tokens, -1),
+        key.flatten(0, 1),
+        value.flatten(0, 1),
+        hidden[:, None, None].expand(-1, shared, group, -1, -1).reshape(used * shared, group * tokens, -1),
+        query.shape[-1] ** -0.5 if scaling is None else scaling,
+    )
+    result = query.new_zeros(len(query), tokens, query.shape[1], value.shape[-1])
+    result[:used] = out.view(used, shared * group, tokens, -1).transpose(1, 2).to(result.dtype)
+    return result, None
+
+
+AttentionInterface.register(INVARIANT, invariant_attention)
