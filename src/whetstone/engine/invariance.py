@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface
 
@@ -29,13 +29,30 @@ KEYS = 128
 # The name of :func:`invariant_attention` in transformers.
 INVARIANT = "whetstone_invariant"
 
-# The values of `model_type` for which it was shown that engine and trainer agree.
+# The values of `model_type` for which `tests/engine/test_invariance.py` shows that engine and trainer agree.
 FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 
 
 def supports_invariance(model: Any) -> bool:
-    """Return whether the numbers of a model's tokens can be made independent of their batch."""
-    return model.device.type == "cpu" and model.config.model_type in FAMILIES
+    """Return whether the numbers of a model's tokens can be made independent of their batch: it is of a known
+    family, on a CPU whose matrix products have the required property."""
+    if model.device.type != "cpu" or model.config.model_type not in FAMILIES:
+        return False
+    layers = {
+        (each.in_features, each.out_features): each for each in model.modules() if type(each) is nn.Linear
+    }
+    return all(has_invariant_rows(each) for each in layers.values())
+
+
+def has_invariant_rows(layer: nn.Linear) -> bool:
+    """Return whether whole rows of a layer's product are the same bits for any number of them."""
+    step = ROWS * torch.get_num_threads()
+    # torch's own random state must not change.
+    values = torch.randn(4 * step, layer.in_features, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        values = values.to(layer.weight.dtype)
+        whole = layer(values)
+        return all(torch.equal(layer(values[:rows]), whole[:rows]) for rows in range(step, 4 * step, step))
 
 
 @contextmanager
