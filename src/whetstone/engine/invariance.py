@@ -99,22 +99,28 @@ def attend(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, scale: flo
     """Return attention in fp32, [n, rows, width], and the logarithms of the sums of exponentials, [n, rows].
 
     query: [n, rows, width]; key and value: [n, keys, width], from the first key of a sequence on; hidden:
-    bool, [n, rows, keys], the keys that a row must not attend to.
+    bool, broadcast to [n, rows, keys], the keys that a row must not attend to. Values of hidden keys must be
+    finite.
     """
     rows, missing = query.shape[1], -key.shape[1] % KEYS
-    query = pad(query.float(), (0, 0, 0, missing_rows(rows)))
-    key = pad(key.float(), (0, 0, 0, missing))
-    # A column of ones adds up the exponentials by the same kernel.
-    value = pad(pad(value.float(), (0, 1), value=1.0), (0, 0, 0, missing))
-    scores = (query @ key.transpose(1, 2)).mul_(scale)
-    scores[:, :rows].masked_fill_(pad(hidden, (0, missing), value=True), -torch.inf)
+    query, key, value = query.float(), key.float(), value.float()
+    if missing:
+        key, value = pad(key, (0, 0, 0, missing)), pad(value, (0, 0, 0, missing))
+        hidden = pad(hidden, (0, missing), value=True)
+    more = missing_rows(rows)
+    scores = (pad(query, (0, 0, 0, more)) @ key.transpose(1, 2))[:, :rows].mul_(scale)
+    scores.masked_fill_(hidden, -torch.inf)
     peak = scores.amax(-1, keepdim=True)
-    shares = scores.sub_(peak).exp_()
-    total = shares[..., :KEYS] @ value[:, :KEYS]
-    for first in range(KEYS, key.shape[1], KEYS):
-        total += shares[..., first : first + KEYS] @ value[:, first : first + KEYS]
-    total, peak = total[:, :rows], peak[:, :rows]
-    return total[..., :-1] / total[..., -1:], (peak + total[..., -1:].log())[..., 0]
+    # Whole rows are multiplied, but their exponentials would be wasted.
+    shares = pad(scores.sub_(peak).exp_(), (0, 0, 0, more))
+    out, total = 0.0, 0.0
+    for first in range(0, key.shape[1], KEYS):
+        block = shares[..., first : first + KEYS]
+        out = block @ value[:, first : first + KEYS] + out
+        total = block[:, :rows].sum(-1) + total
+    assert isinstance(out, Tensor)
+    assert isinstance(total, Tensor)
+    return out[:, :rows] / total[..., None], peak[..., 0] + total.log()
 
 
 def invariant_attention(
@@ -130,21 +136,13 @@ def invariant_attention(
     """transformers' attention interface for the engine.
 
     query: [rows, heads, tokens, width]; key and value: [rows or fewer, shared heads, columns, width].
-    attention_mask: of :func:`row_lengths`, the tokens of each row that has keys; they end at the last column.
-    Rows beyond them have zeros. Returns [rows, tokens, heads, width].
+    attention_mask: of :func:`row_lengths`, the tokens of each row that has keys, from the first column on.
+    Rows beyond them get zeros. Returns [rows, tokens, heads, width].
     """
     lengths = attention_mask[:, 0, 0, 0]
-    used, tokens, columns = len(lengths), query.shape[2], key.shape[2]
-    longest = int(lengths.max())
-    places = torch.arange(longest)
-    if not bool((lengths == columns).all()):
-        # Keys are aligned at their end, and the sums must begin at the first one.
-        index = (places + columns - lengths[:, None]).clamp(max=columns - 1)
-        key, value = (
-            t[:used].gather(2, index[:, None, :, None].expand(-1, t.shape[1], -1, t.shape[3]))
-            for t in (key, value)
-        )
+    used, tokens = len(lengths), query.shape[2]
     last = lengths[:, None] - tokens + torch.arange(tokens)
+    places = torch.arange(key.shape[2])
     hidden = places > last[..., None]
     if sliding_window is not None:
         hidden = hidden | (places <= last[..., None] - sliding_window)
@@ -153,7 +151,7 @@ def invariant_attention(
         query[:used].reshape(used * shared, group * tokens, -1),
         key.flatten(0, 1),
         value.flatten(0, 1),
-        hidden[:, None, None].expand(-1, shared, group, -1, -1).reshape(used * shared, group * tokens, -1),
+        hidden.repeat_interleave(shared, 0).repeat(1, group, 1),
         query.shape[-1] ** -0.5 if scaling is None else scaling,
     )
     result = query.new_zeros(len(query), tokens, query.shape[1], value.shape[-1])

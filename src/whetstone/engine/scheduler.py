@@ -36,7 +36,7 @@ from whetstone.engine.invariance import (
     row_lengths,
     whole_rows,
 )
-from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
+from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV, StartAlignedCache
 from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
 from whetstone.engine.sampling import Sampler
 from whetstone.engine.stopping import StopRule, end_tokens
@@ -86,9 +86,10 @@ Ended = list[tuple[Ticket, Completion]]
 class _Batch:
     """Rows that share a forward pass, and their cache. ``cache.lengths[i]`` is the length of row i."""
 
-    def __init__(self, cells: int) -> None:
+    def __init__(self, cells: int, *, invariant: bool) -> None:
         self.rows: list[_Row] = []
-        self.cache = BatchCache(cells)
+        self._invariant = invariant
+        self.cache = (StartAlignedCache if invariant else BatchCache)(cells)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -100,14 +101,14 @@ class _Batch:
         if len(kept) < len(self.rows):
             self.rows = [self.rows[i] for i in self.cache.retain(kept)]
 
-    def forward(self, model: Any, routers: ExpertRouters | None, *, invariant: bool) -> torch.Tensor:
+    def forward(self, model: Any, routers: ExpertRouters | None) -> torch.Tensor:
         """Return the logits after the newest token of each row: [rows, vocabulary]. Rows whose requests want
-        it get the experts of that token. ``invariant``: with further rows after them."""
+        it get the experts of that token. ``invariant`` batches return further rows after them."""
         wanting = [i for i, row in enumerate(self.rows) if row.ticket.request.routing]
         lengths = torch.tensor(self.cache.lengths)
         ids = torch.tensor([[row.newest] for row in self.rows])
         positions = lengths[:, None]
-        if invariant:
+        if self._invariant:
             mask = row_lengths([length + 1 for length in self.cache.lengths])
             ids, positions = whole_rows(ids), whole_rows(positions)
         else:
@@ -157,7 +158,7 @@ class Scheduler:
         self._clear()
 
     def _clear(self) -> None:
-        self._short, self._long = _Batch(self._cells), _Batch(self._cells)
+        self._short, self._long = (_Batch(self._cells, invariant=self._invariant) for _ in range(2))
 
     def fits(self, ticket: Ticket) -> bool:
         """Return whether a reply to a request can run at all."""
@@ -244,7 +245,7 @@ class Scheduler:
     def _draw(self, batch: _Batch, version: int) -> Ended:
         """Sample one token for every row of a batch."""
         with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
-            logits = batch.forward(self._model, self._routers, invariant=self._invariant)
+            logits = batch.forward(self._model, self._routers)
         params = [row.ticket.request.params for row in batch.rows]
         uniforms = [row.stream.random() for row in batch.rows]
         tokens, logprobs = self._sampler.draw(logits[: len(params)], params, uniforms)
