@@ -7,6 +7,8 @@ test decides where an update falls.
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import sys
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 from safetensors import safe_open
 
 VOCABULARY = 256
@@ -61,6 +64,8 @@ class StandIn:
         self.dev_mode = True
         self.refuses_weights = False
         self.sleeps = True
+        self.routes = False
+        """Whether it says which experts read each token: in two layers, (token, layer), as two bytes."""
         self.asleep: set[str] = set()
         self.down = False
         self.url = ""
@@ -142,6 +147,8 @@ class StandIn:
 
     def _complete(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path == "/v1/completions" and self.kind == "vllm":
+            if set(body) == {"model", "prompt", "max_tokens", "seed"}:
+                return 200, {"choices": [{"routed_experts": self._experts([1])}]}
             if body["prompt"] == [1] and body["logprobs"] == 1:
                 value = -2.0 * (body["temperature"] if self.tempered else 1.0)
                 return 200, {"choices": [{"logprobs": {"top_logprobs": [{"a": value, "b": -9.0}]}}]}
@@ -151,7 +158,8 @@ class StandIn:
             return 200, {
                 "choices": [
                     {"index": 0, "text": "", "token_ids": tokens, "finish_reason": ended,
-                     "logprobs": {"token_logprobs": logprobs, "tokens": [str(t) for t in tokens]}}
+                     "logprobs": {"token_logprobs": logprobs, "tokens": [str(t) for t in tokens]},
+                     "routed_experts": self._experts([*ids, *tokens][:-1])}
                 ],
                 "usage": {},
             }  # fmt: skip
@@ -168,6 +176,13 @@ class StandIn:
             meta = {"output_token_logprobs": rows, "finish_reason": {"type": ended}}
             return 200, {"text": "", "output_ids": tokens, "meta_info": meta}
         return 404, {"error": f"no such path {path}"}
+
+    def _experts(self, read: list[int]) -> str | None:
+        if not self.routes:
+            return None
+        file = io.BytesIO()
+        np.save(file, np.array([[[token, layer] for layer in (0, 1)] for token in read], np.uint16))
+        return base64.b64encode(file.getvalue()).decode()
 
     def _write(
         self, prompt: list[int], most: int, stop: list[str], temperature: float
@@ -245,11 +260,12 @@ def listening(stand_in: StandIn, port: int = 0) -> Generator[StandIn]:
 
 def main(arguments: list[str]) -> None:
     """Be a server of its own, started as vLLM's is."""
-    switches = [a for a in arguments if a == "--enable-sleep-mode"]
+    switches = [a for a in arguments if a in ("--enable-sleep-mode", "--enable-return-routed-experts")]
     rest = [a for a in arguments if a not in switches]
     said = dict(zip(rest[::2], rest[1::2], strict=True))
     server = StandIn("vllm", step_of(said["--model"]))
-    server.sleeps = bool(switches)
+    server.sleeps = "--enable-sleep-mode" in switches
+    server.routes = "--enable-return-routed-experts" in switches
     # Without the argument vLLM computes in half precision, whatever the folder's config.json says.
     server.dtype = said.get("--dtype", "bfloat16")
     with listening(server, int(said["--port"])):

@@ -87,6 +87,12 @@ REFUSED = {
         "engine={kind: vllm, options: {url: 'http://127.0.0.1:1'}}  deterministic=true",
         "the run cannot be `deterministic: true`",
     ),
+    "SGLang returns no experts": (
+        "engine={kind: sglang, options: {url: 'http://127.0.0.1:1'}}  trainer.routing_replay=true  "
+        "model={path: nowhere/moe}  warmup=null",
+        "engine `sglang` does not return which experts processed a reply",
+    ),
+    "no experts": ("trainer.routing_replay=true", "`model.scratch` has none; set it to"),
     "a learning rate": ("trainer.lr=50", "`trainer.lr`: 50 would destroy the model"),
     "a folder of something else": ("out=/", "`out`: / contains "),
     "a folder of files": ("out=recipes", "`out`: recipes contains "),

@@ -33,7 +33,7 @@ def test_every_fourth_reply_is_right_and_its_log_probs_are_the_models(tmp_path: 
     async def both() -> tuple[list[Completion], list[Completion], list[list[float]]]:
         engine = TorchEngine(model, tokenizer)
         own = await drawn(engine)
-        scores = [await engine.score(request.prompt_ids, reply.token_ids, 0.7) for reply in own]
+        scores = [(await engine.score(request, reply.token_ids))[0] for reply in own]
         await engine.close()
         smoke = ScriptedEngine(model, tokenizer, planted=str(planted))
         mixed = await drawn(smoke)

@@ -60,7 +60,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "phi": {},
     "phi3": {"sliding_window": WINDOW, "rope_parameters": _LONGROPE},
-    "gpt_oss": {**_MIXED, "num_local_experts": 4},
+    "gpt_oss": {**_MIXED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "deepseek_v2": {**_LATENT, "topk_method": "group_limited_greedy"},
     "deepseek_v3": _LATENT,
     "granite": {

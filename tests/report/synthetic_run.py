@@ -47,6 +47,7 @@ def write_run(folder: Path, steps: int = 6, *, name: str = "demo", reply: str | 
                 "grad_norm": 0.8 + rng.random() / 3,
                 "kl": 0.001 * step,
                 "logprob_gap": 0.004 + rng.random() / 1000,
+                "outside": 0.02,
                 "lr": 2e-5,
             }
             clock = {"generate": 6 + rng.random(), "train": 4.0, "sync": 0.3, "step": 11.0, "judge": 0.8}

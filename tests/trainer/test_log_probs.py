@@ -205,6 +205,17 @@ def test_the_host_does_not_read_more_often_with_more_chunks() -> None:
     assert few[1] < many[1]
 
 
+def test_tokens_count_as_outside_by_the_ratio_of_the_engine_to_the_trainer() -> None:
+    given = inputs("cpu")
+    ratios = torch.tensor([0.5, 0.89, 0.91, 1 / 1.1, 1.0, 1.0, 1.0, 1.0, 1.09, 1 / 0.9, 1.12, 3.0])
+    given = replace(given, engine=given.old + ratios.log())
+    meter = StepMeter(Ranks())
+    nothing = Losses(given.log_probs, {})
+    meter.add_tokens(given, nothing, given.log_probs.sum(), first=True, fresh=ratios > 9)
+    meter.add_tokens(given, nothing, given.log_probs.sum(), first=False, fresh=ratios > 9)
+    assert meter.metrics()["outside"] == pytest.approx(5 / 12)
+
+
 def test_tokens_of_older_weights_are_not_in_the_engine_gap() -> None:
     given = inputs("cpu")
     given = replace(given, engine=given.old - torch.arange(12.0))

@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from whetstone.trainer.attention_blocks import block_attention, invariant_attention
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.packed_attention import packed_attention
 from whetstone.trainer.packing import PromptReplies
-from whetstone.trainer.segments import Segment, run_table
+from whetstone.trainer.segments import AttentionPlan, Segment, run_table
 
 # Runs alone, with a prefix, of one token, of lengths that go together and of one that stands alone.
 RUNS = [
@@ -111,3 +112,22 @@ def test_a_step_makes_nothing_of_the_size_of_its_tokens_squared(window: int | No
             scores.log_probs.sum().backward()
     assert tokens == 2700 + 1500 + 998
     assert 32 * tokens <= largest.elements <= 61 * tokens
+
+
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_with_the_engines_numbers_has_values_and_gradients_of_the_plain_one(
+    window: int | None, dtype: torch.dtype
+) -> None:
+    runs = [Segment(0, 150), Segment(150, 130, 0, 150), Segment(280, 3, 0, 150), Segment(283, 5)]
+    plan = AttentionPlan(run_table(runs), window, 0.3, 0.0)
+    torch.manual_seed(0)
+    row = [torch.randn(heads, 288, 16).to(dtype).requires_grad_() for heads in (6, 2, 2)]
+    slope = torch.randn(288, 6, 16).to(dtype)
+    found: list[list[torch.Tensor]] = []
+    for kernel in (block_attention, invariant_attention):
+        out = kernel(row[0], row[1], row[2], None, plan)
+        found.append([out.detach(), *torch.autograd.grad(out, row, slope)])
+    for plain, own in zip(*found, strict=True):
+        error = (plain.float() - own.float()).norm() / plain.float().norm()
+        assert error < (1e-6 if dtype == torch.float32 else 0.01)

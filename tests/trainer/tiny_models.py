@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from whetstone.core.sample import Batch, FinishReason, Group, Sample
+from whetstone.core.sample import Batch, FinishReason, Group, Routing, Sample
 
 VOCABULARY = 61
 
@@ -72,3 +73,18 @@ def random_batch(seed: int = 0, groups: int = 3, replies: int = 4) -> Batch:
             for g in range(groups)
         ]
     )
+
+
+def routed(batch: Batch, seed: int = 0) -> Batch:
+    """The same samples, as if random experts of ``tiny_moe`` had processed each token."""
+    rng = random.Random(seed)
+
+    def experts(tokens: int) -> Routing:
+        pairs = [rng.sample(range(4), 2) for _ in range(2 * tokens)]
+        return Routing(2, 2, False, bytes(number for pair in pairs for number in pair))
+
+    def with_experts(group: Group) -> Group:
+        samples = [replace(s, routing=experts(len(s.response_ids) - 1)) for s in group.samples]
+        return replace(group, samples=samples, prompt_routing=experts(len(group.prompt_ids)))
+
+    return replace(batch, groups=[with_experts(group) for group in batch.groups])

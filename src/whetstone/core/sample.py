@@ -16,6 +16,45 @@ from whetstone.core.verdict import Judgement
 FinishReason = Literal["stop", "length", "abort"]
 
 
+class Routing(Struct, frozen=True, array_like=True):
+    """The experts of a mixture-of-experts model that processed some consecutive tokens.
+
+    ``data`` is [tokens, layers, k], numbers of experts in uint8, or in little-endian uint16 if ``wide``.
+    Layers without experts have zeros. Raises ValueError for data of another size.
+    """
+
+    layers: int
+    k: int
+    wide: bool
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.k) < 1 or len(self.data) % self._token_bytes:
+            raise ValueError(f"{len(self.data)} bytes of routing for {self.layers} layers and k {self.k}")
+
+    @property
+    def _token_bytes(self) -> int:
+        return self.layers * self.k * (2 if self.wide else 1)
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens."""
+        return len(self.data) // self._token_bytes
+
+    def part(self, start: int, end: int | None = None) -> Routing:
+        """Return that of the tokens from ``start`` to ``end``."""
+        size = self._token_bytes
+        data = self.data[start * size : None if end is None else end * size]
+        return structs.replace(self, data=data)
+
+    def extended(self, later: Routing) -> Routing:
+        """Return this, and that of ``later`` for further tokens of the same sequence, whose beginning both
+        have. Raises ValueError if they are not of one model."""
+        if structs.replace(later, data=b"") != structs.replace(self, data=b""):
+            raise ValueError("the routing of one sequence is that of two models")
+        return structs.replace(self, data=self.data + later.data[len(self.data) :])
+
+
 class Sample(Struct, frozen=True):
     """One reply to a prompt, or all replies of a conversation with the texts between them.
 
@@ -31,6 +70,10 @@ class Sample(Struct, frozen=True):
     ``accepted`` is whether the task was solved; None if the environment does not say, or if there is no
     verdict that counts. ``metrics`` are numbers of the environment about the episode, whose means are
     metrics of the run.
+
+    ``routing`` are the experts that processed the tokens of ``response_ids`` except the last one, and
+    ``prompt_routing`` those of the prompt, unless its group has them; None if they were not recorded. If a
+    conversation was read several times, each token has the experts of the pass that first sampled after it.
     """
 
     response_ids: list[int]
@@ -46,6 +89,8 @@ class Sample(Struct, frozen=True):
     prompt_ids: list[int] = []
     metrics: dict[str, float] = {}
     dialogue: list[tuple[str, str]] = []
+    routing: Routing | None = None
+    prompt_routing: Routing | None = None
 
     def __post_init__(self) -> None:
         if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
@@ -80,12 +125,16 @@ class Sample(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """All samples of one prompt, which share a baseline. ``meta["source"]`` is where the problem is from."""
+    """All samples of one prompt, which share a baseline. ``meta["source"]`` is where the problem is from.
+
+    ``prompt_routing`` are the experts that processed the prompt, recorded with its first sample.
+    """
 
     problem_id: str
     prompt_ids: list[int]
     samples: list[Sample]
     meta: dict[str, Any] = {}
+    prompt_routing: Routing | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt_ids or not self.samples:

@@ -13,17 +13,21 @@ from typing import Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
-from whetstone.core.sample import FinishReason
+from whetstone.core.sample import FinishReason, Routing
 from whetstone.core.settings import Sampling
 
 
 class GenerationRequest(Struct, frozen=True):
-    """``n`` replies to one prompt. Reply i has its own random stream, fixed by (seed, i)."""
+    """``n`` replies to one prompt. Reply i has its own random stream, fixed by (seed, i).
+
+    ``routing``: whether replies have the experts that processed them.
+    """
 
     prompt_ids: list[int]
     params: Sampling
     n: int = 1
     seed: int = 0
+    routing: bool = False
 
 
 class Completion(Struct, frozen=True):
@@ -31,6 +35,8 @@ class Completion(Struct, frozen=True):
 
     ``logprobs`` are natural logarithms of the sampled tokens' probabilities under softmax(logits /
     temperature), before top-p and top-k (temperature 1 for greedy sampling).
+
+    ``routing`` are the experts that processed the prompt and the reply except its last token, if requested.
     """
 
     index: int
@@ -38,6 +44,7 @@ class Completion(Struct, frozen=True):
     logprobs: list[float]
     versions: list[int]
     finish_reason: FinishReason
+    routing: Routing | None = None
 
 
 class Capabilities(Struct, frozen=True):
@@ -49,6 +56,7 @@ class Capabilities(Struct, frozen=True):
         which differs unless both are off.
     every_rank: each of several ranks may have its own engine.
     in_place: it generates with the model object that it was built with, and writes new weights into it.
+    routing: it can return the experts that processed a reply.
     """
 
     repeatable_streams: bool
@@ -56,6 +64,7 @@ class Capabilities(Struct, frozen=True):
     full_logprobs: bool = True
     every_rank: bool = True
     in_place: bool = False
+    routing: bool = False
 
 
 class Engine(Protocol):

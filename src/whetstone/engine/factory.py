@@ -33,14 +33,27 @@ def _check_options(construct: Callable[..., Engine], settings: EngineSection, mo
         raise UserError(f"engine.options: {error}; these are keywords of engine `{settings.kind}`") from None
 
 
-def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
+def build_engine(
+    settings: EngineSection,
+    model: Callable[[], Any],
+    tokenizer: Any,
+    *,
+    routing: bool = False,
+    deterministic: bool = False,
+) -> Engine:
     """Build the engine in ``settings``, with ``model``, ``tokenizer`` and the options as keywords.
 
     model: returns the transformers model to serve, which then belongs to the engine. An engine with another
-    source of weights never calls it. Raises UserError for an unknown name or option.
+    source of weights never calls it. routing: whether requests will want the experts of their tokens, which a
+    server must know from its start. deterministic: whether the run is. Raises UserError for an unknown name
+    or option.
     """
     construct = _constructor(settings.kind)
     placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
+    if routing and settings.kind == "vllm":
+        placed["routing"] = True
+    if deterministic and settings.kind == "torch":
+        placed["invariant"] = True
     _check_options(construct, settings, placed)
     return construct(model, tokenizer, **placed, **settings.options)
 
@@ -53,6 +66,7 @@ def check_capabilities(
     tensors: bool,
     full_logprobs: bool = False,
     ranks: int = 1,
+    routing: bool = False,
 ) -> None:
     """Raise UserError with a remedy if ``engine`` lacks a capability that a run needs."""
     can = engine.capabilities
@@ -77,6 +91,16 @@ def check_capabilities(
             f"engine `{settings.kind}` serves one rank, but there are {ranks}; train in one process, or use "
             "`engine.kind: torch`"
         )
+    if routing and not can.routing:
+        raise no_routing(settings.kind)
+
+
+def no_routing(kind: str) -> UserError:
+    """Return the error for an engine that cannot return the experts of a reply."""
+    return UserError(
+        f"engine `{kind}` does not return which experts processed a reply, which `trainer.routing_replay` "
+        "needs; set it to false, or take `engine.kind: torch` or `vllm`"
+    )
 
 
 def _constructor(kind: str) -> Callable[..., Engine]:

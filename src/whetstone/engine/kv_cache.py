@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import Cache
 
-# Columns are allocated in multiples of this.
+# Columns are allocated in multiples of this. It is also ``invariance.KEYS``.
 _BLOCK = 128
 _FEW_SLOTS = 8
 # Masked columns on the left of the window; see the module docstring.
@@ -31,11 +32,15 @@ _MAX_AHEAD = 512
 
 @dataclass(frozen=True)
 class PromptKV:
-    """Keys and values of one prompt, by layer: each [kv_heads, length, head_dim]."""
+    """Keys and values of one prompt, by layer: each [kv_heads, length, head_dim].
+
+    ``experts``: the rows of ``ExpertRouters.record``; empty if they were not recorded.
+    """
 
     length: int
     keys: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     values: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    experts: bytes = b""
 
 
 class PromptCache(Cache):
@@ -59,12 +64,13 @@ class PromptCache(Cache):
         """The size of all stored tensors."""
         return sum(t.nbytes for kept in (self.keys, self.values) for t in kept.values())
 
-    def prompt(self, row: int, length: int) -> PromptKV:
-        """Return the first ``length`` columns of one prompt."""
+    def prompt(self, row: int, length: int, experts: bytes) -> PromptKV:
+        """Return the first ``length`` columns of one prompt, and the experts that processed it."""
         return PromptKV(
             length,
             {layer: k[row, :, :length] for layer, k in self.keys.items()},
             {layer: v[row, :, :length] for layer, v in self.values.items()},
+            experts,
         )
 
 
@@ -219,6 +225,42 @@ class BatchCache(Cache):
                     live = live.clone()
                 tensor[:rows, :, new] = live
         self._slots, self._columns, self._end = slots, columns, end
+
+
+class StartAlignedCache(BatchCache):
+    """A BatchCache for ``invariance.py``: rows have the columns from 0 to ``lengths[r]``."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write the newest token's keys and values ([rows or more, kv_heads, 1, head_dim]); return whole
+        blocks of columns, as views: [rows, kv_heads, columns, head_dim]. Those not in use are finite."""
+        rows = len(self.lengths)
+        seen = slice(0, -(-self.width // _BLOCK) * _BLOCK)
+        found: list[Tensor] = []
+        states = (key_states, value_states)
+        for tensor, newest in zip(self._layer(layer_idx, *states), states, strict=True):
+            tensor[torch.arange(rows), :, self._places] = newest[:rows, :, 0]
+            found.append(tensor[:rows, :, seen])
+        return found[0], found[1]
+
+    def add(self, prompt: PromptKV, rows: int) -> None:
+        """See BatchCache."""
+        first, last = len(self.lengths), len(self.lengths) + rows
+        for index, prompt_keys in prompt.keys.items():
+            keys, values = self._layer(index, prompt_keys, prompt.values[index])
+            keys[first:last, :, : prompt.length] = prompt_keys
+            values[first:last, :, : prompt.length] = prompt.values[index]
+        self._set_lengths(self.lengths + [prompt.length] * rows)
+
+    def _set_lengths(self, lengths: list[int]) -> None:
+        super()._set_lengths(lengths)
+        # The window of all rows begins at column 0; its spare column is the last one.
+        self._end = self.width
+        self._places = torch.tensor(lengths)
+
+    def _move(self, slots: int, columns: int, end: int) -> None:
+        super()._move(slots, columns, self.width)
 
 
 def _round_up(columns: int) -> int:

@@ -19,6 +19,21 @@ _BLOCK = 256
 _CANDIDATES = 1024
 
 
+def log_softmax(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return logarithms and values of softmax(logits / temperature), [rows, vocabulary] each, in fp32
+    (float64 for float64)."""
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    scores = logits.to(dtype, copy=True)
+    if temperature != 1.0:
+        scores.div_(temperature)
+    # Subtracting the maximum keeps exp from overflowing.
+    scores.sub_(scores.amax(dim=-1, keepdim=True))
+    probabilities = scores.exp()
+    total = probabilities.sum(-1, keepdim=True)
+    probabilities.div_(total)
+    return scores.sub_(total.log()), probabilities
+
+
 class Sampler:
     """Draws one token a row. Keeps its work space between calls; one call at a time."""
 

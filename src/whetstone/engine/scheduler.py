@@ -17,7 +17,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +27,16 @@ import torch
 from whetstone.core.sample import FinishReason
 from whetstone.engine.architecture import RopeLimits
 from whetstone.engine.engine import Completion, GenerationRequest
-from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
+from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.engine.invariance import (
+    INVARIANT,
+    attention_set_to,
+    invariant_log_probs,
+    missing_rows,
+    row_lengths,
+    whole_rows,
+)
+from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV, StartAlignedCache
 from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
 from whetstone.engine.sampling import Sampler
 from whetstone.engine.stopping import StopRule, end_tokens
@@ -61,9 +72,12 @@ class _Row:
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
+    # Those of every token that was read, if the request wants them.
+    experts: bytearray = field(default_factory=bytearray)
 
-    def completion(self, reason: FinishReason) -> Completion:
-        return Completion(self.index, self.token_ids, self.logprobs, self.versions, reason)
+    def completion(self, reason: FinishReason, routers: ExpertRouters | None) -> Completion:
+        routing = routers.routing(bytes(self.experts)) if routers is not None else None
+        return Completion(self.index, self.token_ids, self.logprobs, self.versions, reason, routing)
 
 
 Ended = list[tuple[Ticket, Completion]]
@@ -72,9 +86,10 @@ Ended = list[tuple[Ticket, Completion]]
 class _Batch:
     """Rows that share a forward pass, and their cache. ``cache.lengths[i]`` is the length of row i."""
 
-    def __init__(self, cells: int) -> None:
+    def __init__(self, cells: int, *, invariant: bool) -> None:
         self.rows: list[_Row] = []
-        self.cache = BatchCache(cells)
+        self._invariant = invariant
+        self.cache = (StartAlignedCache if invariant else BatchCache)(cells)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -86,19 +101,31 @@ class _Batch:
         if len(kept) < len(self.rows):
             self.rows = [self.rows[i] for i in self.cache.retain(kept)]
 
-    def forward(self, model: Any) -> torch.Tensor:
-        """Return the logits after the newest token of each row: [rows, vocabulary]."""
+    def forward(self, model: Any, routers: ExpertRouters | None) -> torch.Tensor:
+        """Return the logits after the newest token of each row: [rows, vocabulary]. Rows whose requests want
+        it get the experts of that token. ``invariant`` batches return further rows after them."""
+        wanting = [i for i, row in enumerate(self.rows) if row.ticket.request.routing]
         lengths = torch.tensor(self.cache.lengths)
-        columns = torch.arange(self.cache.width + 1)
-        # Rows are right-aligned in the cache: a shorter one begins later.
-        mask = columns >= (self.cache.width - lengths)[:, None]
-        output = model(
-            input_ids=torch.tensor([[row.newest] for row in self.rows], device=model.device),
+        ids = torch.tensor([[row.newest] for row in self.rows])
+        positions = lengths[:, None]
+        if self._invariant:
+            mask = row_lengths([length + 1 for length in self.cache.lengths])
+            ids, positions = whole_rows(ids), whole_rows(positions)
+        else:
+            # Rows are right-aligned in the cache: a shorter one begins later.
+            mask = torch.arange(self.cache.width + 1) >= (self.cache.width - lengths)[:, None]
+        step = partial(
+            model,
+            input_ids=ids.to(model.device),
             attention_mask=mask.to(model.device),
-            position_ids=lengths[:, None].to(model.device),
+            position_ids=positions.to(model.device),
             past_key_values=self.cache,
             use_cache=True,
         )
+        output, experts = (step(), None) if routers is None or not wanting else routers.record(step)
+        if experts is not None:
+            for i in wanting:
+                self.rows[i].experts += experts[i].numpy().tobytes()
         self.cache.advance()
         return output.logits[:, -1]
 
@@ -107,14 +134,23 @@ class Scheduler:
     """The running batch of one model. Not thread-safe."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, max_batch: int, cache_bytes: int, rope: RopeLimits
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_batch: int,
+        cache_bytes: int,
+        rope: RopeLimits,
+        invariant: bool = False,
     ) -> None:
         self._model = model
+        self._invariant = invariant
         self._tokenizer = tokenizer
         self._max_batch = max_batch
         self._rope = rope
         self._ends = end_tokens(model, tokenizer)
         self._sampler = Sampler()
+        self._routers: ExpertRouters | None = None
         self._waiting: deque[Ticket] = deque()
         self.token_bytes = self._measure_token_bytes()
         # With two batches, either may come to hold all rows, so each gets half of the memory.
@@ -122,7 +158,7 @@ class Scheduler:
         self._clear()
 
     def _clear(self) -> None:
-        self._short, self._long = _Batch(self._cells), _Batch(self._cells)
+        self._short, self._long = (_Batch(self._cells, invariant=self._invariant) for _ in range(2))
 
     def fits(self, ticket: Ticket) -> bool:
         """Return whether a reply to a request can run at all."""
@@ -140,7 +176,16 @@ class Scheduler:
 
     def add(self, ticket: Ticket) -> None:
         """Queue a request."""
+        if ticket.request.routing:
+            self.recorders()
         self._waiting.append(ticket)
+
+    def recorders(self) -> ExpertRouters:
+        """Return what records the experts. Raises UserError for a model without experts."""
+        # Models that need no recording remain as they are.
+        if self._routers is None:
+            self._routers = ExpertRouters(self._model)
+        return self._routers
 
     # The remaining rows move within tensors that were created in inference mode.
     @torch.inference_mode()
@@ -154,7 +199,7 @@ class Scheduler:
     def abort(self) -> Ended:
         """End every reply, running or waiting, with its tokens so far."""
         rows = self._short.rows + self._long.rows
-        ended = [(row.ticket, row.completion("abort")) for row in rows]
+        ended = [(row.ticket, row.completion("abort", self._routers)) for row in rows]
         for ticket in self._waiting:
             rest = range(ticket.started, ticket.request.n)
             ended += [(ticket, Completion(index, [], [], [], "abort")) for index in rest]
@@ -199,11 +244,13 @@ class Scheduler:
 
     def _draw(self, batch: _Batch, version: int) -> Ended:
         """Sample one token for every row of a batch."""
-        tokens, logprobs = self._sampler.draw(
-            batch.forward(self._model),
-            [row.ticket.request.params for row in batch.rows],
-            [row.stream.random() for row in batch.rows],
-        )
+        with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
+            logits = batch.forward(self._model, self._routers)
+        params = [row.ticket.request.params for row in batch.rows]
+        uniforms = [row.stream.random() for row in batch.rows]
+        tokens, logprobs = self._sampler.draw(logits[: len(params)], params, uniforms)
+        if self._invariant:
+            logprobs = invariant_log_probs(logits, tokens, [p.temperature or 1.0 for p in params])
         ended: Ended = []
         kept: list[int] = []
         for i, (row, token, logprob) in enumerate(zip(batch.rows, tokens, logprobs, strict=True)):
@@ -215,7 +262,7 @@ class Scheduler:
             if reason is None:
                 kept.append(i)
             else:
-                ended.append((row.ticket, row.completion(reason)))
+                ended.append((row.ticket, row.completion(reason, self._routers)))
         batch.keep(kept)
         return ended
 
@@ -226,7 +273,8 @@ class Scheduler:
             return
         # The prompt is read once, also if its replies start at different times.
         unread = [ticket for ticket, _ in chosen if ticket.prompt is None]
-        read = self._read([ticket.request.prompt_ids[:-1] for ticket in unread])
+        routers = self._routers if any(ticket.request.routing for ticket in unread) else None
+        read = self._read([ticket.request.prompt_ids[:-1] for ticket in unread], routers)
         for ticket, prompt in zip(unread, read, strict=True):
             ticket.prompt = prompt
         for batch in (self._short, self._long):
@@ -279,7 +327,10 @@ class Scheduler:
             # Each reply has its own stream, so its tokens do not depend on when it was admitted.
             stream = random.Random(f"{request.seed}/{index}")
             rule = StopRule(self._tokenizer, self._ends, request.params)
-            batch.rows.append(_Row(ticket, index, rule, stream, request.prompt_ids[-1]))
+            row = _Row(ticket, index, rule, stream, request.prompt_ids[-1])
+            if request.routing:
+                row.experts += ticket.prompt.experts
+            batch.rows.append(row)
         ticket.started += count
         if ticket.started == request.n:
             ticket.prompt = None
@@ -303,8 +354,9 @@ class Scheduler:
             self._long.cache.add(past, 1)
             self._long.rows.append(row)
 
-    def _read(self, pasts: Sequence[list[int]]) -> list[PromptKV]:
-        """Return the keys and values of sequences up to their newest token."""
+    def _read(self, pasts: Sequence[list[int]], routers: ExpertRouters | None = None) -> list[PromptKV]:
+        """Return the keys and values of sequences up to their newest token; with ``routers`` also the
+        experts."""
         result = [PromptKV(0)] * len(pasts)
         batch: list[int] = []
         # Sequences of similar length need little padding.
@@ -317,21 +369,39 @@ class Scheduler:
                 batch and self._rope.is_long(length + 1) and not self._rope.is_long(len(pasts[batch[0]]) + 1)
             )
             if batch and (full or switches):
-                self._read_batch(batch, pasts, result)
+                self._read_batch(batch, pasts, result, routers)
                 batch = []
             batch.append(place)
         if batch:
-            self._read_batch(batch, pasts, result)
+            self._read_batch(batch, pasts, result, routers)
         return result
 
-    def _read_batch(self, places: list[int], pasts: Sequence[list[int]], result: list[PromptKV]) -> None:
+    def _read_batch(
+        self,
+        places: list[int],
+        pasts: Sequence[list[int]],
+        result: list[PromptKV],
+        routers: ExpertRouters | None,
+    ) -> None:
         """Make one forward pass over right-padded sequences; causal attention never reads the padding."""
         width = self._rope.columns(max(len(pasts[place]) for place in places))
+        width += missing_rows(width) if self._invariant else 0
         ids = torch.zeros(len(places), width, dtype=torch.long)
         for row, place in enumerate(places):
             ids[row, : len(pasts[place])] = torch.tensor(pasts[place])
         cache = PromptCache()
         # The base model is sufficient, because no logits are needed.
-        self._model.base_model(input_ids=ids.to(self._model.device), past_key_values=cache, use_cache=True)
+        read = partial(
+            self._model.base_model,
+            input_ids=ids.to(self._model.device),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        if self._invariant:
+            read.keywords["attention_mask"] = row_lengths([width] * len(places))
+        with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
+            experts = (read(), None)[1] if routers is None else routers.record(read)[1].view(*ids.shape, -1)
         for row, place in enumerate(places):
-            result[place] = cache.prompt(row, len(pasts[place]))
+            length = len(pasts[place])
+            rows = b"" if experts is None else experts[row, :length].numpy().tobytes()
+            result[place] = cache.prompt(row, length, rows)

@@ -88,9 +88,9 @@ class ScriptedEngine:
         """Return a scripted reply with its log-probs under the current weights."""
         ids = [*self._tokenizer.encode(text, add_special_tokens=False), self._tokenizer.eos_token_id]
         ids = ids[: request.params.max_tokens]
-        logprobs = await self._engine.score(request.prompt_ids, ids, request.params.temperature)
+        logprobs, routing = await self._engine.score(request, ids)
         end = "stop" if ids[-1] == self._tokenizer.eos_token_id else "length"
-        return Completion(index, ids, logprobs, [self.version] * len(ids), end)
+        return Completion(index, ids, logprobs, [self.version] * len(ids), end, routing)
 
 
 def scripted_engine(model: Callable[[], Any], tokenizer: Any, **options: Any) -> ScriptedEngine:

@@ -12,14 +12,18 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from whetstone.core.errors import UserError
+from whetstone.core.sample import Routing
 from whetstone.engine.architecture import check_architecture, check_length, rope_limits
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
+from whetstone.engine.expert_routing import has_experts
+from whetstone.engine.invariance import supports_invariance
 from whetstone.engine.scheduler import Ended, Scheduler, Ticket
 from whetstone.engine.weights import copy_weights, folder_weights
 
@@ -61,12 +65,14 @@ class TorchEngine:
     cache_mb: MiB for keys and values of running replies; default: a quarter of the device's memory. Prompts
         during prefill need additional memory.
     max_context: prompt and reply together; default: the model's maximum.
+    invariant: whether log-probs shall not depend on the other replies in the batch, and be those of the
+        trainer bit for bit, where this is possible (``engine/invariance.py``).
 
     It generates with torch's thread count at construction.
     """
 
     capabilities = Capabilities(
-        repeatable_streams=True, weights=frozenset({"tensors", "folder"}), in_place=True
+        repeatable_streams=True, weights=frozenset({"tensors", "folder"}), in_place=True, routing=True
     )
 
     def __init__(
@@ -77,6 +83,7 @@ class TorchEngine:
         max_batch: int = 256,
         max_context: int | None = None,
         cache_mb: int | None = None,
+        invariant: bool = False,
     ) -> None:
         check_architecture(model.config)
         config = model.config.get_text_config()
@@ -89,12 +96,18 @@ class TorchEngine:
             )
         self._model = model.eval()
         self._vocabulary: int = config.vocab_size
+        self._has_experts = has_experts(model)
         self._max_context = max_context or int(getattr(config, "max_position_embeddings", 0)) or 2**31
         if rope.max_tokens is not None and max_context is not None:
             check_length(rope, max_context, "lower max_context")
         self._cache_bytes = cache_mb << 20 if cache_mb else total_memory(model.device) // _CACHE_SHARE
         self._scheduler = Scheduler(
-            model, tokenizer, max_batch=max_batch, cache_bytes=self._cache_bytes, rope=rope
+            model,
+            tokenizer,
+            max_batch=max_batch,
+            cache_bytes=self._cache_bytes,
+            rope=rope,
+            invariant=invariant and supports_invariance(model),
         )
         self._version = 0
         self._closed = False
@@ -126,6 +139,11 @@ class TorchEngine:
             )
         if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= self._vocabulary:
             raise UserError(f"the prompt has token ids outside the model's vocabulary of {self._vocabulary}")
+        if request.routing and not self._has_experts:
+            raise UserError(
+                "the model has no layers with experts, so there is no routing to return; set "
+                "`trainer.routing_replay` to false"
+            )
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Queue the request now, and yield its replies as each ends. Call it inside an event loop.
@@ -142,9 +160,11 @@ class TorchEngine:
         self._arrivals.append(ticket)
         return self._replies(ticket, inbox)
 
-    async def score(self, prompt_ids: list[int], reply_ids: list[int], temperature: float) -> list[float]:
-        """Return the log-probs of a given reply under the current weights; see Completion."""
-        return await self._on_worker(self._score, prompt_ids, reply_ids, temperature or 1.0)
+    async def score(
+        self, request: GenerationRequest, reply_ids: list[int]
+    ) -> tuple[list[float], Routing | None]:
+        """Return log-probs and routing of a given reply under the current weights; see Completion."""
+        return await self._on_worker(self._score, request, reply_ids)
 
     async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:
         """Replace the weights between two steps; see Engine. Replies keep their cached past.
@@ -240,14 +260,20 @@ class TorchEngine:
             self._scheduler.cancel(ticket)
         return self._scheduler.step(self._version)
 
-    def _score(self, prompt_ids: list[int], reply_ids: list[int], temperature: float) -> list[float]:
-        device = self._model.device
+    def _score(self, request: GenerationRequest, reply_ids: list[int]) -> tuple[list[float], Routing | None]:
+        ids = torch.tensor([[*request.prompt_ids, *reply_ids]], device=self._model.device)
+        read = partial(self._model, input_ids=ids[:, :-1], use_cache=False)
+        routing = None
         with torch.no_grad():
-            logits = self._model(
-                input_ids=torch.tensor([[*prompt_ids, *reply_ids]], device=device), use_cache=False
-            ).logits[0, len(prompt_ids) - 1 : -1]
-            log_probs = torch.log_softmax(logits.float() / temperature, -1)
-        return log_probs.gather(-1, torch.tensor(reply_ids, device=device)[:, None])[:, 0].tolist()
+            if request.routing:
+                routers = self._scheduler.recorders()
+                output, experts = routers.record(read)
+                routing = routers.routing(experts.numpy().tobytes())
+            else:
+                output = read()
+            logits = output.logits[0, len(request.prompt_ids) - 1 :]
+            log_probs = torch.log_softmax(logits.float() / (request.params.temperature or 1.0), -1)
+        return log_probs.gather(-1, ids[0, -len(reply_ids) :, None])[:, 0].tolist(), routing
 
     def _abort(self, arrivals: list[Ticket]) -> Ended:
         for ticket in arrivals:

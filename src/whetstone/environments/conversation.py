@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from whetstone.core.problem import Problem
-from whetstone.core.sample import Sample
+from whetstone.core.sample import Routing, Sample
 from whetstone.core.verdict import Judgement
 from whetstone.engine.engine import Completion
 from whetstone.environments.prompt import Message, Prompt
@@ -155,6 +155,8 @@ class Conversation:
         if first_turn:
             turn = self.turns[first_turn]
             prompt_ids = [*self.prompt_ids, *_tokens_of(self.turns[:first_turn])[0], *turn.between]
+        routing = _routing_of(self.turns)
+        prompt_tokens = len(prompt_ids or self.prompt_ids)
         last = self.reply.finish_reason
         dialogue = _dialogue_of(self.turns[first_turn:])
         return Sample(
@@ -171,7 +173,23 @@ class Conversation:
             metrics=dict(metrics or {}),
             accepted=accepted,
             dialogue=dialogue if len(dialogue) > 1 else [],
+            routing=routing and routing.part(prompt_tokens),
+            prompt_routing=routing and routing.part(0, prompt_tokens),
         )
+
+
+def _routing_of(turns: Sequence[Turn]) -> Routing | None:
+    """Return the experts of the prompt and of all turns, as far as they were recorded.
+
+    Each reply is generated after another pass over all tokens before it. The first pass over a token counts,
+    because the log-probs of the reply that it belongs to, or that follows it, are from this pass.
+    """
+    whole: Routing | None = None
+    for turn in turns:
+        found = turn.reply.drawn and turn.reply.drawn.routing
+        if found is not None:
+            whole = found if whole is None else whole.extended(found)
+    return whole
 
 
 def _tokens_of(

@@ -42,13 +42,21 @@ class EngineReplies:
     """Text replies from an engine, with one set of sampling settings."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, params: Sampling, *, max_prompt_tokens: int
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        params: Sampling,
+        *,
+        max_prompt_tokens: int,
+        routing: bool = False,
     ) -> None:
-        """Prompts with more than ``max_prompt_tokens`` tokens are refused."""
+        """Prompts with more than ``max_prompt_tokens`` tokens are refused. ``routing``: whether replies have
+        the experts that processed them."""
         self._engine = engine
         self._tokenizer = tokenizer
         self._params = params
         self._max_prompt_tokens = max_prompt_tokens
+        self._routing = routing
 
     @property
     def version(self) -> int:
@@ -96,7 +104,7 @@ class EngineReplies:
         if between and before[-1] == between[0] and not self._text(between[:1]):
             between = between[1:]  # the reply already contains the end of its turn
         params = self._limited(limits)
-        request = GenerationRequest(prompt_ids=[*before, *between], params=params, n=1, seed=seed)
+        request = GenerationRequest([*before, *between], params, 1, seed, self._routing)
         try:
             self._engine.check(request)
         except UserError:
@@ -115,7 +123,7 @@ class EngineReplies:
     ) -> GenerationRequest:
         ids = encode_prompt(prompt, self._tokenizer)
         check_length(problem, ids, self._max_prompt_tokens)
-        return GenerationRequest(prompt_ids=ids, params=self._limited(limits), n=n, seed=seed)
+        return GenerationRequest(ids, self._limited(limits), n, seed, self._routing)
 
     def _limited(self, limits: ReplyLimits | None) -> Sampling:
         if limits is None:

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from whetstone.core.errors import user_error_of
 from whetstone.core.problem import Problem
 from whetstone.core.sample import Group, Sample
@@ -137,4 +139,8 @@ _NO_SAMPLE = Sample([], [], [], "abort", "")
 def _group(problem: Problem, rollouts: Sequence[Rollout], model: str, prompt_ids: list[int]) -> Group:
     samples = [sample for rollout in rollouts for sample in rollout.samples.get(model, [])] or [_NO_SAMPLE]
     shared = prompt_ids or samples[0].prompt_ids or _NO_PROMPT
-    return Group(problem.id, shared, samples, {"source": problem.source})
+    # The trainer computes a shared prompt once, so it needs one of the recordings. They differ by rounding,
+    # or by an update of the weights between two replies.
+    routing = next((each.prompt_routing for each in samples if not each.prompt_ids), None)
+    samples = [each if each.prompt_ids else replace(each, prompt_routing=None) for each in samples]
+    return Group(problem.id, shared, samples, {"source": problem.source}, routing)

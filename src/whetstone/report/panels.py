@@ -41,7 +41,7 @@ SMALL = {
     "time/peak_bytes": ("peak memory, bytes", "moss"),
     "time/judge": ("judge, CPU seconds", "moss"),
 }
-PERCENT = {"length/truncated", "length/repetition", "reward/pass_rate"}
+PERCENT = {"length/truncated", "length/repetition", "reward/pass_rate", "loss/outside"}
 FIRST = [
     "loss/loss",
     "loss/kl",
@@ -57,6 +57,7 @@ FIRST = [
     "loss/logprob_gap",
     "loss/logprob_gap_max",
     "loss/engine_gap",
+    "loss/outside",
     "staleness/mean",
     "staleness/max",
     "loss/importance",
@@ -74,6 +75,7 @@ TITLES = {
     "loss/logprob_gap": "log-prob gap, mean",
     "loss/logprob_gap_max": "log-prob gap, max",
     "loss/engine_gap": "log-prob gap, same weights",
+    "loss/outside": "p_engine / p outside [0.9, 1.1], share",
     "loss/clip_fraction": "clipped share",
     "loss/ratio_max": "largest ratio",
     "loss/ratio_min": "smallest ratio",

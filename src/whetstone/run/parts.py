@@ -102,7 +102,10 @@ async def sampling_engine(
     model: creates the model to serve. Raises UserError for a model that the engine does not support, and for
     an engine without a required capability.
     """
-    engine = build_engine(recipe.engine, model, tokenizer)
+    routing = recipe.trainer.routing_replay
+    engine = build_engine(
+        recipe.engine, model, tokenizer, routing=routing, deterministic=recipe.deterministic
+    )
     try:
         check_capabilities(
             engine,
@@ -111,9 +114,13 @@ async def sampling_engine(
             tensors=True,
             full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
             ranks=ranks,
+            routing=routing,
         )
         limit = recipe.environment.max_prompt_tokens
-        yield engine, EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
+        yield (
+            engine,
+            EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit, routing=routing),
+        )
     finally:
         await engine.close()
 

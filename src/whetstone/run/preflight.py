@@ -16,7 +16,7 @@ from pathlib import Path
 from whetstone.core.errors import UserError
 from whetstone.core.settings import read_settings
 from whetstone.data.dataset import check_set
-from whetstone.engine.factory import check_plugin_engine
+from whetstone.engine.factory import check_plugin_engine, no_routing
 from whetstone.engine.settings import SERVERS
 from whetstone.engine.sources import check_folder as check_model_folder
 from whetstone.judge.environments.environment import environment_named
@@ -119,6 +119,8 @@ def _check_engine(recipe: Recipe) -> None:
             f"engine `{engine.kind}` does not give the same replies for the same seed, so the run cannot be "
             "`deterministic: true`; set it to false, or take `engine.kind: torch`"
         )
+    if recipe.trainer.routing_replay and engine.kind != "vllm":
+        raise no_routing(engine.kind)
     # This import needs an HTTP client, which is optional.
     from whetstone.engine.served.settings import ServedOptions
 

@@ -172,6 +172,15 @@ class Recipe(Section):
             )
         return ""
 
+    @model_validator(mode="after")
+    def _check_routing_replay(self) -> Recipe:
+        if self.trainer.routing_replay and self.model.scratch is not None:
+            raise ValueError(
+                "`trainer.routing_replay` is for a mixture of experts, and `model.scratch` has none; set it "
+                "to false"
+            )
+        return self
+
     def _two_model_error(self) -> str:
         """Return what is invalid in a run of two models; empty if it is valid."""
         kind, two = self.environment.kind, len(self.environment.models) > 1

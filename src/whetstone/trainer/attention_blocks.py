@@ -7,12 +7,13 @@ sufficient: the kernel treats groups of heads as a batch, with keys and values r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from whetstone.engine.invariance import KEYS, attend
 from whetstone.trainer.segments import (
     AttentionPieces,
     AttentionPlan,
@@ -79,12 +80,26 @@ def block_attention(
     return out[..., :width].transpose(0, 1)
 
 
+def invariant_attention(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, plan: AttentionPlan
+) -> Tensor:
+    """:func:`block_attention` on a CPU with the numbers of ``engine/invariance.py``, without sinks and caps.
+    Gradients are those of plain blocks."""
+    pieces = attention_pieces(plan, scores_per_token=query.shape[0])
+    # The engine's sums begin at the first key. Whole products of hidden keys may be left out.
+    blocks = [block._replace(keys_from=block.keys_from // KEYS * KEYS) for block in pieces.blocks]
+    how = _HowTo(replace(pieces, blocks=blocks), plan.scale, 0.0, written_out=True, invariant=True)
+    out = cast(Tensor, cast(Any, _BlockAttention).apply(query, key, value, sinks, how))
+    return out.transpose(0, 1)
+
+
 @dataclass(frozen=True)
 class _HowTo:
     pieces: AttentionPieces
     scale: float
     cap: float
     written_out: bool
+    invariant: bool = False
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -103,7 +118,10 @@ class _BlockAttention(torch.autograd.Function):
         for part in how.pieces.prefixed:
             prefix_forward(row, part)
         for block in how.pieces.blocks:
-            block_forward(row, block, written_out=how.written_out)
+            if how.invariant:
+                invariant_forward(row, block)
+            else:
+                block_forward(row, block, written_out=how.written_out)
         # A sink is a key with value zero that every token attends to.
         if sinks is not None:
             whole = torch.logaddexp(logsum, sinks.to(wide)[:, None])
@@ -202,6 +220,17 @@ def block_forward(row: AttentionRow, block: TokenBlock, *, written_out: bool) ->
         out = (scores - logsum[..., None]).exp() @ value.to(wide)
     else:
         out, logsum = _forward(query, key, value, 0.0, False, attn_mask=_mask(row, block), scale=row.scale)
+    _grouped(row, row.out)[:, :, tokens] = out.to(row.out.dtype)
+    _grouped(row, row.logsum)[:, :, tokens] = logsum
+
+
+def invariant_forward(row: AttentionRow, block: TokenBlock) -> None:
+    """:func:`block_forward` with the numbers of ``engine/invariance.py``."""
+    tokens, (shared, group) = _tokens(block), row.groups
+    query = _grouped(row, row.query)[:, :, tokens]
+    hidden = block.hidden(query.device).expand(shared, group, -1, -1).flatten(1, 2)
+    found = attend(query.flatten(1, 2), block.keys(row.key), block.keys(row.value), hidden, row.scale)
+    out, logsum = (values.unflatten(1, (group, -1)) for values in found)
     _grouped(row, row.out)[:, :, tokens] = out.to(row.out.dtype)
     _grouped(row, row.logsum)[:, :, tokens] = logsum
 

@@ -7,8 +7,9 @@ so the logits of a large vocabulary only exist for one chunk of tokens.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -23,9 +24,11 @@ from whetstone.engine.architecture import (
     check_length,
     rope_limits,
 )
+from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.engine.invariance import missing_rows, supports_invariance
 from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
 from whetstone.trainer.log_probs import LogProbHead
-from whetstone.trainer.packed_attention import PACKED
+from whetstone.trainer.packed_attention import INVARIANT_PACKED, PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, PromptReplies, pack
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import AttentionName
@@ -71,11 +74,13 @@ class Forward:
     attention: ``packed`` computes a prompt once for its replies and needs no mask of a row
     (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and uses the model's own
     attention; ``auto`` is ``packed`` if the model's layers support it. logits_per_chunk, exact_entropies: see
-    :class:`whetstone.trainer.log_probs.LogProbHead`.
+    :class:`whetstone.trainer.log_probs.LogProbHead`. routing_replay: the experts of a micro-batch replace
+    those that the model would choose, also when a layer is computed again for the backward pass. invariant:
+    log-probs are those of an engine bit for bit, where this is possible (``engine/invariance.py``).
 
-    Raises UserError for an untested architecture, for ``packed`` if its layers do not support it, and if the
-    model changes its logits in an unknown way, which is detected at construction by comparing with the
-    model's own logits.
+    Raises UserError for an untested architecture, for ``packed`` if its layers do not support it, for
+    ``routing_replay`` if it has no experts, and if the model changes its logits in an unknown way, which is
+    detected at construction by comparing with the model's own logits.
     """
 
     def __init__(
@@ -86,14 +91,19 @@ class Forward:
         attention: AttentionName = "auto",
         logits_per_chunk: int = 0,
         exact_entropies: bool = True,
+        routing_replay: bool = False,
+        invariant: bool = False,
     ) -> None:
         check_architecture(model.config)
         self.model = model
         self._rope = rope_limits(model)
         self.layout: Layout = _layout(model, attention)
+        self.routers = ExpertRouters(model) if routing_replay else None
         self._body = model.base_model
+        self._invariant = invariant and self.layout == "shared_prefix" and supports_invariance(model)
         self._head = LogProbHead(
             model,
+            invariant=self._invariant,
             temperature=temperature or 1.0,
             logits_per_chunk=logits_per_chunk,
             exact_entropies=exact_entropies,
@@ -136,6 +146,7 @@ class Forward:
             groups,
             micro_batch_tokens=micro_batch_tokens,
             layout=layout or self.layout,
+            padding=missing_rows if self._invariant else lambda _: 0,
             switch=self._rope.switch,
         )
 
@@ -197,18 +208,21 @@ class Forward:
         if not chunks:
             zero_missing_gradients(self.model)
         # With activation checkpointing, layers are computed again in the backward pass.
-        with self._attending(batch):
+        with self._layers_set_for(batch):
             hidden.backward(gradient.to(hidden.dtype))
 
     @contextmanager
-    def _attending(self, batch: MicroBatch) -> Generator[None]:
-        """Let the layers use the attention of the batch's layout; restore the model's own afterwards."""
+    def _layers_set_for(self, batch: MicroBatch) -> Generator[None]:
+        """Let the layers use the attention of the batch's layout and its experts; restore the model's own
+        afterwards."""
         config: Any = self.model.config
         before = config._attn_implementation
         if batch.attention_mask.dim() == 4:
-            config._attn_implementation = PACKED
+            config._attn_implementation = INVARIANT_PACKED if self._invariant else PACKED
+        replays = self.routers is not None and batch.experts is not None
         try:
-            yield
+            with self.routers.replay(batch.experts) if replays else nullcontext():
+                yield
         finally:
             config._attn_implementation = before
 
@@ -224,7 +238,7 @@ class Forward:
     def _hidden(self, batch: MicroBatch, rows: Tensor) -> Tensor:
         """Return [len(rows), width] hidden states at ``rows`` of the flattened micro-batch."""
         embedding = self.model.get_input_embeddings()
-        with self._attending(batch), embedding.register_forward_hook(with_fp32_sums):
+        with self._layers_set_for(batch), embedding.register_forward_hook(with_fp32_sums):
             output = self._body(
                 input_ids=batch.input_ids,
                 position_ids=batch.position_ids,
@@ -239,7 +253,9 @@ class Forward:
         ids = torch.arange(6, device=self.model.device)[None] % vocabulary
         with torch.no_grad():
             expected = cast(Tensor, self.model(input_ids=ids, use_cache=False).logits).float()
-            body = self._body(input_ids=ids, use_cache=False)
+            read = partial(self._body, input_ids=ids, use_cache=False)
+            # A recording also tells whether the routers can be replaced.
+            body = read() if self.routers is None else self.routers.record(read)[0]
             found = self._head.logits(cast(Tensor, body.last_hidden_state)).float()
         if not torch.allclose(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max())):
             raise UserError(

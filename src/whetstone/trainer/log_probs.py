@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whetstone.core.errors import UserError
+from whetstone.engine.invariance import whole_rows
+from whetstone.engine.sampling import log_softmax
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +43,8 @@ class LogProbHead:
 
     Log-probs are those of ``softmax(logits / temperature)``. logits_per_chunk: the most logits at once; 0: as
     the free memory of a CUDA device allows, and 2^24 elsewhere and with deterministic algorithms.
-    exact_entropies: whether entropies rounded to bf16 are not sufficient. Raises UserError for a model
-    without a head.
+    exact_entropies: whether entropies rounded to bf16 are not sufficient. invariant: whether log-probs are
+    those of an engine bit for bit (``engine/invariance.py``). Raises UserError for a model without a head.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class LogProbHead:
         temperature: float,
         logits_per_chunk: int = 0,
         exact_entropies: bool = True,
+        invariant: bool = False,
     ) -> None:
         head = model.get_output_embeddings()
         if not isinstance(head, nn.Module):
@@ -64,6 +67,7 @@ class LogProbHead:
         self._temperature = temperature
         self._vocabulary = int(config.vocab_size)
         self._limit = logits_per_chunk
+        self._invariant = invariant
         self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
         self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
         self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
@@ -94,7 +98,13 @@ class LogProbHead:
         return logits
 
     def _own_score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return selected_log_probs(self.logits(hidden), targets, self._temperature)
+        if not self._invariant:
+            return selected_log_probs(self.logits(hidden), targets, self._temperature)
+        rows = len(targets)
+        values, entropies = selected_log_probs(
+            self.logits(whole_rows(hidden)), whole_rows(targets), self._temperature
+        )
+        return values[:rows], entropies[:rows]
 
     def _fused_score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         weight = cast(nn.Linear, self._head).weight
@@ -171,16 +181,7 @@ class _SelectedLogProbs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        scores = logits.to(dtype, copy=True)
-        if temperature != 1.0:
-            scores.div_(temperature)
-        # Subtracting the maximum keeps exp from overflowing.
-        scores.sub_(scores.amax(dim=-1, keepdim=True))
-        probabilities = scores.exp()
-        total = probabilities.sum(-1, keepdim=True)
-        probabilities.div_(total)
-        scores.sub_(total.log())
+        scores, probabilities = log_softmax(logits, temperature)
         chosen = scores.gather(-1, targets[:, None]).squeeze(-1)
         entropies = scores.mul_(probabilities).sum(-1).neg_()
         ctx.probabilities, ctx.targets, ctx.entropies = probabilities, targets, entropies.detach()

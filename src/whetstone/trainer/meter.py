@@ -16,6 +16,9 @@ from whetstone.trainer.ranks import Ranks
 # Metrics that are quantiles of the ratios p / p_old over all tokens and updates.
 QUANTILES = {"ratio_p01": 0.01, "ratio_p99": 0.99}
 
+# The bounds of the ratio p_engine / p_trainer within which a token counts as equal.
+INSIDE = (0.9, 1.1)
+
 _BINS, _FINEST = 2000, 1e-4
 _WIDTH = math.asinh(MAX_LOG_RATIO / _FINEST) / _BINS
 
@@ -63,6 +66,7 @@ class StepMeter:
             # The engine sampled the tokens, so the mean of k3 is under the engine's policy.
             self._add_mean("engine_kl", divergence(inputs.engine, inputs.old, "k3"))
             self._record_max("logprob_gap_max", gap.abs())
+            self._add_mean("outside", is_outside(gap))
 
     def add_update(self, norm: float) -> None:
         """Add one optimizer update with its gradient norm."""
@@ -100,6 +104,13 @@ class StepMeter:
     def _record_max(self, name: str, values: Tensor) -> None:
         most = values.detach().max()
         self._largest[name] = torch.maximum(self._largest[name], most) if name in self._largest else most
+
+
+def is_outside(gap: Tensor) -> Tensor:
+    """Return for trainer - engine log-probs, of any shape, whether p_engine / p_trainer is outside
+    ``INSIDE``."""
+    low, high = (math.log(bound) for bound in INSIDE)
+    return (gap < -high) | (gap > -low)
 
 
 def check_engine_gap(gap: float | None, limit: float) -> None:

@@ -17,7 +17,9 @@ from torch import Tensor
 from whetstone.algorithm.advantage import group_advantages, soft_overlong_penalty, still_to_come, whitened
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.loss import token_weights
-from whetstone.core.sample import Batch, Group
+from whetstone.core.errors import UserError
+from whetstone.core.sample import Batch, Group, Sample
+from whetstone.engine.expert_routing import ExpertRouters
 from whetstone.trainer.packing import PromptReplies
 
 
@@ -38,7 +40,7 @@ class MiniBatch:
     weights (fp32, summing the token losses to the mini-batch's loss), the engine's log-probs (fp32), the
     version of the weights that drew it, and the number of the token's reply. lengths: [N], the written tokens
     of each reply. written: bool, [all tokens of these replies in their flat order], which of them are the T
-    that the model wrote.
+    that the model wrote. routers: of the model that replays the recorded experts of the replies, or None.
     """
 
     scored: list[_ScoredGroup]
@@ -48,18 +50,20 @@ class MiniBatch:
     replies: Tensor
     lengths: Tensor
     written: Tensor
+    routers: ExpertRouters | None = None
 
     @property
     def groups(self) -> list[PromptReplies]:
         """Prompts and the complete replies that carry loss, for packing; replies to the same prompt are
-        adjacent."""
+        adjacent. Raises UserError for missing experts."""
         return [
-            PromptReplies(prompt, [sample.response_ids for sample in samples])
-            for scored in self.scored
-            for prompt, samples in itertools.groupby(
-                (scored.group.samples[i] for i in scored.kept),
-                key=lambda sample, group=scored.group: sample.prompt_ids or group.prompt_ids,
+            PromptReplies(
+                prompt,
+                [sample.response_ids for sample in samples],
+                None if self.routers is None else _recorded(scored.group, samples, self.routers),
             )
+            for scored in self.scored
+            for prompt, samples in _by_prompt(scored)
         ]
 
     @property
@@ -73,7 +77,14 @@ class MiniBatch:
         return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})
 
 
-def make_minibatches(batch: Batch, spec: Algorithm, *, count: int, max_tokens: int) -> list[MiniBatch]:
+def make_minibatches(
+    batch: Batch,
+    spec: Algorithm,
+    *,
+    count: int,
+    max_tokens: int,
+    routers: ExpertRouters | None = None,
+) -> list[MiniBatch]:
     """Split a batch by whole groups, in order, into at most ``count`` mini-batches with similar numbers of
     groups.
 
@@ -87,7 +98,7 @@ def make_minibatches(batch: Batch, spec: Algorithm, *, count: int, max_tokens: i
     # Rounding each edge spreads the remainder over the mini-batches.
     edges = [round(i * len(scored) / count) for i in range(count + 1)] if count else []
     parts = [scored[a:b] for a, b in itertools.pairwise(edges)]
-    return [_minibatch(part, spec, max_tokens) for part in parts]
+    return [_minibatch(part, spec, max_tokens, routers) for part in parts]
 
 
 def step_advantages(
@@ -146,7 +157,44 @@ def _score(group: Group, spec: Algorithm, max_tokens: int) -> _ScoredGroup:
     return _ScoredGroup(group, rewards, kept)
 
 
-def _minibatch(part: list[_ScoredGroup], spec: Algorithm, max_tokens: int) -> MiniBatch:
+def _by_prompt(scored: _ScoredGroup) -> list[tuple[list[int], list[Sample]]]:
+    """Return the prompts of the samples with loss, each with its samples."""
+    kept = [scored.group.samples[i] for i in scored.kept]
+    parts = itertools.groupby(kept, key=lambda sample: sample.prompt_ids or scored.group.prompt_ids)
+    return [(prompt, list(samples)) for prompt, samples in parts]
+
+
+def _recorded(group: Group, samples: Sequence[Sample], routers: ExpertRouters) -> tuple[Tensor, list[Tensor]]:
+    """Return the experts of a prompt, which are those of its first reply, and of its replies.
+
+    Tokens after the last one that the model wrote may have none: no loss depends on them.
+    """
+    prompt = samples[0].prompt_routing or group.prompt_routing
+    needed = len(samples[0].prompt_ids or group.prompt_ids)
+    if prompt is None or prompt.tokens < needed:
+        raise _missing(group)
+    replies: list[Tensor] = []
+    for sample in samples:
+        written = sample.written()
+        last = len(written) - 1 - written[::-1].index(True)
+        if sample.routing is None or sample.routing.tokens < last:
+            raise _missing(group)
+        rows = routers.read(sample.routing)
+        more = max(0, len(written) - 1 - len(rows))
+        replies.append(torch.cat([rows, rows.new_zeros(more, *rows.shape[1:])]))
+    return routers.read(prompt)[:needed], replies
+
+
+def _missing(group: Group) -> UserError:
+    return UserError(
+        "trainer.routing_replay: the engine returned no experts for a reply to problem "
+        f"{group.problem_id!r}; let it return them (`Completion.routing`), or set it to false"
+    )
+
+
+def _minibatch(
+    part: list[_ScoredGroup], spec: Algorithm, max_tokens: int, routers: ExpertRouters | None
+) -> MiniBatch:
     samples = [scored.group.samples[i] for scored in part for i in scored.kept]
     lengths = torch.tensor([s.length for s in samples])
     written = torch.tensor([wrote for s in samples for wrote in s.written()])
@@ -159,4 +207,5 @@ def _minibatch(part: list[_ScoredGroup], spec: Algorithm, max_tokens: int) -> Mi
         replies=torch.arange(len(lengths)).repeat_interleave(lengths),
         lengths=lengths,
         written=written,
+        routers=routers,
     )

@@ -10,9 +10,10 @@ A reply's last token predicts nothing, so it is not part of the input. Padding i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -24,10 +25,20 @@ Layout = Literal["shared_prefix", "padded"]
 
 @dataclass(frozen=True)
 class PromptReplies:
-    """Replies (token ids) to one prompt. Replies may be empty; the prompt may not."""
+    """Replies (token ids) to one prompt. Replies may be empty; the prompt may not.
+
+    routing: the experts of the prompt's tokens, and those of each reply's tokens except the last: [tokens,
+    layers, k] each. All groups have them, or none.
+    """
 
     prompt_ids: Sequence[int]
     replies: Sequence[Sequence[int]]
+    routing: tuple[Tensor, Sequence[Tensor]] | None = None
+
+    def part(self, start: int, end: int) -> PromptReplies:
+        """Return some of the replies."""
+        routing = self.routing and (self.routing[0], self.routing[1][start:end])
+        return replace(self, replies=self.replies[start:end], routing=routing)
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class MicroBatch:
     predictors: [t], the positions in the flattened [B * L] hidden states that predict each token.
     targets: [t], the predicted token ids.
     tokens: [t], their positions in the flat order of all reply tokens given to :func:`pack`.
+    experts: [layers, B * L, k], the experts that process each token; None: the model chooses.
     """
 
     input_ids: Tensor
@@ -46,13 +58,17 @@ class MicroBatch:
     predictors: Tensor
     targets: Tensor
     tokens: Tensor
+    experts: Tensor | None = None
 
     def to(self, device: torch.device) -> MicroBatch:
         """Return a copy on ``device``, except for a table of runs, which is read on the CPU."""
-        moved = {name: value.to(device) for name, value in vars(self).items()}
+        moved = {
+            name: value if value is None else value.to(device)
+            for name, value in cast("dict[str, Tensor | None]", vars(self)).items()
+        }
         if self.attention_mask.dim() == 4:
             moved["attention_mask"] = self.attention_mask
-        return MicroBatch(**moved)
+        return replace(self, **moved)
 
     def without_targets(self) -> MicroBatch:
         """Return a copy that predicts nothing, for a rank that must take part in a pass of other ranks."""
@@ -81,20 +97,22 @@ class MicroBatch:
 class _Reply:
     """A reply with at least one token, and the flat position of its first token.
 
-    Its first ``skip`` tokens are only inputs: another row predicts them.
+    Its first ``skip`` tokens are only inputs: another row predicts them. ``experts``: those of its inputs.
     """
 
     ids: Sequence[int]
     first: int
     skip: int = 0
+    experts: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A prompt and some of its replies."""
+    """A prompt and some of its replies. ``experts``: those of the prompt."""
 
     prompt_ids: Sequence[int]
     replies: list[_Reply]
+    experts: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -119,7 +137,12 @@ class _Row:
 
 
 def pack(
-    groups: Sequence[PromptReplies], *, micro_batch_tokens: int, layout: Layout, switch: int | None = None
+    groups: Sequence[PromptReplies],
+    *,
+    micro_batch_tokens: int,
+    layout: Layout,
+    switch: int | None = None,
+    padding: Callable[[int], int] = lambda _: 0,
 ) -> list[MicroBatch]:
     """Pack all replies into micro-batches of at most ``micro_batch_tokens`` input tokens, padding included.
 
@@ -130,6 +153,7 @@ def pack(
     switch: the number of preceding tokens beyond which the model uses other rope frequencies (see
     :class:`whetstone.engine.architecture.RopeLimits`). A reply that passes it is in two rows, once up to that
     length and once whole, and each row predicts its part. No micro-batch has rows of both kinds.
+    padding: returns how many tokens of padding a flat row of so many tokens gets.
     """
     short_rows: list[_Row] = []
     long_rows: list[_Row] = []
@@ -137,24 +161,27 @@ def pack(
     for group in groups:
         short: list[_Reply] = []
         long: list[_Reply] = []
-        for ids in group.replies:
+        of_prompt, of_replies = group.routing or (None, [None] * len(group.replies))
+        for ids, experts in zip(group.replies, of_replies, strict=True):
             cut = len(ids) if switch is None else max(0, switch - len(group.prompt_ids) + 1)
             if ids[:cut]:
-                short.append(_Reply(ids[:cut], first))
+                short.append(_Reply(ids[:cut], first, experts=experts))
             if ids[cut:]:
-                long.append(_Reply(ids, first, skip=cut))
+                long.append(_Reply(ids, first, skip=cut, experts=experts))
             first += len(ids)
         for rows, replies in ((short_rows, short), (long_rows, long)):
             if layout == "padded":
-                rows += [_Row(group.prompt_ids, [reply]) for reply in replies]
+                rows += [_Row(group.prompt_ids, [reply], of_prompt) for reply in replies]
             else:
-                rows += _rows(group.prompt_ids, replies, micro_batch_tokens)
-    lay_out, gather = (_padded_batch, _by_length) if layout == "padded" else (_flat_batch, _first_fit)
+                rows += _rows(group.prompt_ids, replies, micro_batch_tokens, of_prompt)
+    lay_out, gather = (
+        (_padded_batch, _by_length) if layout == "padded" else (partial(_flat_batch, padding), _first_fit)
+    )
     parts = gather(short_rows, micro_batch_tokens) + gather(long_rows, micro_batch_tokens)
     return [lay_out(part) for part in parts]
 
 
-def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int) -> list[_Row]:
+def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int, experts: Tensor | None) -> list[_Row]:
     """Return the fewest rows within ``limit`` tokens, in order; each has at least one reply."""
     rows: list[_Row] = []
     length = 0
@@ -164,7 +191,7 @@ def _rows(prompt_ids: Sequence[int], replies: list[_Reply], limit: int) -> list[
             rows[-1].replies.append(reply)
             length += added
         else:
-            rows.append(_Row(prompt_ids, [reply]))
+            rows.append(_Row(prompt_ids, [reply], experts))
             length = len(prompt_ids) + added
     return rows
 
@@ -195,13 +222,17 @@ def _by_length(rows: list[_Row], limit: int) -> list[list[_Row]]:
     return parts
 
 
-def _flat_batch(rows: list[_Row]) -> MicroBatch:
-    """Lay out rows in sequence: [1, sum of their tokens]."""
+def _flat_batch(padding: Callable[[int], int], rows: list[_Row]) -> MicroBatch:
+    """Lay out rows in sequence: [1, sum of their tokens, and perhaps padding]."""
     starts = [0]
     for row in rows:
         starts.append(starts[-1] + row.length)
     runs = [run for row, start in zip(rows, starts, strict=False) for run in row.runs(start)]
-    return _tensors(rows, starts[:-1], (1, starts[-1]), run_table(runs))
+    tokens = starts.pop()
+    added = padding(tokens)
+    if added:
+        runs.append(Segment(tokens, added))
+    return _tensors(rows, starts, (1, tokens + added), run_table(runs))
 
 
 def _padded_batch(rows: list[_Row]) -> MicroBatch:
@@ -236,4 +267,24 @@ def _tensors(rows: list[_Row], starts: list[int], shape: tuple[int, int], mask: 
         predictors=torch.cat(predictors),
         targets=torch.cat([torch.tensor(reply.ids[reply.skip :], dtype=torch.long) for reply in replies]),
         tokens=torch.cat([torch.arange(reply.skip, len(reply.ids)) + reply.first for reply in replies]),
+        experts=_experts(rows, starts, len(input_ids)),
     )
+
+
+def _experts(rows: list[_Row], starts: list[int], tokens: int) -> Tensor | None:
+    """Return the experts of all tokens, zeros for padding: [layers, tokens, k]."""
+    first = rows[0].experts
+    if first is None:
+        return None
+    result = first.new_zeros(tokens, *first.shape[1:])
+    for row, start in zip(rows, starts, strict=True):
+        if row.experts is None:
+            continue
+        place = start + len(row.prompt_ids)
+        result[start:place] = row.experts
+        for reply in row.replies:
+            seen = len(reply.ids) - 1
+            if reply.experts is not None:
+                result[place : place + seen] = reply.experts[:seen]
+            place += seen
+    return result.transpose(0, 1).contiguous()

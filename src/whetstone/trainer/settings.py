@@ -65,6 +65,9 @@ class TrainerSection(Section):
     compile: compile the layers (``torch.compile``) at the first step, which then takes minutes.
     offload: keep master weights, summed gradients and moments in host memory, where the update is computed;
         with one process also the reference while it is not used. For a model on an accelerator.
+    routing_replay: for a mixture of experts: each token of a reply is processed by the experts that processed
+        it when the engine generated, so that rounding cannot select others. A token takes layers times
+        experts per token bytes on its way to the trainer.
     max_engine_gap: the run ends if the log-probs of tokens that the engine sampled with the trainer's current
         weights differ by more than this on average in a step, in nats; 0: never. Rounding in bf16 causes some
         thousandths.
@@ -99,6 +102,7 @@ class TrainerSection(Section):
     compile: bool = False
     offload: bool = False
     lora: LoraSection | None = None
+    routing_replay: bool = False
     max_engine_gap: NonNegative = 0.1
     wait_s: Positive = 3600.0
     checkpoint_every: Count = 50

@@ -72,9 +72,9 @@ def _pieces(groups: Sequence[PromptReplies], size: int) -> list[_Piece]:
     for group in groups:
         count = len(group.replies)
         for part in range(parts):
-            replies = group.replies[count * part // parts : count * (part + 1) // parts]
-            if replies:
-                result.append(_Piece(PromptReplies(group.prompt_ids, replies), first))
+            piece = group.part(count * part // parts, count * (part + 1) // parts)
+            if piece.replies:
+                result.append(_Piece(piece, first))
                 first += result[-1].tokens
     return result
 
@@ -152,7 +152,8 @@ class Trainer:
         self._max_tokens = max_tokens
         self.dtype = model.dtype
         self._ranks = ranks or Ranks()
-        self.forward = self._make_forward(model, temperature)
+        self._deterministic = deterministic
+        self.forward = self._make_forward(model, temperature, routing_replay=settings.routing_replay)
         obstacle = self.forward.split_reason if spec.sees_whole_replies else None
         if obstacle is not None:
             raise UserError(f"algorithm `{spec.preset}` needs whole replies, but {obstacle}")
@@ -175,10 +176,14 @@ class Trainer:
                 ranks=self._ranks,
             )
 
-    def _make_forward(self, model: PreTrainedModel, temperature: float) -> Forward:
+    def _make_forward(
+        self, model: PreTrainedModel, temperature: float, *, routing_replay: bool = False
+    ) -> Forward:
         forward = Forward(
             model,
             temperature=temperature,
+            routing_replay=routing_replay,
+            invariant=self._deterministic,
             attention=self._settings.attention,
             logits_per_chunk=self._settings.logits_per_chunk,
             exact_entropies=self._spec.needs_entropies,
@@ -189,7 +194,8 @@ class Trainer:
 
     def _make_reference(self, temperature: float) -> Forward:
         """Return a copy of the model with its present weights, sharded and offloaded as the settings say."""
-        # Computed as the policy is, whose rounding would otherwise be part of the KL estimate.
+        # Computed as the policy is, whose rounding would otherwise be part of the KL estimate. But it is
+        # another policy, so it chooses its own experts.
         reference = self._make_forward(self.plain_copy(), temperature)
         reference.shard(self._ranks, trained=False)
         if self._settings.offload and self._ranks.size == 1:
@@ -267,6 +273,7 @@ class Trainer:
             self._spec,
             count=self._settings.minibatches,
             max_tokens=self._max_tokens,
+            routers=self.forward.routers,
         )
         minibatches = [data.to(self.model.device) for data in made]
         packed = [self._pack(data) for data in made]

@@ -7,17 +7,19 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from whetstone.core.sample import FinishReason
+from whetstone.core.sample import FinishReason, Routing
 from whetstone.core.settings import Sampling
 from whetstone.engine.remote.connection import EndpointConnection
 
 
 class Generation(Struct, frozen=True):
-    """The result of one request. ``abort``: the server ended it before the reply was complete."""
+    """The result of one request. ``abort``: the server ended it before the reply was complete. ``routing``:
+    see ``Completion``; None if the server does not return it."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: FinishReason
+    routing: Routing | None = None
 
 
 class ServerFacts(Struct, frozen=True):
@@ -33,11 +35,13 @@ class ServerFacts(Struct, frozen=True):
 class ServerBackend(Protocol):
     """One kind of server, addressed at its root URL.
 
-    name: as in recipes. full_logprobs: whether log-probs are taken before top-p and top-k.
+    name: as in recipes. full_logprobs: whether log-probs are taken before top-p and top-k. routing: whether
+    replies have the experts that processed them.
     """
 
     name: str
     full_logprobs: bool
+    routing: bool
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """Query the server's facts. Raises UserError with a remedy for a server that cannot serve a run."""

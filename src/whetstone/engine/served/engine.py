@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 
 from whetstone.core.errors import UserError
-from whetstone.core.sample import FinishReason
+from whetstone.core.sample import FinishReason, Routing
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.memory import return_device_memory
 from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
@@ -68,6 +68,7 @@ class ServedEngine:
             weights=frozenset({"tensors", "folder"}),
             full_logprobs=backend.full_logprobs,
             every_rank=False,
+            routing=backend.routing,
         )
         self._backend = backend
         self._server = RemoteServer(url=url, model="", owner=backend.name)
@@ -169,7 +170,7 @@ class ServedEngine:
         self._folder_writer.close()
 
     async def _reply(self, request: GenerationRequest, index: int) -> Completion:
-        reply = _Reply(index, StopRule(self._tokenizer, frozenset(), request.params))
+        reply = _Reply(request, index, StopRule(self._tokenizer, frozenset(), request.params))
         seed = (request.seed * 1_000_003 + index) % 2**31 if self._seeds else None
         while True:
             await self._ensure_loaded()
@@ -289,12 +290,14 @@ class ServedEngine:
 class _Reply:
     """A reply that is assembled from consecutive requests."""
 
-    def __init__(self, index: int, rule: StopRule) -> None:
+    def __init__(self, request: GenerationRequest, index: int, rule: StopRule) -> None:
         self.token_ids: list[int] = []
+        self._request = request
         self._index = index
         self._rule = rule
         self._logprobs: list[float] = []
         self._versions: list[int] = []
+        self._routing: Routing | None = None
 
     def add(self, drawn: Generation, version: int, most: int) -> FinishReason | None:
         """Add the result of a request, and return why the reply has ended, or None."""
@@ -302,6 +305,9 @@ class _Reply:
         self.token_ids += drawn.token_ids[:most]
         self._logprobs += drawn.logprobs[:most]
         self._versions += [version] * len(drawn.token_ids[:most])
+        if drawn.routing is not None and self._request.routing:
+            known = self._routing
+            self._routing = drawn.routing if known is None else known.extended(drawn.routing)
         if before:
             # The server only checks its own tokens, but a stop string may have begun in an earlier request.
             for length in range(before + 1, min(before + self._rule.reach, len(self.token_ids)) + 1):
@@ -314,7 +320,10 @@ class _Reply:
 
     def completion(self, ended: FinishReason) -> Completion:
         """Return the reply so far."""
-        return Completion(self._index, self.token_ids, self._logprobs, self._versions, ended)
+        # The server may have read tokens that were cut.
+        read = len(self._request.prompt_ids) + len(self.token_ids) - 1
+        routing = self._routing and self._routing.part(0, read)
+        return Completion(self._index, self.token_ids, self._logprobs, self._versions, ended, routing)
 
     def _cut(self, length: int) -> None:
         del self.token_ids[length:], self._logprobs[length:], self._versions[length:]

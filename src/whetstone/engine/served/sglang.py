@@ -28,6 +28,7 @@ class SGLang:
     name = "sglang"
     path = "generate"
     full_logprobs = True
+    routing = False
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """See ServerBackend."""

@@ -19,7 +19,7 @@ from whetstone.engine.served.model_folders import ModelFolderWriter
 from whetstone.engine.served.process import ServerProcess, free_port
 from whetstone.engine.served.settings import ServedOptions
 from whetstone.engine.served.sglang import SGLang
-from whetstone.engine.served.vllm import DEV_MODE, Vllm
+from whetstone.engine.served.vllm import DEV_MODE, RETURN_ROUTING, Vllm
 
 # The model is a local folder. A server that queried the hub would wait for a network.
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -41,20 +41,22 @@ class _LaunchCommand(Struct, frozen=True):
 
 
 def vllm_engine(
-    model: Callable[[], Any], tokenizer: Any, *, shared: bool = False, **options: Any
+    model: Callable[[], Any], tokenizer: Any, *, shared: bool = False, routing: bool = False, **options: Any
 ) -> ServedEngine:
     """Build the engine ``vllm`` of the table in ``factory.py``; ``options`` are those of ``ServedOptions``.
 
-    shared: whether it sleeps while the trainer works. Raises UserError for wrong options, and for a server
+    shared: whether it sleeps while the trainer works. routing: whether replies have the experts that
+    processed them, if the request wants it. Raises UserError for wrong options, and for a server
     that does not start or cannot serve a run.
     """
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
     arguments += ["--logprobs-mode", "processed_logprobs", *(["--enable-sleep-mode"] if shared else [])]
+    arguments += [RETURN_ROUTING] if routing else []
     launch = _LaunchCommand(
         "vllm", arguments, DEV_MODE, "--model", "--max-model-len", packs=True, sleeps=shared
     )
-    return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer)
+    return _engine(Vllm(asked.served_as, routing=routing), launch, asked, model, tokenizer)
 
 
 def sglang_engine(

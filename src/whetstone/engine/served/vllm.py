@@ -6,12 +6,16 @@ in a private network.
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from whetstone.core.errors import UserError
-from whetstone.core.sample import FinishReason
+from whetstone.core.sample import FinishReason, Routing
 from whetstone.core.settings import Sampling
 from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
 from whetstone.engine.served.backend import Generation, ServerFacts
@@ -23,19 +27,23 @@ _SERVER = (
     "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER "
     "--logprobs-mode processed_logprobs"
 )
+# The argument with which it returns the experts of each reply.
+RETURN_ROUTING = "--enable-return-routed-experts"
 # Every other reason is an end caused by the server: a pause or a shutdown.
 _ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class Vllm:
-    """See ServerBackend. ``model``: the model's name on the server."""
+    """See ServerBackend. ``model``: the model's name on the server. ``routing``: whether it was started to
+    return the experts of each reply (read in the sources of 0.32, run against a stand-in only)."""
 
     name = "vllm"
     path = "v1/completions"
     full_logprobs = False
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, routing: bool = False) -> None:
         self._model = model
+        self.routing = routing
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """Query the context, and check that log-probs follow the temperature.
@@ -56,6 +64,11 @@ class Vllm:
             ) from None
         if await self._best(server, 0.5) == await self._best(server, 1.0):
             raise UserError(f"the server's log-probs do not follow the temperature; start it as {_SERVER}")
+        if self.routing and not await self._returns_routing(server):
+            raise UserError(
+                "the server does not return which experts processed a reply, which `trainer.routing_replay` "
+                f"needs; start it as {_SERVER} {RETURN_ROUTING}"
+            )
         context = entry.get("max_model_len")
         return ServerFacts(context if isinstance(context, int) else None, await self._dtype(server))
 
@@ -88,7 +101,8 @@ class Vllm:
         logprobs = [float(p) for p in choice["logprobs"]["token_logprobs"]] if token_ids else []
         if len(logprobs) != len(token_ids):
             raise ValueError(f"{len(token_ids)} tokens with {len(logprobs)} log-probs")
-        return Generation(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"))
+        routing = read_routing(choice["routed_experts"]) if self.routing and token_ids else None
+        return Generation(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"), routing)
 
     async def pause(self, server: EndpointConnection) -> None:
         """See ServerBackend."""
@@ -122,6 +136,10 @@ class Vllm:
         found = re.search(r"\bdtype=torch\.([a-z0-9]+)", text)
         return found.group(1) if found else None
 
+    async def _returns_routing(self, server: EndpointConnection) -> bool:
+        body = {"model": self._model, "prompt": [1], "max_tokens": 1, "seed": 0}
+        return await server.post(self.path, body, lambda a: bool(a["choices"][0].get("routed_experts")))
+
     async def _best(self, server: EndpointConnection, temperature: float) -> float:
         """Return the log-prob of the most likely token after an arbitrary one."""
         body = {
@@ -134,3 +152,14 @@ class Vllm:
         }
         tops = await server.post(self.path, body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0])
         return max(float(value) for value in cast("dict[str, float]", tops).values())
+
+
+def read_routing(encoded: str) -> Routing:
+    """Return the experts in vLLM's ``routed_experts``: the base64 text of a ``.npy`` file with an array of
+    [tokens, layers, k] whole numbers. Raises ValueError for anything else."""
+    experts = np.load(io.BytesIO(base64.b64decode(encoded)), allow_pickle=False)
+    if experts.ndim != 3 or experts.dtype.kind not in "ui":
+        raise ValueError(f"experts of shape {experts.shape} and type {experts.dtype}")
+    wide = experts.dtype.itemsize > 1
+    data = experts.astype("<u2" if wide else "u1").tobytes()
+    return Routing(experts.shape[1], experts.shape[2], wide, data)

@@ -20,7 +20,7 @@ _SHARED_SECTIONS = ("environment", "sampling", "algorithm", "warmup")
 # model's path.
 _SHARED_KEYS = {
     "model": {"scratch", "dtype"},
-    "trainer": {"prompts_per_step", "samples_per_prompt"},
+    "trainer": {"prompts_per_step", "samples_per_prompt", "routing_replay"},
     "judge": {"max_cases", "fork_per_case", "score_shared_interpreter"},
     "flow": {"staleness", "shares"},
 }

@@ -1,0 +1,258 @@
+"""How far the log-probs of the embedded engine and of the trainer are apart. Prints tables.
+
+    .venv/bin/python benchmarks/mismatch.py routing --steps 200
+    .venv/bin/python benchmarks/mismatch.py deterministic
+
+``routing``: a small Qwen3-MoE and a dense Qwen3, trained on Python's standard library for ``--steps`` updates
+in fp32, generate replies in bf16; the trainer computes their log-probs in bf16, with the experts that it
+chooses and with those that the engine recorded. ``deterministic``: random Llama and Qwen3 models in the
+sizes of SmolLM2-135M and Qwen3-0.6B (fewer layers) at batches of 1, 8 and 32, plain and with the arithmetic
+of ``deterministic: true``. One thread; freed memory stays in the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from whetstone.core.settings import Sampling
+from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.memory import keep_freed_memory
+from whetstone.engine.scratch import build_tokenizer
+from whetstone.engine.torch_engine import TorchEngine
+from whetstone.trainer.forward import Forward
+from whetstone.trainer.packing import PromptReplies
+from whetstone.trainer.warmup import sft, warmup_rate
+
+VOCABULARY, PROMPT, EXAMPLE = 1024, 32, 256
+SMALL = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 256,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+# Both process a token with 512 inner units in a layer.
+MODELS = {
+    "dense Qwen3": ("qwen3", {"intermediate_size": 512}),
+    "Qwen3-MoE": (
+        "qwen3_moe",
+        {
+            "moe_intermediate_size": 128,
+            "num_experts": 32,
+            "num_experts_per_tok": 4,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+        },
+    ),
+}
+SIZES: dict[str, dict[str, Any]] = {
+    "llama": {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    },
+    "qwen3": {
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    },
+}
+
+
+class Endless:
+    """No reply ends before its length."""
+
+    eos_token_id = None
+
+    def decode(self, *_: Any, **__: Any) -> str:
+        return ""
+
+
+def build(kind: str, settings: dict[str, Any], dtype: torch.dtype = torch.float32) -> Any:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **settings)
+    return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def corpus() -> list[list[int]]:
+    """Windows of the modules of Python's standard library, as token ids."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+    tokenizer = build_tokenizer(texts[:40], VOCABULARY)
+    ids = [tokenizer.encode(text[:40_000]) for text in texts]
+    windows = [file[i : i + EXAMPLE] for file in ids for i in range(0, len(file) - EXAMPLE, EXAMPLE)]
+    random.Random(0).shuffle(windows)
+    return windows
+
+
+def generate(
+    model: Any, prompts: list[list[int]], n: int, new: int, *, batch: int, **settings: Any
+) -> list[list[Completion]]:
+    routing = settings.pop("routing", False)
+
+    async def group(engine: TorchEngine, prompt: list[int], seed: int) -> list[Completion]:
+        request = GenerationRequest(prompt, Sampling(max_tokens=new), n, seed, routing)
+        return sorted([reply async for reply in engine.generate(request)], key=lambda reply: reply.index)
+
+    async def groups() -> list[list[Completion]]:
+        engine = TorchEngine(model, Endless(), max_batch=batch, **settings)
+        return await asyncio.gather(*(group(engine, prompt, seed) for seed, prompt in enumerate(prompts)))
+
+    return asyncio.run(groups())
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """The result, and CPU seconds."""
+    before = time.process_time()
+    result = call()
+    return result, time.process_time() - before
+
+
+def described(engine: Tensor, trainer: Tensor) -> str:
+    gap = (trainer - engine).double()
+    tail = gap.abs().quantile(torch.tensor([0.99, 0.999]).double()).tolist()
+    outside = ((-gap).exp() < 0.9) | ((-gap).exp() > 1.1)
+    kl = (gap.exp() - 1 - gap).mean()
+    return (
+        f"{float(gap.abs().mean()):.5f} | {tail[0]:.4f} | {tail[1]:.4f} | {float(gap.abs().max()):.3f} | "
+        f"{float(outside.double().mean()):.4%} | {float(kl):.2e}"
+    )
+
+
+def routing(args: argparse.Namespace) -> None:
+    windows = corpus()
+    examples = [(w[:1], w[1:]) for w in windows[: args.steps * 16]]
+    prompts = [w[:PROMPT] for w in windows[-args.prompts :]]
+    print("| model | experts of the trainer | mean | 99% | 99.9% | largest | outside | KL | other experts |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    notes: list[str] = []
+    for name, (kind, own) in MODELS.items():
+        model = build(kind, SMALL | own)
+        batches = [examples[i : i + 16] for i in range(0, len(examples), 16)]
+        losses = sft(model, batches, rate=lambda step: warmup_rate(2e-3, step, args.steps))
+        model = model.to(torch.bfloat16).requires_grad_(False)
+        has_experts = kind == "qwen3_moe"
+        found, seconds = timed(lambda: generate(model, prompts, 8, args.new, batch=32, routing=has_experts))  # noqa: B023
+        plain = timed(lambda: generate(model, prompts, 8, args.new, batch=32))[1]  # noqa: B023
+        notes.append(f"{name}: loss {losses[0]:.2f} to {losses[-1]:.2f} nats per token")
+        engine = torch.tensor([p for replies in found for reply in replies for p in reply.logprobs])
+        forward = Forward(model, temperature=1.0, routing_replay=has_experts)
+        groups = [grouped(forward, *each) for each in zip(prompts, found, strict=True)]
+        for replays in (False, True) if has_experts else (False,):
+            packed = forward.pack(groups if replays else list(map(without_experts, groups)), 4096)
+            log_probs, spent = timed(lambda: forward.log_probs(packed, len(engine)))  # noqa: B023
+            chosen = "recorded" if replays else "its own" if has_experts else "none"
+            notes.append(f"{name}, {chosen}: log-probs of {len(engine)} tokens in {spent:.1f} CPU s")
+            differ = "0" if replays else other_experts(forward, groups) if has_experts else ""
+            print(f"| {name} | {chosen} | {described(engine, log_probs)} | {differ} |", flush=True)
+        if has_experts:
+            size = sum(len(reply.routing.data) for replies in found for reply in replies if reply.routing)
+            notes.append(f"{name}: generation {plain:.1f} CPU s, with recording {seconds:.1f}; {size} bytes")
+    print("\n".join(notes))
+
+
+def grouped(forward: Forward, prompt: list[int], replies: list[Completion]) -> PromptReplies:
+    ids = [reply.token_ids for reply in replies]
+    if forward.routers is None:
+        return PromptReplies(prompt, ids)
+    rows = [forward.routers.read(reply.routing) for reply in replies if reply.routing]
+    return PromptReplies(prompt, ids, (rows[0][: len(prompt)], [each[len(prompt) :] for each in rows]))
+
+
+def without_experts(group: PromptReplies) -> PromptReplies:
+    return PromptReplies(group.prompt_ids, group.replies)
+
+
+def other_experts(forward: Forward, groups: list[PromptReplies]) -> str:
+    """The share of tokens and layers for which the trainer chooses another set of experts than the engine."""
+    assert forward.routers is not None
+    different, total = 0, 0
+    recorded = forward.pack(groups, 4096)
+    chosen = forward.pack([without_experts(group) for group in groups], 4096)
+    for theirs, mine in zip(recorded, chosen, strict=True):
+        _, rows = forward.routers.record(
+            lambda: forward.log_probs([mine], int(mine.tokens.max()) + 1)  # noqa: B023
+        )
+        assert theirs.experts is not None
+        same = rows.sort(-1).values == theirs.experts.transpose(0, 1).sort(-1).values
+        different += int((~same.all(-1)).sum())
+        total += same[..., 0].numel()
+    return f"{different / total:.2%}"
+
+
+def deterministic(args: argparse.Namespace) -> None:
+    print(
+        "| model | dtype | batch | arithmetic | tokens | other bits | mean | largest | generation, CPU s | "
+        "log-probs, CPU s |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    rng = random.Random(0)
+    for kind, own in SIZES.items():
+        for dtype in (torch.float32, torch.bfloat16):
+            model = build(kind, own | {"num_hidden_layers": args.layers, "initializer_range": 0.05}, dtype)
+            model.generation_config.eos_token_id = None
+            for batch in (1, 8, 32):
+                n = min(8, batch)
+                prompts = [[rng.randrange(40_000) for _ in range(96)] for _ in range(batch // n)]
+                for invariant in (False, True):
+                    found, spent = timed(
+                        lambda: generate(model, prompts, n, args.new, batch=batch, invariant=invariant)  # noqa: B023
+                    )
+                    engine = torch.tensor([p for replies in found for one in replies for p in one.logprobs])
+                    forward = Forward(model, temperature=1.0, invariant=invariant)
+                    groups = [
+                        PromptReplies(prompt, [reply.token_ids for reply in replies])
+                        for prompt, replies in zip(prompts, found, strict=True)
+                    ]
+                    packed = forward.pack(groups, 2048)
+                    log_probs, scored = timed(lambda: forward.log_probs(packed, len(engine)))  # noqa: B023
+                    gap = (log_probs - engine).abs()
+                    print(
+                        f"| {kind} | {str(dtype).removeprefix('torch.')} | {batch} | "
+                        f"{'deterministic' if invariant else 'plain'} | {len(engine)} | "
+                        f"{int((gap > 0).sum())} | {float(gap.mean()):.1e} | {float(gap.max()):.1e} | "
+                        f"{spent:.2f} | {scored:.2f} |",
+                        flush=True,
+                    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("part", choices=["routing", "deterministic"])
+    parser.add_argument("--steps", type=int, default=200, help="updates of the models of `routing`")
+    parser.add_argument("--prompts", type=int, default=32, help="of `routing`, with 8 replies each")
+    parser.add_argument("--new", type=int, default=128, help="tokens of a reply")
+    parser.add_argument("--layers", type=int, default=8, help="of the models of `deterministic`")
+    args = parser.parse_args()
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    {"routing": routing, "deterministic": deterministic}[args.part](args)
+
+
+if __name__ == "__main__":
+    main()
