@@ -8,6 +8,7 @@ their distance from the trainer's is reported as ``logprob_gap``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -141,7 +142,9 @@ class Trainer:
         if obstacle is not None:
             raise UserError(obstacle)
         if deterministic:
-            # A resumed run must compute the same bits, or fail.
+            # A resumed run must compute the same bits, or fail. Without a fixed workspace of cuBLAS, torch
+            # refuses matrix products on CUDA.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
         if spec.cross_entropy:
             temperature = 1.0
