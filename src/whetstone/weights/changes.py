@@ -80,17 +80,17 @@ def _put_gaps(stream: StreamWriter, positions: Elements, size: int) -> None:
     more = high // 255 if high.max() >= 255 else np.zeros(1, np.uint32)
     stream.put_number(int(more.sum(dtype=np.int64)))
     if not more.any():
-        stream.put_bytes(high.astype(np.uint8))
+        _put_plane(stream, high.astype(np.uint8))
         return
     ends = np.cumsum(more + 1, dtype=np.int64)
     symbols = np.full(int(ends[-1]), 255, np.uint8)
     symbols[ends - 1] = high - 255 * more
-    stream.put_bytes(symbols)
+    _put_plane(stream, symbols)
 
 
 def _take_high_parts(stream: StreamReader, count: int, most: int) -> Elements:
     """Read ``count`` numbers with a sum of at most ``most``, int64. A byte of 255 adds to the next one."""
-    symbols = stream.take_bytes(count + stream.take_number(most // 255))
+    symbols = _take_plane(stream, count + stream.take_number(most // 255))
     if len(symbols) == count:
         return symbols.astype(np.int64)
     ends = np.flatnonzero(symbols != 255)
