@@ -6,7 +6,7 @@
 
 The arms are the recipe itself (RL), simple self-distillation (SSD) and fine-tuning on accepted replies; the
 last two have the algorithm and the sampling of `recipes/quickstart-ssd.yaml` and
-`recipes/quickstart-rejection-sft.yaml`. Both sample with the starting weights, so two steps show how many
+`recipes/quickstart-rejection-sft.yaml`. Both sample with the starting weights, so four steps show how many
 tokens a step takes, and the number of steps is the one that comes closest to the tokens of RL with the same
 seed. Their learning rate is the best of --rates on a seed that is not reported; RL has that of its recipe.
 
@@ -36,7 +36,7 @@ from whetstone.run.recipe import load_recipe
 RL = "rl"
 ARMS = {RL: "", "ssd": "quickstart-ssd", "rejection_sft": "quickstart-rejection-sft"}
 TUNING_SEED = 100
-PROBE_STEPS = 2
+PROBE_STEPS = 4
 PASS_1 = "pass@1"
 
 
