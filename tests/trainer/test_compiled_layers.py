@@ -13,7 +13,7 @@ from torch._inductor import config
 from torch._inductor.utils import fresh_cache
 
 from tests.trainer.rank_processes import on_ranks
-from tests.trainer.tiny_models import random_batch, tiny_llama
+from tests.trainer.tiny_models import random_batch, routed, tiny_llama, tiny_moe
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.errors import UserError
 from whetstone.trainer import compiled_layers
@@ -52,6 +52,20 @@ def trainer(ranks: Ranks | None = None, **settings: Any) -> Trainer:
 
 def check(one: Trainer, expected: dict[str, float]) -> None:
     assert one.step(random_batch(0)) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert counters["frames"]["ok"] > 2
+
+
+@pytest.mark.usefixtures("traced")
+def test_compiled_layers_replay_recorded_experts() -> None:
+    def step(**settings: Any) -> dict[str, float]:
+        spec = algorithm_named("dr_grpo", {"overlong_buffer": 0})
+        section = TrainerSection(lr=1e-3, micro_batch_tokens=40, **settings)
+        one = Trainer(tiny_moe(), spec, section, temperature=0.8, max_tokens=12)
+        return one.step(routed(random_batch(0)))
+
+    expected = step(routing_replay=True)
+    assert step()["entropy"] != pytest.approx(expected["entropy"], rel=1e-3)
+    assert step(routing_replay=True, compile=True) == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert counters["frames"]["ok"] > 2
 
 

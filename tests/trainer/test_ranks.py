@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from tests.trainer.rank_processes import free_port, on_ranks, start
 from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.test_training_step import gradients as own_gradients
-from tests.trainer.tiny_models import VOCABULARY, random_batch, tiny_llama, tiny_moe
+from tests.trainer.tiny_models import VOCABULARY, random_batch, routed, tiny_llama, tiny_moe
 from whetstone.algorithm.named import algorithm_named, preset_names
 from whetstone.core.errors import UserError
 from whetstone.engine.weights import DeferredWeight, copy_model
@@ -89,6 +89,21 @@ def test_gradients_on_two_ranks_are_those_of_one_whatever_the_micro_batches(kind
 
     for errors in on_ranks(2, work):
         assert max(errors) < 1e-5
+
+
+def test_ranks_replay_the_recorded_experts_of_their_replies() -> None:
+    """One group, which is divided among the ranks: each part has the experts of the prompt."""
+    batch = routed(random_batch(1, groups=1))
+    settings: dict[str, Any] = {"micro_batch_tokens": 40, "routing_replay": True}
+    one = gradients(make(Ranks(), "mixture of experts", **settings), batch)
+    plain = gradients(make(Ranks(), "mixture of experts", micro_batch_tokens=40), batch)
+    assert distance(plain, one) / size(one) > 0.01
+
+    def work(ranks: Ranks) -> float:
+        found = gradients(make(ranks, "mixture of experts", **settings), batch)
+        return distance(found, one) / size(one)
+
+    assert max(on_ranks(2, work)) < 1e-5
 
 
 CHUNKS = 300

@@ -113,13 +113,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, scale: flo
     peak = scores.amax(-1, keepdim=True)
     # Whole rows are multiplied, but their exponentials would be wasted.
     shares = pad(scores.sub_(peak).exp_(), (0, 0, 0, more))
-    out, total = 0.0, 0.0
-    for first in range(0, key.shape[1], KEYS):
-        block = shares[..., first : first + KEYS]
-        out = block @ value[:, first : first + KEYS] + out
-        total = block[:, :rows].sum(-1) + total
-    assert isinstance(out, Tensor)
-    assert isinstance(total, Tensor)
+    out = shares[..., :KEYS] @ value[:, :KEYS]
+    total = shares[:, :rows, :KEYS].sum(-1)
+    for first in range(KEYS, key.shape[1], KEYS):
+        block = slice(first, first + KEYS)
+        out += shares[..., block] @ value[:, block]
+        total += shares[:, :rows, block].sum(-1)
     return out[:, :rows] / total[..., None], peak[..., 0] + total.log()
 
 
@@ -147,13 +146,13 @@ def invariant_attention(
     if sliding_window is not None:
         hidden = hidden | (places <= last[..., None] - sliding_window)
     shared, group = key.shape[1], query.shape[1] // key.shape[1]
-    out, _ = attend(
+    out = attend(
         query[:used].reshape(used * shared, group * tokens, -1),
         key.flatten(0, 1),
         value.flatten(0, 1),
         hidden.repeat_interleave(shared, 0).repeat(1, group, 1),
         query.shape[-1] ** -0.5 if scaling is None else scaling,
-    )
+    )[0]
     result = query.new_zeros(len(query), tokens, query.shape[1], value.shape[-1])
     result[:used] = out.view(used, shared * group, tokens, -1).transpose(1, 2).to(result.dtype)
     return result, None

@@ -219,9 +219,11 @@ class Forward:
         before = config._attn_implementation
         if batch.attention_mask.dim() == 4:
             config._attn_implementation = INVARIANT_PACKED if self._invariant else PACKED
-        replays = self.routers is not None and batch.experts is not None
+        replayed = nullcontext()
+        if self.routers is not None and batch.experts is not None:
+            replayed = self.routers.replay(batch.experts)
         try:
-            with self.routers.replay(batch.experts) if replays else nullcontext():
+            with replayed:
                 yield
         finally:
             config._attn_implementation = before
