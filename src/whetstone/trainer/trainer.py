@@ -142,10 +142,7 @@ class Trainer:
         if obstacle is not None:
             raise UserError(obstacle)
         if deterministic:
-            # A resumed run must compute the same bits, or fail. Without a fixed workspace of cuBLAS, torch
-            # refuses matrix products on CUDA.
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True)
+            _require_equal_bits()
         if spec.cross_entropy:
             temperature = 1.0
         self.model = model.eval()
@@ -357,3 +354,10 @@ class Trainer:
         measured = self._ranks.sum(own, "the log-probs of a mini-batch")
         everywhere = torch.arange(work.data.tokens, device=self.model.device)
         return self._spec.prepare(work.inputs(Scores(everywhere, *measured, whole=True)))
+
+
+def _require_equal_bits() -> None:
+    """Make operations that may give other bits for the same input fail: a resumed run must repeat them."""
+    # Without a fixed workspace of cuBLAS, torch refuses matrix products on CUDA.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
