@@ -15,7 +15,7 @@ import pytest
 
 from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
 from tests.rollout.relay import Relay
-from tests.rollout.test_flow_service import NAMES, PROBLEMS, SeededEngine, VersionsOnly, sampler
+from tests.rollout.test_flow_service import NAMES, PROBLEMS, SPECS, SeededEngine, VersionsOnly, sampler
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.remote_flow import RemoteFlow
@@ -50,7 +50,7 @@ def worker(name: str, url: str, engine: SeededEngine) -> tuple[RolloutReplica, F
     client = FlowClient(url, IDENTITY, give_up_s=ENOUGH_S)
     problems = {problem.id: problem for problem in PROBLEMS}
     return RolloutReplica(
-        name, client, episodes(sampler(engine)[0], problems), VersionsOnly(engine), room=4
+        name, client, episodes(sampler(engine)[0], problems, SPECS), VersionsOnly(engine), room=4
     ), client
 
 

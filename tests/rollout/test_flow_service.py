@@ -47,6 +47,7 @@ PROBLEMS = [Problem(f"p{n}", "s", StdinTests([StdinCase("", "1")])) for n in ran
 NAMES = [problem.id for problem in PROBLEMS]
 RULES = FlowRules(prompts_per_step=4, refill_rounds=2, silence_s=1.0)
 STEPS = 6
+SPECS = {"policy": algorithm_named("dapo", {"refill_rounds": 2})}
 NO_JUDGE: Any = None
 
 
@@ -114,7 +115,7 @@ async def synchronous(steps: int) -> list[dict[str, Any]]:
         SeededEnvironment(),
         NO_JUDGE,
         sampler(engine)[1],
-        algorithm_named("dapo", {"refill_rounds": 2}),
+        SPECS["policy"],
         prompts_per_step=4,
         samples_per_prompt=3,
         seed=5,
@@ -137,7 +138,7 @@ def replica(name: str, server: FlowProcess, *, pause_s: float = 0.0) -> tuple[Ro
     client = FlowClient(server.url, IDENTITY, give_up_s=ENOUGH_S)
     problems = {problem.id: problem for problem in PROBLEMS}
     return RolloutReplica(
-        name, client, episodes(sampler(engine)[0], problems), VersionsOnly(engine), room=4
+        name, client, episodes(sampler(engine)[0], problems, SPECS), VersionsOnly(engine), room=4
     ), client
 
 

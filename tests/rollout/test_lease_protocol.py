@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.rollout.group_facts_at import facts_at
 from whetstone.core.errors import UserError
 from whetstone.rollout.events import Event
 from whetstone.rollout.file_log import FileLog
@@ -170,7 +171,7 @@ class Protocol(RuleBasedStateMachine):
         problem = PromptSource(PROBLEMS, 3).at(draw)
         groups: dict[str, tuple[GroupFacts, bytes]] = {}
         for model, version in replica.versions.items():
-            facts = GroupFacts(problem, "", "", rewards(draw, model), [3, 4], version, version)
+            facts = facts_at(problem, "", "", rewards(draw, model), [3, 4], version)
             groups[model] = (facts, f"{draw} {model}".encode() * 20)
         self.network += [(name, Delivery(serial, draw, groups))] * (1 + twice)
 

@@ -55,7 +55,14 @@ class Hearing:
         return ["taken"] * len(deliveries)
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        tokens: Mapping[int, Mapping[str, int]] | None = None,
     ) -> None: ...
 
 
@@ -66,7 +73,7 @@ def test_a_replica_that_fetches_for_long_is_heard_of(monkeypatch: pytest.MonkeyP
         weights = Fetching()
         flow = Hearing(weights)
 
-        async def episode(grant: LeaseGrant) -> dict[str, Any]:
+        async def episode(grant: LeaseGrant, count: CountTokens) -> dict[str, Any]:
             await asyncio.Event().wait()  # until it is let go of
             return {}
 

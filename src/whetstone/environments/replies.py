@@ -7,7 +7,8 @@ and evaluation. Replies of an endpoint are text already.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from copy import copy
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
@@ -49,6 +50,13 @@ class EngineReplies:
         self._tokenizer = tokenizer
         self._params = params
         self._max_prompt_tokens = max_prompt_tokens
+        self._count: Callable[[int], None] | None = None
+
+    def counted(self, count: Callable[[int], None]) -> EngineReplies:
+        """Return a copy that calls ``count`` with the number of generated tokens of each reply that ends."""
+        copied = copy(self)
+        copied._count = count
+        return copied
 
     @property
     def version(self) -> int:
@@ -130,6 +138,8 @@ class EngineReplies:
     ) -> AsyncIterator[Reply]:
         """Yield the replies. ``before`` is the text before them, at least from the end of the last turn."""
         async for completion in completions:
+            if self._count is not None:
+                self._count(len(completion.token_ids))
             yield self._reply(completion, prompt, before, prompt_tokens)
 
     def _reply(self, completion: Completion, prompt: Prompt, before: str, prompt_tokens: int) -> Reply:

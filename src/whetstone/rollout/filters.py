@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from whetstone.algorithm.loss_free import UNSCORED
 from whetstone.core.sample import Group
-
-# Fewer than two samples have a reward. The others have no verdict that counts.
-UNSCORED = "unscored"
 
 # All rewards are equal, so every advantage would be zero.
 ZERO_VARIANCE = "zero_variance"

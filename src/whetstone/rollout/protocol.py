@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -21,7 +21,8 @@ class LeaseRequest(Struct, frozen=True):
     drains.
 
     serving: the weights of each model that it serves. load: figures for the status. wait_s: the longest wait
-    for an answer. incarnation: the process; unique even if two processes use the same name.
+    for an answer. incarnation: the process; unique even if two processes use the same name. tokens: what it
+    has generated for its leases so far, by lease and model.
     """
 
     replica: str
@@ -31,6 +32,7 @@ class LeaseRequest(Struct, frozen=True):
     load: dict[str, float] = {}
     wait_s: float = 0.0
     incarnation: str = ""
+    tokens: dict[int, dict[str, int]] = {}
 
 
 class LeaseResponse(Struct, frozen=True):
@@ -72,6 +74,7 @@ class BatchResponse(Struct, frozen=True):
     lost: dict[str, int]
     drawn: int
     unused: list[int]
+    oldest: int | None = None
 
 
 class BatchPending(Struct, frozen=True):
@@ -96,9 +99,17 @@ class LeaseService(Protocol):
         ...
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        tokens: Mapping[int, Mapping[str, int]] | None = None,
     ) -> None:
-        """End leases without a group. ``leaves``: end all of them, and remove the replica."""
+        """End leases without a group. ``leaves``: end all of them, and remove the replica. ``tokens``: see
+        ``LeaseRequest``."""
         ...
 
 

@@ -23,10 +23,13 @@ HEARTBEAT_S = 10.0
 # A flow that does not answer must not delay the end of the process. Its leases then time out.
 _LEAVE_S = 5.0
 
-Episode = Callable[[LeaseGrant], Awaitable[dict[str, tuple[GroupFacts, bytes]]]]
-"""Samples and judges the group of a prompt for each model. Raises UserError if there can be no group."""
-
 Groups = dict[str, tuple[GroupFacts, bytes]]
+
+CountTokens = Callable[[str, int], None]
+"""Called with the model and the number of generated tokens of a reply that has ended."""
+
+Episode = Callable[[LeaseGrant, CountTokens], Awaitable[Groups]]
+"""Samples and judges the group of a prompt for each model. Raises UserError if there can be no group."""
 
 
 class ReplicaWeights(Protocol):
@@ -61,6 +64,8 @@ class RolloutReplica:
         self._incarnation = uuid4().hex
         self._room, self._log = room, log
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        # The tokens that were generated for each lease, by model.
+        self._tokens: dict[int, Counter[str]] = {}
         self._finished: asyncio.Queue[tuple[Delivery, asyncio.Future[str]]] = asyncio.Queue()
         self._draining = asyncio.Event()
         self.receipts: Counter[str] = Counter()
@@ -126,18 +131,34 @@ class RolloutReplica:
     def _lease_request(self, room: int, wait_s: float) -> LeaseRequest:
         load = {"under_way": float(len(self._tasks)), "to_deliver": float(self._finished.qsize())}
         return LeaseRequest(
-            self.name, sorted(self._tasks), room, dict(self._weights.serving), load, wait_s, self._incarnation
+            self.name,
+            sorted(self._tasks),
+            room,
+            dict(self._weights.serving),
+            load,
+            wait_s,
+            self._incarnation,
+            self._generated(),
         )
+
+    def _generated(self) -> dict[int, dict[str, int]]:
+        return {serial: dict(counts) for serial, counts in self._tokens.items() if counts}
 
     def _cancel_revoked(self, response: LeaseResponse) -> None:
         for serial in response.revoked:
+            self._tokens.pop(serial, None)
             if task := self._tasks.pop(serial, None):
                 task.cancel()
 
     async def _run_lease(self, grant: LeaseGrant) -> None:
         """Run a lease until the flow has its group."""
+        counts = self._tokens[grant.serial] = Counter()
+
+        def count(model: str, tokens: int) -> None:
+            counts[model] += tokens
+
         try:
-            groups = await self._episode(grant)
+            groups = await self._episode(grant, count)
         except UserError as error:
             self._log(f"draw {grant.draw} ({grant.problem}): {error}")
             await self._give_back([grant.serial], str(error), leaves=False)
@@ -149,6 +170,7 @@ class RolloutReplica:
             if receipt.startswith("refused"):
                 self._log(f"draw {grant.draw} ({grant.problem}): {receipt}")
         self._tasks.pop(grant.serial, None)
+        self._tokens.pop(grant.serial, None)
 
     async def _deliver_finished(self) -> None:
         """Deliver finished groups, all that are ready in one request."""
@@ -167,7 +189,14 @@ class RolloutReplica:
                     arrived.set_result(receipt)
 
     async def _give_back(self, serials: list[int], reason: str, *, leaves: bool) -> None:
-        await self._flow.give_back(self.name, serials, reason, leaves=leaves, incarnation=self._incarnation)
+        await self._flow.give_back(
+            self.name,
+            serials,
+            reason,
+            leaves=leaves,
+            incarnation=self._incarnation,
+            tokens=self._generated(),
+        )
 
     async def _leave(self) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx2
@@ -99,10 +99,18 @@ class FlowClient:
         return receipts
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        tokens: Mapping[int, Mapping[str, int]] | None = None,
     ) -> None:
         """See LeaseService."""
-        message = wire.LeasesReturned(replica, list(serials), reason, leaves, incarnation)
+        told = {serial: dict(counts) for serial, counts in (tokens or {}).items()}
+        message = wire.LeasesReturned(replica, list(serials), reason, leaves, incarnation, told)
         await self._request("/v1/give_back", message, wire.Acknowledgement)
 
     async def batch(self, request: TrainerRequest) -> BatchResponse | BatchPending:
