@@ -10,8 +10,8 @@ import pytest
 
 from whetstone.rollout import replica
 from whetstone.rollout.protocol import LeaseRequest, LeaseResponse
-from whetstone.rollout.replica import RolloutReplica
-from whetstone.rollout.scheduler import Delivery, LeaseGrant
+from whetstone.rollout.replica import RolloutReplica, SamplingProgress
+from whetstone.rollout.scheduler import Delivery, LeaseGrant, Progress
 from whetstone.rollout.state import Offer
 
 NEW = Offer(1, "tcp:elsewhere:1", "x")
@@ -62,7 +62,7 @@ class Hearing:
         *,
         leaves: bool,
         incarnation: str = "",
-        tokens: Mapping[int, Mapping[str, int]] | None = None,
+        progress: Progress | None = None,
     ) -> None: ...
 
 
@@ -73,7 +73,7 @@ def test_a_replica_that_fetches_for_long_is_heard_of(monkeypatch: pytest.MonkeyP
         weights = Fetching()
         flow = Hearing(weights)
 
-        async def episode(grant: LeaseGrant, count: CountTokens) -> dict[str, Any]:
+        async def episode(grant: LeaseGrant, progress: SamplingProgress) -> dict[str, Any]:
             await asyncio.Event().wait()  # until it is let go of
             return {}
 

@@ -101,6 +101,7 @@ class TorchEngine:
         self._arrivals: list[Ticket] = []
         self._departures: list[Ticket] = []
         self._inbox: dict[Ticket, _Inbox] = {}
+        self._tickets: dict[int, Ticket] = {}
         self._driver: asyncio.Task[None] | None = None
         # torch counts threads per calling thread; without this the worker would take all cores.
         threads = torch.get_num_threads()
@@ -140,7 +141,15 @@ class TorchEngine:
         ticket = Ticket(request)
         inbox = self._inbox[ticket] = asyncio.Queue()
         self._arrivals.append(ticket)
+        self._tickets[id(request)] = ticket
         return self._replies(ticket, inbox)
+
+    def oldest_version(self, request: GenerationRequest) -> int:
+        """See VersionTracker."""
+        # The worker may sample and take new weights meanwhile. Read in this order, the result is never too
+        # high.
+        version, ticket = self._version, self._tickets.get(id(request))
+        return version if ticket is None or ticket.oldest is None else ticket.oldest
 
     async def score(self, prompt_ids: list[int], reply_ids: list[int], temperature: float) -> list[float]:
         """Return the log-probs of a given reply under the current weights; see Completion."""
@@ -192,6 +201,7 @@ class TorchEngine:
                 missing -= 1
                 yield item
         finally:
+            self._tickets.pop(id(ticket.request), None)
             if self._inbox.pop(ticket, None) is not None and missing:
                 self._departures.append(ticket)
 

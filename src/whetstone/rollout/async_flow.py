@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +20,7 @@ from whetstone.rollout.protocol import (
     TrainerRequest,
 )
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery, FlowScheduler
+from whetstone.rollout.scheduler import Delivery, FlowScheduler, Progress
 from whetstone.rollout.state import BatchRecord, Offer
 from whetstone.rollout.status import Activity, FlowUsage, batch_wait_reason, stalls, status_of
 
@@ -168,12 +168,12 @@ class AsyncFlow:
         *,
         leaves: bool,
         incarnation: str = "",
-        tokens: Mapping[int, Mapping[str, int]] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """See LeaseService."""
         if not self._may_act(replica, incarnation):
             return
-        self.scheduler.report(replica, tokens or {}, incarnation)
+        self.scheduler.report(replica, progress or {}, incarnation)
         if leaves:
             self.scheduler.leave(replica)
             self._log_event("left", replica=replica)
@@ -195,7 +195,7 @@ class AsyncFlow:
             room=request.room,
             versions={name: offer.version for name, offer in request.serving.items()},
             load=request.load,
-            tokens=request.tokens,
+            progress=request.progress,
             reporter=request.incarnation,
             now=self._now(),
         )

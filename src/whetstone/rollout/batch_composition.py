@@ -44,7 +44,8 @@ def prompts_admitted(state: FlowState, rules: FlowRules, versions: Mapping[str, 
 
     A prompt that is drawn now is used after all prompts that were drawn before it. The delay is the number of
     steps whose batches those prompts fill, and must not exceed the staleness of the weights that would sample
-    it. With several models the one with the fewest groups decides. Otherwise it could wait forever once the
+    it. No prompt is drawn while a whole batch is ready. With several models the one with the fewest groups
+    decides. Otherwise it could wait forever once the
     others have enough; their surplus groups are dropped when they become stale.
     """
     room: list[int] = []
@@ -53,6 +54,10 @@ def prompts_admitted(state: FlowState, rules: FlowRules, versions: Mapping[str, 
         if steps <= 0:
             return -1
         # Prompts in progress and finished groups fill the batches before this prompt.
+        # A whole batch is ready, so another prompt would only wait, and its weights would become older.
+        if len(model.buffer) >= rules.prompts_per_step:
+            room.append(0)
+            continue
         room.append(steps * rules.prompts_per_step - len(state.pending) - len(model.buffer))
     return max(room)
 
@@ -85,8 +90,8 @@ def batch_from_buffer(state: FlowState, rules: FlowRules, name: str) -> BatchCom
 
 
 def window_size(rules: FlowRules) -> int:
-    """Return the draws of a window: half of those that may be in progress or buffered."""
-    return -(-(rules.staleness + 1) // 2) * rules.prompts_per_step
+    """Return the draws of a window: as many as may be in progress or buffered."""
+    return (rules.staleness + 1) * rules.prompts_per_step
 
 
 def _visible(state: FlowState, rules: FlowRules, model: ModelState) -> list[FinishedGroup]:
@@ -103,13 +108,13 @@ def _is_due(state: FlowState, rules: FlowRules, name: str, chosen: list[Finished
     """Return whether the batch has to wait for prompts in progress: without them in this batch, later batches
     could not train on all groups before these are stale.
 
-    A prompt whose weights were ``start`` when it was leased has to be in one of the batches up to version
+    A prompt whose oldest token may be of version ``start`` has to be in one of the batches up to version
     ``start + staleness``. If these have fewer places than such prompts, the rest belongs in this batch. A
     late lease has no deadline: another replica samples its prompt anew.
     """
     model, size = state.models[name], rules.prompts_per_step
     waiting = Counter(
-        lease.versions[name] for serial, lease in state.leases.items() if serial not in state.late
+        lease.oldest[name] for serial, lease in state.leases.items() if serial not in state.late
     )
     finished = Counter(item.oldest for item in model.buffer.values())
     taken = Counter(item.oldest for item in chosen)

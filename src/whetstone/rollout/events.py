@@ -33,18 +33,20 @@ class PromptsDrawn(Struct, frozen=True, tag=True, array_like=True):
 
 class DrawsLeased(Struct, frozen=True, tag=True, array_like=True):
     """A replica leases these draws; the lease numbers continue after the last one. ``versions``: the weights
-    that it serves."""
+    that it serves, by model."""
 
     replica: str
     draws: list[int]
     versions: dict[str, int]
 
 
-class TokensReported(Struct, frozen=True, tag=True, array_like=True):
-    """A process has generated so many tokens for its leases so far: by lease and model."""
+class ProgressReported(Struct, frozen=True, tag=True, array_like=True):
+    """What a process has generated for its leases so far, by lease and model: the tokens, and the version of
+    weights that no token is older than."""
 
     reporter: str
     tokens: dict[int, dict[str, int]]
+    oldest: dict[int, dict[str, int]]
 
 
 class LeasesFreed(Struct, frozen=True, tag=True, array_like=True):
@@ -140,7 +142,7 @@ class EventCounted(Struct, frozen=True, tag=True, array_like=True):
 Event = (
     PromptsDrawn
     | DrawsLeased
-    | TokensReported
+    | ProgressReported
     | LeasesFreed
     | LeasesLate
     | GroupFinished
@@ -180,7 +182,7 @@ def _drawn(state: FlowState, event: PromptsDrawn) -> None:
 def _leased(state: FlowState, event: DrawsLeased) -> None:
     for draw in event.draws:
         state.last_serial += 1
-        state.leases[state.last_serial] = Lease(draw, event.replica, event.versions)
+        state.leases[state.last_serial] = Lease(draw, event.replica, dict(event.versions))
         state.leases_by_replica.setdefault(event.replica, set()).add(state.last_serial)
         # A share is always leased as a whole, so some of its draws may be finished and not pending.
         if draw in state.pending:
@@ -189,9 +191,9 @@ def _leased(state: FlowState, event: DrawsLeased) -> None:
     state.count("leased", len(event.draws))
 
 
-def _reported(state: FlowState, event: TokensReported) -> None:
-    for serial, tokens in event.tokens.items():
-        state.report(serial, event.reporter, tokens)
+def _reported(state: FlowState, event: ProgressReported) -> None:
+    for serial in event.tokens.keys() | event.oldest.keys():
+        state.report(serial, event.reporter, event.tokens.get(serial, {}), event.oldest.get(serial, {}))
 
 
 def _freed(state: FlowState, event: LeasesFreed) -> None:
@@ -218,7 +220,7 @@ def _late(state: FlowState, event: LeasesLate) -> None:
 
 def _finished(state: FlowState, event: GroupFinished, locations: Sequence[LogLocation]) -> None:
     generated = {name: facts.generated for name, (facts, _) in event.groups.items()}
-    state.report(event.serial, event.reporter, generated)
+    state.report(event.serial, event.reporter, generated, {})
     lease = state.leases[event.serial]
     for (name, (facts, reason)), place in zip(event.groups.items(), locations, strict=True):
         model = state.models[name]
@@ -318,7 +320,7 @@ _APPLY: dict[type, Callable[[FlowState, Any], None]] = {
     BatchComposed: _composed,
     BatchHandedOut: _handed_out,
     WeightsPublished: _published,
-    TokensReported: _reported,
+    ProgressReported: _reported,
     VersionReached: _reached,
     CheckpointSaved: _saved,
     TrainerAdopted: _adopted,

@@ -23,6 +23,7 @@ from whetstone.rollout.filters import drop_reason
 from whetstone.rollout.flow import Flow, FlowBatch, FlowReport, ProcessGroup
 from whetstone.rollout.group_facts import facts_of
 from whetstone.rollout.ledger import TokenLedger
+from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
@@ -128,14 +129,13 @@ class LocalFlow:
         return generated, [group for group in groups if group is not None]
 
     async def _sample_share(self, drawn: list[tuple[int, Problem]]) -> tuple[int, list[Group]]:
-        generated: list[int] = []
+        async def sample(draw: int, problem: Problem) -> tuple[int, Group]:
+            progress: SamplingProgress = {}
+            [group] = (await self._sample(draw, problem, progress)).values()
+            return sum(its.tokens for its in progress.values()), group
 
-        async def sample(draw: int, problem: Problem) -> Group:
-            [group] = (await self._sample(draw, problem, lambda _, tokens: generated.append(tokens))).values()
-            return group
-
-        groups = await asyncio.gather(*(sample(*one) for one in drawn))
-        return sum(generated), groups
+        sampled = await asyncio.gather(*(sample(*one) for one in drawn))
+        return sum(tokens for tokens, _ in sampled), [group for _, group in sampled]
 
 
 class SharedDevices:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from whetstone.rollout.group_facts import GroupFacts
-from whetstone.rollout.scheduler import Delivery, LeaseGrant
+from whetstone.rollout.scheduler import Delivery, LeaseGrant, Progress
 from whetstone.rollout.state import Offer
 
 # The longest time that a request waits for an answer. A client repeats the request to wait longer, so both
@@ -21,8 +21,8 @@ class LeaseRequest(Struct, frozen=True):
     drains.
 
     serving: the weights of each model that it serves. load: figures for the status. wait_s: the longest wait
-    for an answer. incarnation: the process; unique even if two processes use the same name. tokens: what it
-    has generated for its leases so far, by lease and model.
+    for an answer. incarnation: the process; unique even if two processes use the same name. progress: see
+    ``scheduler.Progress``.
     """
 
     replica: str
@@ -32,7 +32,7 @@ class LeaseRequest(Struct, frozen=True):
     load: dict[str, float] = {}
     wait_s: float = 0.0
     incarnation: str = ""
-    tokens: dict[int, dict[str, int]] = {}
+    progress: dict[int, dict[str, tuple[int, int]]] = {}
 
 
 class LeaseResponse(Struct, frozen=True):
@@ -106,10 +106,9 @@ class LeaseService(Protocol):
         *,
         leaves: bool,
         incarnation: str = "",
-        tokens: Mapping[int, Mapping[str, int]] | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        """End leases without a group. ``leaves``: end all of them, and remove the replica. ``tokens``: see
-        ``LeaseRequest``."""
+        """End leases without a group. ``leaves``: end all of them, and remove the replica."""
         ...
 
 

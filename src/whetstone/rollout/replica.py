@@ -13,6 +13,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from whetstone.core.errors import UserError
+from whetstone.environments.replies import GenerationProgress
 from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.protocol import LONGEST_WAIT_S, LeaseRequest, LeaseResponse, LeaseService
 from whetstone.rollout.scheduler import Delivery, LeaseGrant
@@ -25,11 +26,12 @@ _LEAVE_S = 5.0
 
 Groups = dict[str, tuple[GroupFacts, bytes]]
 
-CountTokens = Callable[[str, int], None]
-"""Called with the model and the number of generated tokens of a reply that has ended."""
+SamplingProgress = dict[str, GenerationProgress]
+"""What each model has generated for a prompt so far."""
 
-Episode = Callable[[LeaseGrant, CountTokens], Awaitable[Groups]]
-"""Samples and judges the group of a prompt for each model. Raises UserError if there can be no group."""
+Episode = Callable[[LeaseGrant, SamplingProgress], Awaitable[Groups]]
+"""Samples and judges the group of a prompt for each model, and keeps the progress up to date. Raises UserError
+if there can be no group."""
 
 
 class ReplicaWeights(Protocol):
@@ -64,8 +66,7 @@ class RolloutReplica:
         self._incarnation = uuid4().hex
         self._room, self._log = room, log
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        # The tokens that were generated for each lease, by model.
-        self._tokens: dict[int, Counter[str]] = {}
+        self._progress: dict[int, SamplingProgress] = {}
         self._finished: asyncio.Queue[tuple[Delivery, asyncio.Future[str]]] = asyncio.Queue()
         self._draining = asyncio.Event()
         self.receipts: Counter[str] = Counter()
@@ -138,27 +139,26 @@ class RolloutReplica:
             load,
             wait_s,
             self._incarnation,
-            self._generated(),
+            self._progress_report(),
         )
 
-    def _generated(self) -> dict[int, dict[str, int]]:
-        return {serial: dict(counts) for serial, counts in self._tokens.items() if counts}
+    def _progress_report(self) -> dict[int, dict[str, tuple[int, int]]]:
+        return {
+            serial: {model: (its.tokens, its.oldest_version()) for model, its in progress.items()}
+            for serial, progress in self._progress.items()
+        }
 
     def _cancel_revoked(self, response: LeaseResponse) -> None:
         for serial in response.revoked:
-            self._tokens.pop(serial, None)
+            self._progress.pop(serial, None)
             if task := self._tasks.pop(serial, None):
                 task.cancel()
 
     async def _run_lease(self, grant: LeaseGrant) -> None:
         """Run a lease until the flow has its group."""
-        counts = self._tokens[grant.serial] = Counter()
-
-        def count(model: str, tokens: int) -> None:
-            counts[model] += tokens
-
+        progress = self._progress[grant.serial] = {}
         try:
-            groups = await self._episode(grant, count)
+            groups = await self._episode(grant, progress)
         except UserError as error:
             self._log(f"draw {grant.draw} ({grant.problem}): {error}")
             await self._give_back([grant.serial], str(error), leaves=False)
@@ -170,7 +170,7 @@ class RolloutReplica:
             if receipt.startswith("refused"):
                 self._log(f"draw {grant.draw} ({grant.problem}): {receipt}")
         self._tasks.pop(grant.serial, None)
-        self._tokens.pop(grant.serial, None)
+        self._progress.pop(grant.serial, None)
 
     async def _deliver_finished(self) -> None:
         """Deliver finished groups, all that are ready in one request."""
@@ -195,7 +195,7 @@ class RolloutReplica:
             reason,
             leaves=leaves,
             incarnation=self._incarnation,
-            tokens=self._generated(),
+            progress=self._progress_report(),
         )
 
     async def _leave(self) -> None:

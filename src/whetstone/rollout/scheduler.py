@@ -31,7 +31,7 @@ from whetstone.rollout.events import (
     GroupFinished,
     LeasesFreed,
     LeasesLate,
-    TokensReported,
+    ProgressReported,
     TrainerAdopted,
     VersionReached,
     WeightsPublished,
@@ -93,6 +93,11 @@ class Delivery(Struct, frozen=True):
     groups: dict[str, tuple[GroupFacts, bytes]]
 
 
+Progress = Mapping[int, Mapping[str, tuple[int, int]]]
+"""By lease and model: the tokens that were generated so far, and a version of weights such that no token, now
+or later, is older."""
+
+
 class FlowScheduler:
     """See the module docstring. ``source`` has the ids of the problems in draw order."""
 
@@ -131,20 +136,19 @@ class FlowScheduler:
         versions: Mapping[str, int],
         now: float,
         load: Mapping[str, float] | None = None,
-        tokens: Mapping[int, Mapping[str, int]] | None = None,
+        progress: Progress | None = None,
         reporter: str = "",
     ) -> _LeaseUpdate:
         """Process the message of a replica: the leases that it holds, and its room (0: it drains).
 
-        ``tokens``: what its process ``reporter`` has generated for its leases so far, by lease and model.
-        Returns the leases that it lacks and new ones up to its room. Raises FlowRefusal for other models than
+        ``progress``: of its process ``reporter``. Returns the leases that it lacks and new ones up to its room. Raises FlowRefusal for other models than
         those of this run, and for a room that no share of a round fits in.
         """
         self._check_models(versions)
         member = self.replicas.setdefault(replica, ReplicaState(last_heard=now))
         self._total_room += max(room, 0) - max(member.room, 0)
         member.update(now, room, dict(versions), dict(load or {}))
-        self.report(replica, tokens or {}, reporter)
+        self.report(replica, progress or {}, reporter)
         before = self.state.last_serial
         for event in lease_more(self.state, self.rules, self.source, replica, member, self._total_room):
             self.record(event)
@@ -166,21 +170,24 @@ class FlowScheduler:
         wanted = self.state.pending.get(draw)
         return self.source.at(draw) if wanted is None else wanted.problem
 
-    def report(self, replica: str, tokens: Mapping[int, Mapping[str, int]], reporter: str) -> None:
-        """Record what a process of a replica has generated for its leases so far. Ended leases, lower counts
-        and unknown models are ignored."""
-        leases, models = self.state.leases, self.state.models
-        news: dict[int, dict[str, int]] = {}
-        for serial, counts in tokens.items():
-            lease = leases.get(serial)
+    def report(self, replica: str, progress: Progress, reporter: str) -> None:
+        """Record what a process of a replica has generated for its leases so far. Ended leases, unknown models
+        and what is known already are ignored."""
+        tokens: dict[int, dict[str, int]] = {}
+        oldest: dict[int, dict[str, int]] = {}
+        for serial, by_model in progress.items():
+            lease = self.state.leases.get(serial)
             if lease is None or lease.replica != replica:
                 continue
             known = lease.reported if lease.reporter == reporter else {}
-            more = {name: n for name, n in counts.items() if name in models and n > known.get(name, 0)}
-            if more:
-                news[serial] = more
-        if news:
-            self.record(TokensReported(reporter, news))
+            for name in by_model.keys() & lease.oldest.keys():
+                generated, version = by_model[name]
+                if generated > known.get(name, 0):
+                    tokens.setdefault(serial, {})[name] = generated
+                if version > lease.oldest[name]:
+                    oldest.setdefault(serial, {})[name] = version
+        if tokens or oldest:
+            self.record(ProgressReported(reporter, tokens, oldest))
 
     def deliver(self, replica: str, delivery: Delivery, now: float, reporter: str = "") -> str:
         """Accept a finished prompt: ``taken``; or ``duplicate`` or ``revoked``, which change nothing.
@@ -193,10 +200,12 @@ class FlowScheduler:
         if replica in self.replicas:
             self.replicas[replica].last_heard = now
         lease = state.leases.get(delivery.serial)
-        generated = {name: facts.generated for name, (facts, _) in delivery.groups.items()}
+        progress = {
+            delivery.serial: {name: (facts.generated, 0) for name, (facts, _) in delivery.groups.items()}
+        }
         if delivery.draw < state.drawn and delivery.draw not in state.pending:
             if lease is not None:
-                self.report(replica, {delivery.serial: generated}, reporter)
+                self.report(replica, progress, reporter)
                 self.record(LeasesFreed([delivery.serial], DUPLICATE, False))
             self.record(EventCounted("duplicate"))
             return "duplicate"
@@ -204,7 +213,7 @@ class FlowScheduler:
             self.record(EventCounted("revoked"))
             return "revoked"
         if why := self._delivery_error(delivery):
-            self.report(replica, {delivery.serial: generated}, reporter)
+            self.report(replica, progress, reporter)
             self.record(LeasesFreed([delivery.serial], "refused", True))
             self._drop_abandoned()
             raise FlowRefusal("group", f"draw {delivery.draw} from {replica}: {why}")

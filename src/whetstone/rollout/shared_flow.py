@@ -16,6 +16,7 @@ from whetstone.rollout.filters import drop_reason
 from whetstone.rollout.flow import FlowBatch, FlowReport
 from whetstone.rollout.group_facts import facts_of
 from whetstone.rollout.ledger import TokenLedger
+from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
@@ -81,13 +82,11 @@ class SharedFlow:
             if not missing:
                 break
             drawn = self._source.take(missing)
-            generated: Counter[str] = Counter()
-
-            def count(name: str, tokens: int, generated: Counter[str] = generated) -> None:
-                generated[name] += tokens
-
+            progress: list[SamplingProgress] = [{} for _ in drawn]
             # All groups at once and in draw order, for the reason given in ``LocalFlow``.
-            sampled_now = await asyncio.gather(*(self._sample(*one, count) for one in drawn))
+            sampled_now = await asyncio.gather(
+                *(self._sample(*one, its) for one, its in zip(drawn, progress, strict=True))
+            )
             for name, spec in self._specs.items():
                 groups = [each[name] for each in sampled_now]
                 reasons = self._reasons(spec, groups, len(kept[name]))
@@ -95,7 +94,8 @@ class SharedFlow:
                 kept[name] += [group for group, reason in zip(groups, reasons, strict=True) if reason is None]
                 dropped[name].update(reason for reason in reasons if reason is not None)
                 facts = [facts_of(group, spec) for group in groups]
-                self._ledgers[name].train(generated[name], zip(facts, reasons, strict=True))
+                generated = sum(its[name].tokens for its in progress)
+                self._ledgers[name].train(generated, zip(facts, reasons, strict=True))
         return {name: FlowBatch(Batch(kept[name], dict(dropped[name])), sampled[name]) for name in kept}
 
     def _reasons(self, spec: Algorithm, groups: list[Group], kept: int) -> list[str | None]:

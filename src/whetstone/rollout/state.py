@@ -31,13 +31,13 @@ class FinishedGroup(Struct, frozen=True, array_like=True):
 class Lease(Struct, array_like=True):
     """The right of a replica to sample a prompt.
 
-    versions: the weights of each model that the replica served at the start, so no token of the group is
-    older. reported: the generated tokens of each model that the process ``reporter`` has reported.
+    oldest: for each model a version of weights such that no token of the group is older. reported: the
+    generated tokens of each model. Both are what the process ``reporter`` has reported last.
     """
 
     draw: int
     replica: str
-    versions: dict[str, int] = field(default_factory=dict[str, int])
+    oldest: dict[str, int]
     reporter: str = ""
     reported: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -151,9 +151,13 @@ class FlowState(Struct):
         if by:
             self.counts[name] = self.counts.get(name, 0) + by
 
-    def report(self, serial: int, reporter: str, tokens: Mapping[str, int]) -> None:
-        """Count the tokens of a lease, by model, that its process ``reporter`` has generated so far."""
+    def report(
+        self, serial: int, reporter: str, tokens: Mapping[str, int], oldest: Mapping[str, int]
+    ) -> None:
+        """Record what the process ``reporter`` has generated for a lease so far, by model: the tokens, and
+        the version of weights that no token is older than."""
         lease = self.leases[serial]
+        lease.oldest |= oldest
         if lease.reporter != reporter:
             # Another process samples the prompt from its beginning.
             self._drop_reported(lease, DEAD)

@@ -100,7 +100,7 @@ async def give_back(host: _FlowHost, body: bytes) -> Response:
         back.reason,
         leaves=back.leaves,
         incarnation=back.incarnation,
-        tokens=back.tokens,
+        progress=back.progress,
     )
     return _packed(wire.Acknowledgement())
 

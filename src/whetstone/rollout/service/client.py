@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import httpx2
@@ -26,7 +26,7 @@ from whetstone.rollout.protocol import (
     TrainerRequest,
 )
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery
+from whetstone.rollout.scheduler import Delivery, Progress
 from whetstone.rollout.service import wire
 from whetstone.rollout.state import Offer
 
@@ -106,10 +106,10 @@ class FlowClient:
         *,
         leaves: bool,
         incarnation: str = "",
-        tokens: Mapping[int, Mapping[str, int]] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """See LeaseService."""
-        told = {serial: dict(counts) for serial, counts in (tokens or {}).items()}
+        told = {serial: dict(by_model) for serial, by_model in (progress or {}).items()}
         message = wire.LeasesReturned(replica, list(serials), reason, leaves, incarnation, told)
         await self._request("/v1/give_back", message, wire.Acknowledgement)
 

@@ -66,7 +66,7 @@ class LeasesReturned(Struct, frozen=True):
     reason: str
     leaves: bool
     incarnation: str = ""
-    tokens: dict[int, dict[str, int]] = {}
+    progress: dict[int, dict[str, tuple[int, int]]] = {}
 
 
 class PublishRequest(Struct, frozen=True):
