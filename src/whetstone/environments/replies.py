@@ -44,7 +44,7 @@ class GenerationProgress:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._versions: list[int] = []
+        self._oldest: int | None = None
         # With the version of the weights when the engine received it.
         self._requests: list[tuple[GenerationRequest, int]] = []
         self.tokens = 0
@@ -56,7 +56,8 @@ class GenerationProgress:
     def add(self, completion: Completion) -> None:
         """Count a reply that has ended."""
         self.tokens += len(completion.token_ids)
-        self._versions += completion.versions[:1]
+        ended = [] if self._oldest is None else [self._oldest]
+        self._oldest = min([*ended, *completion.versions[:1]], default=None)
 
     def end(self, request: GenerationRequest) -> None:
         """Note that all replies of a request have ended."""
@@ -70,7 +71,8 @@ class GenerationProgress:
             version if tracker is None else tracker.oldest_version(request)
             for request, version in self._requests
         ]
-        return min([engine.version, *self._versions, *running])
+        ended = [] if self._oldest is None else [self._oldest]
+        return min([engine.version, *ended, *running])
 
 
 class EngineReplies:

@@ -130,6 +130,16 @@ def _is_due(state: FlowState, rules: FlowRules, name: str, chosen: list[Finished
     return False
 
 
+def blocking_draw(state: FlowState, rules: FlowRules, name: str) -> int | None:
+    """Return the prompt in progress for which a batch waits that has enough groups; None if there is none."""
+    if not rules.staleness or len(state.models[name].buffer) < rules.prompts_per_step or not state.pending:
+        return None
+    if rules.batch_composition == "window":
+        return min(state.pending)
+    leases = (lease for serial, lease in state.leases.items() if serial not in state.late)
+    return min(((lease.oldest[name], lease.draw) for lease in leases), default=(0, None))[1]
+
+
 def prompts_tried(model: ModelState) -> int:
     """Return how many prompts have been finished or lost since the last batch, except groups
     that were late."""

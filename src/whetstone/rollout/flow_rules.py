@@ -36,7 +36,7 @@ class FlowRules(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ("policy",)
     prompts_per_step: int
     staleness: int = 0
-    batch_composition: BatchComposition = "drop"
+    batch_composition: BatchComposition = "wait"
     shares: int = 1
     refill_rounds: int = 0
     dry_prompts: int = 512

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.rollout.audit import TRAINED
+from whetstone.rollout.batch_composition import blocking_draw
 from whetstone.rollout.learning_signal import dropped_counts
 from whetstone.rollout.ledger import wasted_share
 from whetstone.rollout.scheduler import FlowScheduler
@@ -38,6 +39,14 @@ def batch_wait_reason(scheduler: FlowScheduler, name: str, now: float) -> str:
     ready = f"{len(model.buffer)} of {rules.prompts_per_step} groups are ready{_dropped(model)}"
     if not fit:
         return f"{ready}, and no replica serves weights {model.next_batch - rules.staleness} or later yet"
+    if (draw := blocking_draw(state, rules, name)) is not None:
+        why = (
+            "its tokens would be too old for later batches"
+            if rules.batch_composition == "wait"
+            else "groups that were drawn a window later may not overtake it"
+        )
+        problem, owners = state.pending[draw].problem, _owners(scheduler, draw)
+        return f"{ready}, and it waits for draw {draw} ({problem}), with {owners}: {why}"
     if not state.pending:
         return f"{ready}, and no prompt is in progress: the replicas ask for none"
     sampled = len(state.pending) - len(state.unassigned)

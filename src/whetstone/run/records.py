@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 from whetstone.core.sample import Batch
 from whetstone.engine.memory import peak_bytes
 from whetstone.evaluate.results import Evaluation
 from whetstone.report.batch import batch_metrics
+from whetstone.report.ledger import LEDGER
 from whetstone.rollout.flow import FlowBatch, FlowReport
 
 
@@ -40,7 +42,7 @@ def train_record(
         "train_tokens_per_s": metrics["tokens"] / max(seconds["train"], 1e-9),
         "peak_bytes": peak_bytes(),
     }
-    clock |= {f"ledger/{name}": count for name, count in report.tokens.items()}
+    clock |= {f"{LEDGER}{name}": count for name, count in report.tokens.items()}
     record: dict[str, Any] = {"step": step, "kind": "train", "time": clock}
     record |= batch_metrics(drawn.sampled, drawn.batch)
     if staleness:
@@ -51,21 +53,23 @@ def train_record(
 
 
 def _staleness(step: int, batch: Batch) -> dict[str, float]:
-    """Return by how many versions the weights of the step's start were ahead of groups and of tokens."""
-    behind = [group.meta["staleness"] for group in batch.groups if group.meta["staleness"] is not None]
-    ages = [
-        step - 1 - version
+    """Return by how many versions the weights of the step's start were ahead of the oldest token of a group,
+    and of a token. Tokens that are too old do not count."""
+    by_group = [
+        [
+            step - 1 - version
+            for sample in group.samples
+            for version in compress(sample.versions, sample.trainable(batch.oldest))
+        ]
         for group in batch.groups
-        for sample in group.samples
-        for version, carries in zip(sample.versions, sample.trainable(batch.oldest), strict=True)
-        if carries
     ]
-    if not behind or not ages:
+    oldest = [max(ages) for ages in by_group if ages]
+    if not oldest:
         return {}
     return {
-        "staleness/mean": sum(behind) / len(behind),
-        "staleness/max": max(behind),
-        "staleness/token_age": sum(ages) / len(ages),
+        "staleness/mean": sum(oldest) / len(oldest),
+        "staleness/max": max(oldest),
+        "staleness/token_age": sum(map(sum, by_group)) / sum(map(len, by_group)),
     }
 
 
