@@ -65,9 +65,7 @@ class SteadyRun:
 
     def take(self) -> None:
         held = [*self.scheduler.state.leases]
-        progress = {
-            serial: {"policy": (0, self.begun.get(serial, self.version))} for serial in held
-        }
+        progress = {serial: {"policy": (0, self.begun.get(serial, self.version))} for serial in held}
         found = self.scheduler.take(
             "r", holding=held, room=30, versions={"policy": self.version}, now=0.0, progress=progress
         )
@@ -87,7 +85,10 @@ class SteadyRun:
             tokens[version] = tokens.get(version, 0) + 1
         rewards: list[float | None] = [0.0, float(self.rng.random() > self.flat)]
         facts = GroupFacts(grant.problem, "", "", rewards, [tokens, {self.version: 1}], ["", ""])
-        assert self.scheduler.deliver("r", Delivery(serial, grant.draw, {"policy": (facts, b"x")}), 0.0) == "taken"
+        assert (
+            self.scheduler.deliver("r", Delivery(serial, grant.draw, {"policy": (facts, b"x")}), 0.0)
+            == "taken"
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -105,13 +106,16 @@ def test_no_trained_token_is_older_than_the_staleness_and_every_token_is_account
     totals = token_totals(run.scheduler.state, "policy")
     assert unaccounted(totals) == 0
     dropped = {name for name in totals if name.startswith("dropped/")} - {"dropped/zero_variance"}
-    assert dropped == {
-        "drop": {"dropped/stale"},
-        "wait": set(),
-        "window": set(),
-        # A group is stale if even its newest token is too old, which no reply of this run is.
-        "mask": {"dropped/too_old"},
-    }[rule]
+    assert (
+        dropped
+        == {
+            "drop": {"dropped/stale"},
+            "wait": set(),
+            "window": set(),
+            # A group is stale if even its newest token is too old, which no reply of this run is.
+            "mask": {"dropped/too_old"},
+        }[rule]
+    )
     wasted = wasted_share(totals)
     assert wasted is not None
     assert (wasted > 0.05) == (rule in ("drop", "mask"))

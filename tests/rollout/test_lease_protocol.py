@@ -359,7 +359,9 @@ class Protocol(RuleBasedStateMachine):
             assert unaccounted(totals) == 0, totals
             assert min(totals.values()) >= 0, totals
             not_given = [
-                record.tokens for version, record in model.batches.items() if (name, version) not in self.given
+                record.tokens
+                for version, record in model.batches.items()
+                if (name, version) not in self.given
             ]
             used = totals["trained"] + totals["replayed"] + totals["in_flight/training"]
             assert used == self.with_loss[name] + sum(not_given), totals

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.run.roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
-from tests.run.tiny_recipe import run, timeless, write_recipe
+from tests.run.tiny_recipe import check_ledger, run, timeless, write_recipe
 from whetstone.cli.main import main
 from whetstone.run.initial_model import replica_model
 from whetstone.run.recipe import load_recipe
@@ -32,6 +32,7 @@ def test_with_staleness_0_its_metrics_are_the_synchronous_runs_whatever_is_kille
         roles.start_trainer()
         assert roles.trainer.wait() == 0, roles.trainer.printed("err")
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
+    check_ledger(tmp_path / "run" / "metrics.jsonl")
 
 
 @pytest.mark.process
@@ -55,6 +56,12 @@ def test_roles_started_by_hand_do_the_synchronous_runs_work(
     at_last = capsys.readouterr().out
     assert "its roles have ended" in at_last
     assert "prompts of policy, up to step 2: " in at_last
+    tokens = check_ledger(tmp_path / "run" / "metrics.jsonl")
+    line = f"{tokens['generated']} generated = {tokens['trained']} trained + 0 replayed + 0 dropped"
+    assert f"tokens of policy: {line}" in at_last
+    assert check_ledger(tmp_path / "alone" / "metrics.jsonl")["trained"] == tokens["trained"]
+    assert main(["view", str(tmp_path / "alone"), "--text"]) == 0
+    assert f"tokens of policy: {tokens['trained']} generated = " in capsys.readouterr().out
     assert "audit of policy: groups trained: 8 of 8 sampled" in at_last
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 

@@ -255,9 +255,7 @@ class AsyncFlow:
         groups = [
             BatchGroup(item.draw, item.drop_reason, item.facts, read(item.location)) for item in found.groups
         ]
-        return BatchResponse(
-            request.version, groups, found.lost, found.drawn, found.unused, found.oldest
-        )
+        return BatchResponse(request.version, groups, found.lost, found.drawn, found.unused, found.oldest)
 
     async def batch_record(self, request: TrainerRequest) -> BatchRecord | BatchPending:
         """Return the batch with the locations of its groups instead of their bytes."""

@@ -110,7 +110,9 @@ def wasted_share(totals: Mapping[str, int]) -> float | None:
 
     Tokens in flight are not decided. None if there are no others.
     """
-    decided = {name: count for name, count in totals.items() if not name.startswith(("generated", "in_flight/"))}
+    decided = {
+        name: count for name, count in totals.items() if not name.startswith(("generated", "in_flight/"))
+    }
     if not sum(decided.values()):
         return None
     wasted = sum(

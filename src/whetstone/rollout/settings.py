@@ -130,21 +130,8 @@ class FlowSection(Section):
             return (
                 "`flow.shares` are for `flow.staleness: 0`; otherwise replicas take what they have room for"
             )
-        if not self.staleness and self.batch_composition != "wait":
-            return (
-                f"`flow.batch_composition: {self.batch_composition}` is for batches that are sampled ahead; "
-                "with `flow.staleness: 0` no token is too old: raise it, or leave `batch_composition` out"
-            )
-        if self.batch_composition == "mask" and algorithm.sees_whole_replies:
-            return (
-                "`flow.batch_composition: mask` trains on parts of replies, and the loss of "
-                f"`{algorithm.preset}` is made of whole replies; set it to `wait`"
-            )
-        if self.batch_composition == "mask" and algorithm.penalises_reward:
-            return (
-                "`flow.batch_composition: mask` leaves out tokens, and `algorithm.kl_in: reward` needs the "
-                "log-probs of every token of a reply; set it to `wait`, or `kl_in` to `loss`"
-            )
+        if (reason := self._composition_error(algorithm)) is not None:
+            return reason
         if self.gpus.replicas and len(self.gpus.replicas) != self.replicas:
             return (
                 f"`flow.gpus.replicas` has {len(self.gpus.replicas)} entries, and `flow.replicas` is "
@@ -165,5 +152,24 @@ class FlowSection(Section):
             return (
                 f"`flow.room` is {self.room}, and with `flow.staleness: 0` a replica samples a whole share, "
                 f"which has {share} prompts: no batch could ever be made; raise it, or `flow.shares`"
+            )
+        return None
+
+    def _composition_error(self, algorithm: Algorithm) -> str | None:
+        """Return why ``algorithm`` cannot train on such batches; None if it can."""
+        if not self.staleness and self.batch_composition != "wait":
+            return (
+                f"`flow.batch_composition: {self.batch_composition}` is for batches that are sampled ahead; "
+                "with `flow.staleness: 0` no token is too old: raise it, or leave `batch_composition` out"
+            )
+        if self.batch_composition == "mask" and algorithm.sees_whole_replies:
+            return (
+                "`flow.batch_composition: mask` trains on parts of replies, and the loss of "
+                f"`{algorithm.preset}` is made of whole replies; set it to `wait`"
+            )
+        if self.batch_composition == "mask" and algorithm.penalises_reward:
+            return (
+                "`flow.batch_composition: mask` leaves out tokens, and `algorithm.kl_in: reward` needs the "
+                "log-probs of every token of a reply; set it to `wait`, or `kl_in` to `loss`"
             )
         return None

@@ -36,12 +36,16 @@ def train_record(
     samples = [sample for group in drawn.sampled for sample in group.samples]
     judged = (case.cpu_s for s in samples if s.judgement for case in s.judgement.cases)
     tokens = sum(sample.length for sample in samples)
-    clock = dict(seconds) | dict(report.roles) | {
-        "judge": sum(judged),
-        "tokens_per_s": tokens / max(sampling, 1e-9),
-        "train_tokens_per_s": metrics["tokens"] / max(seconds["train"], 1e-9),
-        "peak_bytes": peak_bytes(),
-    }
+    clock = (
+        dict(seconds)
+        | dict(report.roles)
+        | {
+            "judge": sum(judged),
+            "tokens_per_s": tokens / max(sampling, 1e-9),
+            "train_tokens_per_s": metrics["tokens"] / max(seconds["train"], 1e-9),
+            "peak_bytes": peak_bytes(),
+        }
+    )
     clock |= {f"{LEDGER}{name}": count for name, count in report.tokens.items()}
     record: dict[str, Any] = {"step": step, "kind": "train", "time": clock}
     record |= batch_metrics(drawn.sampled, drawn.batch)
