@@ -38,6 +38,7 @@ from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import Offer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.rollout.group_facts_at import facts_at
 from tests.rollout.memory_log import MemoryLog
 
 IDENTITY = Identity({"benchmark": "async"})
@@ -233,8 +234,7 @@ async def work(port: int, replicas: int, room: int, prompts: int, steps: int, pa
             )
             ready: list[Delivery] = []
             for grant in news.leases:
-                versions = (served.version, served.version)
-                facts = GroupFacts(grant.problem, meta, "", [0.0, 1.0] * 4, [512] * 8, *versions)
+                facts = facts_at(grant.problem, meta, "", [0.0, 1.0] * 4, [512] * 8, served.version)
                 ready.append(Delivery(grant.serial, grant.draw, {"policy": (facts, payload)}))
             if ready:
                 await link.ask("/v1/deliver", wire.delivery_frame(name, ready))

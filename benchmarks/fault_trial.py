@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from whetstone.rollout.file_log import FileLog
+from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import FlowState
-from whetstone.rollout.status import accounts
+from whetstone.rollout.status import accounts, token_totals
 from whetstone.run.prepared_run import preflight_models
 from whetstone.run.recipe import load_recipe
 from whetstone.run.roles.identity import run_identity
@@ -240,6 +241,8 @@ def _accounted(state: FlowState, source: PromptSource[str], told: Counter[str]) 
     [(name, model)] = state.models.items()
     where = accounts(state, name)
     assert sum(where.values()) == state.drawn, "the flow's audit does not account for every prompt"
+    tokens = token_totals(state, name)
+    assert unaccounted(tokens) == 0, f"the ledger does not account for every token: {tokens}"
     lost = sum(count for what, count in state.counts.items() if what.startswith("lost/"))
     open_ = {*state.pending, *model.buffer, *(item.draw for item in model.dropped_groups)}
     due = Counter(source.at(draw) for draw in range(state.drawn) if draw not in open_)
@@ -247,4 +250,5 @@ def _accounted(state: FlowState, source: PromptSource[str], told: Counter[str]) 
     assert (due - told).total() == lost, f"lost and not counted: {due - told}"
     counts = {what: n for what, n in state.counts.items() if what not in ("drawn", "leased", "finished")}
     words = [f"{state.drawn} prompts drawn", *(f"{n} {what}" for what, n in where.items() if n)]
+    words.append(f"tokens: {', '.join(f'{n} {what}' for what, n in tokens.items() if n)}")
     return f"{', '.join(words)}; {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.report.synthetic_run import write_run
+from tests.rollout.group_facts_at import facts_at
 from whetstone.cli.main import main
 from whetstone.report.audit import KeptAudit, audit_rows, keep_audit, read_audit
 from whetstone.report.page import write_page
 from whetstone.rollout.audit import Audit
-from whetstone.rollout.group_facts import GroupFacts
 from whetstone.run.run_dir import write_flow_url
 
 ACCOUNTS = {"trained": 2, "zero_variance": 2, "buffered": 1, "under_way": 3}
@@ -23,7 +23,7 @@ def figures() -> dict[str, float]:
     audit = Audit()
     for reason, length in (("", 10), ("", 20), ("zero_variance", 90), ("zero_variance", 80)):
         reward = 1.0 if reason else 0.5
-        audit.add(GroupFacts("p", "a", "x", [reward, reward], [length, length], 0, 0), reason)
+        audit.add(facts_at("p", "a", "x", [reward, reward], [length, length], 0), reason)
     return audit.figures()
 
 

@@ -15,16 +15,18 @@ import pytest
 
 from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
 from tests.rollout.relay import Relay
-from tests.rollout.test_flow_service import NAMES, PROBLEMS, SeededEngine, VersionsOnly, sampler
+from tests.rollout.test_flow_service import NAMES, PROBLEMS, SPECS, SeededEngine, VersionsOnly, sampler
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.replica import RolloutReplica
 from whetstone.rollout.sampling import episodes
 from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.state import Offer
 
-RULES = FlowRules(prompts_per_step=4, staleness=1, refill_rounds=20, silence_s=1.0)
+# A batch that waits for the oldest prompt would wait for a replica that is held.
+RULES = FlowRules(prompts_per_step=4, staleness=1, batch_composition="drop", refill_rounds=20, silence_s=1.0)
 
 
 class HeldEngine(SeededEngine):
@@ -50,7 +52,7 @@ def worker(name: str, url: str, engine: SeededEngine) -> tuple[RolloutReplica, F
     client = FlowClient(url, IDENTITY, give_up_s=ENOUGH_S)
     problems = {problem.id: problem for problem in PROBLEMS}
     return RolloutReplica(
-        name, client, episodes(sampler(engine)[0], problems), VersionsOnly(engine), room=4
+        name, client, episodes(sampler(engine)[0], problems, SPECS), VersionsOnly(engine), room=4
     ), client
 
 
@@ -72,9 +74,10 @@ class Trainer:
             self.version += 1
 
     async def counts(self) -> dict[str, int]:
-        """What the flow has counted; every prompt is in one place, and none came twice."""
+        """What the flow has counted; every prompt and every token is in one place, and no prompt came twice."""
         status = await self.client.status()
         where = status["models"]["policy"]["accounts"]
+        assert unaccounted(status["models"]["policy"]["tokens"]) == 0
         assert sum(where.values()) == status["drawn"], where
         assert where["trained"] == RULES.prompts_per_step * self.version
         assert len(set(self.told)) == len(self.told)

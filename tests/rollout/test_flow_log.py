@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.rollout.group_facts_at import facts_at
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.rollout.audit import Audit
 from whetstone.rollout.file_log import FileLog
 from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.scheduler import Delivery, FlowScheduler
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import new_state
@@ -39,7 +39,7 @@ def work(scheduler: FlowScheduler, steps: int, size: int) -> None:
         scheduler.resume("policy", version, 0, [])
         taken = scheduler.take("r", holding=[], room=8, versions={"policy": version}, now=0.0)
         for grant in taken.leases:
-            facts = GroupFacts("p", "s", "", [0.0, 1.0], [1, 2], version, version)
+            facts = facts_at("p", "s", "", [0.0, 1.0], [1, 2], version)
             scheduler.deliver("r", Delivery(grant.serial, grant.draw, {"policy": (facts, bytes(size))}), 0.0)
         assert scheduler.next_batch("policy", version) is not None
         scheduler.checkpoint_saved("policy", version + 1)
@@ -112,6 +112,7 @@ import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = (Path(sys.argv[1]) / "log-00000001").stat().st_size
 soft = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5000, soft[1]))
+from tests.rollout.group_facts_at import facts_at
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 try:
@@ -124,10 +125,9 @@ finished = scheduler.state.counts["finished"]
 resource.setrlimit(resource.RLIMIT_FSIZE, soft)
 held = sorted(scheduler.state.leases)
 from whetstone.rollout.scheduler import Delivery
-from whetstone.rollout.group_facts import GroupFacts
 version = scheduler.state.models["policy"].next_batch
 for serial in held:
-    facts = GroupFacts("p", "s", "", [0.0, 1.0], [1, 2], version, version)
+    facts = facts_at("p", "s", "", [0.0, 1.0], [1, 2], version)
     draw = scheduler.state.leases[serial].draw
     assert scheduler.deliver("r", Delivery(serial, draw, {"policy": (facts, bytes(3000))}), 0.0) == "taken"
 assert scheduler.next_batch("policy", version)
@@ -147,11 +147,11 @@ def test_a_full_disk_loses_nothing_and_the_flow_goes_on_once_there_is_room(tmp_p
 def test_the_audit_tells_which_reason_bends_what_is_trained() -> None:
     audit = Audit()
     for _ in range(30):
-        audit.add(GroupFacts("p", "easy", "1", [1.0, 0.0], [10, 10], 0, 0), "")
+        audit.add(facts_at("p", "easy", "1", [1.0, 0.0], [10, 10], 0), "")
     for _ in range(10):
-        audit.add(GroupFacts("q", "hard", "5", [0.0, 1.0], [1000, 1000], 0, 0), "stale")
+        audit.add(facts_at("q", "hard", "5", [0.0, 1.0], [1000, 1000], 0), "stale")
     for _ in range(10):
-        audit.add(GroupFacts("p", "easy", "1", [1.0, 1.0], [10, 10], 0, 0), "zero_variance")
+        audit.add(facts_at("p", "easy", "1", [1.0, 1.0], [10, 10], 0), "zero_variance")
     said = audit.figures()
     assert said["audit/sampled/length"] == pytest.approx((40 * 10 + 10 * 1000) / 50)
     assert said["audit/trained/length"] == 10

@@ -29,6 +29,7 @@ from whetstone.environments.replies import EngineReplies
 from whetstone.rollout.flow import FlowBatch
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.identity import Identity
+from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.local_flow import LocalFlow
 from whetstone.rollout.protocol import LeaseRequest, TrainerRequest
 from whetstone.rollout.refusal import FlowRefusal
@@ -47,6 +48,7 @@ PROBLEMS = [Problem(f"p{n}", "s", StdinTests([StdinCase("", "1")])) for n in ran
 NAMES = [problem.id for problem in PROBLEMS]
 RULES = FlowRules(prompts_per_step=4, refill_rounds=2, silence_s=1.0)
 STEPS = 6
+SPECS = {"policy": algorithm_named("dapo", {"refill_rounds": 2})}
 NO_JUDGE: Any = None
 
 
@@ -114,7 +116,7 @@ async def synchronous(steps: int) -> list[dict[str, Any]]:
         SeededEnvironment(),
         NO_JUDGE,
         sampler(engine)[1],
-        algorithm_named("dapo", {"refill_rounds": 2}),
+        SPECS["policy"],
         prompts_per_step=4,
         samples_per_prompt=3,
         seed=5,
@@ -137,7 +139,7 @@ def replica(name: str, server: FlowProcess, *, pause_s: float = 0.0) -> tuple[Ro
     client = FlowClient(server.url, IDENTITY, give_up_s=ENOUGH_S)
     problems = {problem.id: problem for problem in PROBLEMS}
     return RolloutReplica(
-        name, client, episodes(sampler(engine)[0], problems), VersionsOnly(engine), room=4
+        name, client, episodes(sampler(engine)[0], problems, SPECS), VersionsOnly(engine), room=4
     ), client
 
 
@@ -177,7 +179,16 @@ def test_staleness_0_over_http_is_the_synchronous_flow_through_any_kill(server: 
         assert replayed[:2] == batches[2:]
         other.drain()
         await second
-        counts = (await trainer_client.status())["counts"]
+        status = await trainer_client.status()
+        counts = status["counts"]
+        tokens = status["models"]["policy"]["tokens"]
+        assert unaccounted(tokens) == 0
+        # Each group has three tokens. Batch 2 had been trained before the trainer went back; the last batch
+        # is in training.
+        kept = [3 * len(batch["kept"]) for batch in (*batches[:2], *replayed)]
+        assert tokens["replayed"] == kept[2]
+        assert tokens["in_flight/training"] == kept[-1]
+        assert tokens["trained"] == sum(kept) - kept[2] - kept[-1]
         assert counts["groups/replayed"] == sum(len(batch["kept"]) for batch in batches[2:])
         await trainer_client.close()
         await other_client.close()
@@ -207,6 +218,9 @@ def test_two_replicas_and_stale_batches_and_each_draw_once(tmp_path: Path) -> No
         status = await client.status()
         assert set(status["replicas"]) == {"quick", "slow"}
         assert status["models"]["policy"]["audit"]["audit/trained/groups"] == 4 * STEPS
+        tokens = status["models"]["policy"]["tokens"]
+        assert unaccounted(tokens) == 0
+        assert tokens["trained"] == 3 * 4 * (STEPS - 1)
         for (one, its), task in zip(made, running, strict=True):
             one.drain()
             await task

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tests.rollout.group_facts_at import facts_at
 from tests.rollout.memory_log import MemoryLog
 from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.scheduler import Delivery, FlowScheduler
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.status import Activity, accounts, batch_wait_reason, stalls, status_of
@@ -19,7 +19,7 @@ def working_desk() -> FlowScheduler:
 
 
 def finish(scheduler: FlowScheduler, serial: int, draw: int, rewards: list[float | None]) -> None:
-    facts = GroupFacts(scheduler.problem(draw), "s", "", rewards, [1, 2], 0, 0)
+    facts = facts_at(scheduler.problem(draw), "s", "", rewards, [1, 2], 0)
     assert scheduler.deliver("r", Delivery(serial, draw, {"policy": (facts, b"x")}), 5.0) == "taken"
 
 

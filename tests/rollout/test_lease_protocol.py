@@ -1,15 +1,17 @@
 """A model checker of the lease protocol: replicas die, are late, say things twice or too late, trainers go
 back to checkpoints, the flow is killed with the end of its log torn, its disk is full; and still each draw is
-trained at most once and accounted for exactly once."""
+trained at most once, and each draw and each token is accounted for exactly once."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
@@ -19,12 +21,14 @@ from whetstone.core.errors import UserError
 from whetstone.rollout.events import Event
 from whetstone.rollout.file_log import FileLog
 from whetstone.rollout.filters import drop_reason_of_rewards
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import BatchComposition, FlowRules
 from whetstone.rollout.group_facts import GroupFacts, LogLocation
+from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import Delivery, FlowScheduler
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, Offer, new_state
+from whetstone.rollout.status import token_totals
 
 NAMES = ("a", "b", "c")
 REPLICAS = st.sampled_from(NAMES)
@@ -61,7 +65,12 @@ class SometimesFull(FileLog):
 @dataclass
 class Replica:
     versions: dict[str, int]
+    process: str
     holding: dict[int, int] = field(default_factory=dict[int, int])
+    begun: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
+    """The weights of the first token of each lease."""
+    said: dict[int, int] = field(default_factory=dict[int, int])
+    """The tokens of each lease so far, of 7 at most."""
     waiting: list[Delivery] = field(default_factory=list[Delivery])
 
 
@@ -84,12 +93,22 @@ class Protocol(RuleBasedStateMachine):
         refill=st.integers(0, 2),
         models=st.sampled_from([("m",), ("m", "mm")]),
         failures=st.sampled_from([2, 1000]),
+        composition=st.sampled_from(get_args(BatchComposition)),
     )
-    def begin(self, prompts: int, shares: int, refill: int, models: tuple[str, ...], failures: int) -> None:
+    def begin(
+        self,
+        prompts: int,
+        shares: int,
+        refill: int,
+        models: tuple[str, ...],
+        failures: int,
+        composition: BatchComposition,
+    ) -> None:
         self.rules_of_run = FlowRules(
             models=models,
             prompts_per_step=prompts,
             staleness=self.staleness,
+            batch_composition=composition,
             shares=1 if self.staleness else shares,
             refill_rounds=refill,
             lease_s=50.0,
@@ -105,6 +124,9 @@ class Protocol(RuleBasedStateMachine):
         self.asked = dict.fromkeys(models, False)
         self.checkpoint = dict.fromkeys(models, 0)
         self.given: dict[tuple[str, int], tuple[list[tuple[int, str]], dict[str, int]]] = {}
+        self.processes = 0
+        self.with_loss = Counter[str]()
+        """By model, the tokens that the batches train."""
         self.restart_flow()
         for model in models:
             self.scheduler.resume(model, 0, 0, [])
@@ -128,10 +150,19 @@ class Protocol(RuleBasedStateMachine):
     # -- replicas
 
     def take(self, name: str, *, room: int, heard: bool = True) -> None:
-        replica = self.replicas.setdefault(name, Replica(dict.fromkeys(self.version, 0)))
+        if name not in self.replicas:
+            self.processes += 1
+            self.replicas[name] = Replica(dict.fromkeys(self.version, 0), str(self.processes))
+        replica = self.replicas[name]
         try:
             taken = self.scheduler.take(
-                name, holding=list(replica.holding), room=room, versions=replica.versions, now=self.now
+                name,
+                holding=list(replica.holding),
+                room=room,
+                versions=replica.versions,
+                now=self.now,
+                progress=self.progress(replica),
+                reporter=replica.process,
             )
         except UserError:
             return  # too little room for a share, or a full disk
@@ -141,7 +172,25 @@ class Protocol(RuleBasedStateMachine):
             for grant in taken.leases:
                 assert grant.problem == PromptSource(PROBLEMS, 3).at(grant.draw)
                 replica.holding[grant.serial] = grant.draw
+                replica.said[grant.serial] = 0
             replica.versions |= {model: offer.version for model, offer in taken.weight_updates.items()}
+
+    def progress(self, replica: Replica) -> dict[int, dict[str, tuple[int, int]]]:
+        return {
+            serial: {
+                model: (replica.said[serial], replica.begun.get(serial, replica.versions)[model])
+                for model in self.version
+            }
+            for serial in replica.holding
+        }
+
+    @rule(name=REPLICAS, tokens=st.integers(1, 7))
+    def generates(self, name: str, tokens: int) -> None:
+        """Of each of its prompts a few tokens, with the weights that it has now."""
+        if replica := self.replicas.get(name):
+            for serial in replica.holding:
+                replica.begun.setdefault(serial, dict(replica.versions))
+                replica.said[serial] = min(7, replica.said[serial] + tokens)
 
     @rule(name=REPLICAS, room=st.integers(0, 8), heard=st.booleans())
     def takes(self, name: str, room: int, heard: bool) -> None:
@@ -169,8 +218,13 @@ class Protocol(RuleBasedStateMachine):
         draw = replica.holding.pop(serial)
         problem = PromptSource(PROBLEMS, 3).at(draw)
         groups: dict[str, tuple[GroupFacts, bytes]] = {}
+        begun = replica.begun.get(serial, replica.versions)
         for model, version in replica.versions.items():
-            facts = GroupFacts(problem, "", "", rewards(draw, model), [3, 4], version, version)
+            # One token is generated with the first weights, the others with the last ones.
+            first: dict[int, int] = Counter([begun[model], version, version])
+            worth = rewards(draw, model)
+            without_loss = ["" if reward is not None or 1.0 not in worth else "unscored" for reward in worth]
+            facts = GroupFacts(problem, "", "", worth, [dict(first), {version: 4}], without_loss)
             groups[model] = (facts, f"{draw} {model}".encode() * 20)
         self.network += [(name, Delivery(serial, draw, groups))] * (1 + twice)
 
@@ -183,7 +237,8 @@ class Protocol(RuleBasedStateMachine):
     def arrive(self, place: int, answered: bool) -> None:
         name, delivery = self.network[place]
         try:
-            self.scheduler.deliver(name, delivery, self.now)
+            replica = self.replicas.get(name)
+            self.scheduler.deliver(name, delivery, self.now, replica.process if replica else "")
         except FlowRefusal:
             pass  # sampled by weights that are none any more
         except UserError:
@@ -232,13 +287,27 @@ class Protocol(RuleBasedStateMachine):
 
     def check(self, model: str, version: int, record: BatchRecord) -> None:
         """A batch is what it was before, and no group in it is older than allowed."""
+        if (model, version) not in self.given:
+            self.with_loss[model] += sum(
+                count
+                for item in record.groups
+                if not item.drop_reason
+                for reply, reason in zip(item.facts.tokens, item.facts.without_loss, strict=True)
+                if not reason
+                for drawn_with, count in reply.items()
+                if record.oldest is None or drawn_with >= record.oldest
+            )
         assert self.given.setdefault((model, version), contents(record)) == contents(record)
         for item in record.groups:
             assert self.scheduler.log.read(item.location) == f"{item.draw} {model}".encode() * 20
             reason = drop_reason_of_rewards(rewards(item.draw, model), drop_zero_variance=True)
             assert item.drop_reason in ({reason} if reason else {"", "stale", "surplus"})
-            if not item.drop_reason and item.facts.oldest is not None:
-                assert 0 <= version - item.facts.oldest <= self.staleness
+            if not item.drop_reason:
+                assert item.oldest is not None
+                assert item.newest is not None
+                trained = item.oldest if record.oldest is None else max(item.newest, record.oldest)
+                assert 0 <= version - trained <= self.staleness
+                assert self.rules_of_run.batch_composition == "mask" or record.oldest is None
 
     @rule()
     def trainers_die(self) -> None:
@@ -280,6 +349,22 @@ class Protocol(RuleBasedStateMachine):
             assert len(told) == len(set(told))
             assert len(told) + lost + sum(model.lost_prompts.values()) == state.drawn
             assert set(told) <= set(range(state.drawn))
+
+    @invariant()
+    def every_token_is_in_one_account(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        for name, model in self.scheduler.state.models.items():
+            totals = token_totals(self.scheduler.state, name)
+            assert unaccounted(totals) == 0, totals
+            assert min(totals.values()) >= 0, totals
+            not_given = [
+                record.tokens
+                for version, record in model.batches.items()
+                if (name, version) not in self.given
+            ]
+            used = totals["trained"] + totals["replayed"] + totals["in_flight/training"]
+            assert used == self.with_loss[name] + sum(not_given), totals
 
     @invariant()
     def no_more_is_under_way_than_can_be_used(self) -> None:

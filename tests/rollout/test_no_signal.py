@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.rollout.group_facts_at import facts_at
 from tests.rollout.memory_log import MemoryLog
 from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.protocol import BatchPending, BatchResponse, TrainerRequest
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.remote_flow import RemoteFlow
@@ -35,7 +35,7 @@ class Run:
                 return record
             taken = self.scheduler.take("one", holding=[], room=1, versions={"policy": version}, now=0.0)
             [grant] = taken.leases
-            facts = GroupFacts(grant.problem, "", "", self.rewards(grant.draw), [3, 4], version, version)
+            facts = facts_at(grant.problem, "", "", self.rewards(grant.draw), [3, 4], version)
             delivery = Delivery(grant.serial, grant.draw, {"policy": (facts, b"a group")})
             assert self.scheduler.deliver("one", delivery, 0.0) == "taken"
             self.sampled += 1

@@ -10,8 +10,8 @@ import pytest
 
 from whetstone.rollout import replica
 from whetstone.rollout.protocol import LeaseRequest, LeaseResponse
-from whetstone.rollout.replica import RolloutReplica
-from whetstone.rollout.scheduler import Delivery, LeaseGrant
+from whetstone.rollout.replica import RolloutReplica, SamplingProgress
+from whetstone.rollout.scheduler import Delivery, LeaseGrant, Progress
 from whetstone.rollout.state import Offer
 
 NEW = Offer(1, "tcp:elsewhere:1", "x")
@@ -55,7 +55,14 @@ class Hearing:
         return ["taken"] * len(deliveries)
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        progress: Progress | None = None,
     ) -> None: ...
 
 
@@ -66,7 +73,7 @@ def test_a_replica_that_fetches_for_long_is_heard_of(monkeypatch: pytest.MonkeyP
         weights = Fetching()
         flow = Hearing(weights)
 
-        async def episode(grant: LeaseGrant) -> dict[str, Any]:
+        async def episode(grant: LeaseGrant, progress: SamplingProgress) -> dict[str, Any]:
             await asyncio.Event().wait()  # until it is let go of
             return {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.problem import Problem, StdinCase, StdinTests
 from whetstone.core.sample import Group, Sample
+from whetstone.engine.engine import Completion
+from whetstone.environments.replies import GenerationProgress
 from whetstone.rollout.flow import FlowBatch
+from whetstone.rollout.ledger import unaccounted
+from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.shared_flow import SharedFlow
 from whetstone.rollout.source import PromptSource
 
@@ -23,10 +28,13 @@ class Served:
     version = 0
 
 
-async def sampled(draw: int, problem: Problem) -> dict[str, Group]:
+async def sampled(draw: int, problem: Problem, progress: SamplingProgress) -> dict[str, Group]:
     """Of odd draws the coder's group has no spread, of every fourth one the verifier's."""
 
     def group(name: str, flat: bool) -> Group:
+        progress[name] = GenerationProgress(Served())  # pyright: ignore
+        for _ in range(3):  # of which the environment uses two
+            progress[name].add(Completion(0, [1], [-1.0], [0], "stop"))
         samples = [Sample([1], [-1.0], [0], "stop", name, reward=float(i and not flat)) for i in range(2)]
         return Group(problem.id, [draw + 1], samples)
 
@@ -64,18 +72,24 @@ def told(batch: FlowBatch) -> Any:
 
 def test_each_model_is_filtered_by_itself_and_both_are_sampled_until_both_have_enough() -> None:
     replies = {"coder": Served(), "verifier": Served()}
-    [first] = steps(flow_of(9, replies), replies, 0, 1)
+    flow = flow_of(9, replies)
+    [first] = steps(flow, replies, 0, 1)
     coder, verifier = told(first["coder"]), told(first["verifier"])
     assert coder[0] == [0, 2, 4, 6]
     assert verifier[0] == [1, 2, 3, 5]
     for kept, dropped, count in (coder, verifier):
         assert len(kept) + sum(dropped.values()) == count == 7
     assert (coder[1], verifier[1]) == ({"zero_variance": 3}, {"zero_variance": 2, "surplus": 1})
+    tokens = flow.report("verifier").tokens
+    dropped = {"dropped/surplus": 2, "dropped/unused": 7, "dropped/zero_variance": 4}
+    assert tokens == {"generated": 21, "trained": 8, "replayed": 0, **dropped}
+    assert unaccounted(tokens) == 0
 
 
 def test_resumed_at_any_step_it_hands_out_what_it_would_have() -> None:
     replies = {"coder": Served(), "verifier": Served()}
     whole = [{n: told(b) for n, b in step.items()} for step in steps(flow_of(1, replies), replies, 0, 5)]
+    tokens: list[Mapping[str, int]] = []
     for at in range(1, 5):
         before, after = flow_of(1, replies), flow_of(1, replies)
         steps(before, replies, 0, at)
@@ -83,6 +97,8 @@ def test_resumed_at_any_step_it_hands_out_what_it_would_have() -> None:
             after.for_model(name).restore(before.for_model(name).state())
         rest = [{n: told(b) for n, b in step.items()} for step in steps(after, replies, at, 5)]
         assert rest == whole[at:]
+        tokens.append(after.report("coder").tokens)
+    assert tokens == [tokens[0]] * 4
 
 
 def test_models_that_are_not_at_the_same_version_are_not_sampled() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.rollout.group_facts_at import facts_at
 from tests.rollout.memory_log import MemoryLog
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.group_facts import GroupFacts
@@ -18,8 +19,7 @@ KEEPS_ONE_IN = 7
 def groups(problem: str, draw: int, version: int) -> dict[str, tuple[GroupFacts, bytes]]:
     rewards = {"coder": [1.0, float(draw % KEEPS_ONE_IN > 0)], "verifier": [0.0, 1.0]}
     return {
-        name: (GroupFacts(problem, "", "", [*rewards[name]], [3, 4], version, version), b"a group")
-        for name in MODELS
+        name: (facts_at(problem, "", "", [*rewards[name]], [3, 4], version), b"a group") for name in MODELS
     }
 
 

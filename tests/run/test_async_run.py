@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.run.roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
-from tests.run.tiny_recipe import run, timeless, write_recipe
+from tests.run.tiny_recipe import check_ledger, run, timeless, write_recipe
 from whetstone.cli.main import main
 from whetstone.run.initial_model import replica_model
 from whetstone.run.recipe import load_recipe
@@ -32,6 +32,7 @@ def test_with_staleness_0_its_metrics_are_the_synchronous_runs_whatever_is_kille
         roles.start_trainer()
         assert roles.trainer.wait() == 0, roles.trainer.printed("err")
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
+    check_ledger(tmp_path / "run" / "metrics.jsonl")
 
 
 @pytest.mark.process
@@ -55,6 +56,12 @@ def test_roles_started_by_hand_do_the_synchronous_runs_work(
     at_last = capsys.readouterr().out
     assert "its roles have ended" in at_last
     assert "prompts of policy, up to step 2: " in at_last
+    tokens = check_ledger(tmp_path / "run" / "metrics.jsonl")
+    line = f"{tokens['generated']} generated = {tokens['trained']} trained + 0 replayed + 0 dropped"
+    assert f"tokens of policy: {line}" in at_last
+    assert check_ledger(tmp_path / "alone" / "metrics.jsonl")["trained"] == tokens["trained"]
+    assert main(["view", str(tmp_path / "alone"), "--text"]) == 0
+    assert f"tokens of policy: {tokens['trained']} generated = " in capsys.readouterr().out
     assert "audit of policy: groups trained: 8 of 8 sampled" in at_last
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
@@ -66,6 +73,22 @@ REFUSED = {
     ("role", "flow", "--port", "70000"): "port 70000",
     ("role", "trainer", "--flow", "http://127.0.0.1:9", "flow.ranks=2"): "has 2 ranks, each with a part",
     ("train", "flow.staleness=1"): "`deterministic` promises the same batches every time",
+    ("train", "flow.batch_composition=mask"): "with `flow.staleness: 0` no token is too old: raise it, or",
+    (
+        "train",
+        "deterministic=false",
+        "flow.staleness=1",
+        "flow.batch_composition=mask",
+        "algorithm={preset: gspo}",
+    ): "the loss of `gspo` is made of whole replies; set it to `wait`",
+    (
+        "train",
+        "deterministic=false",
+        "flow.staleness=1",
+        "flow.batch_composition=mask",
+        "algorithm={preset: grpo, kl_coef: 0.1, kl_in: reward}",
+    ): "needs the log-probs of every token of a reply; set it to `wait`, or `kl_in` to `loss`",
+    ("train", "flow.batch_composition=fifo"): "flow.batch_composition",
     ("train", "flow.room=3"): "a replica samples a whole share, which has 4 prompts: no batch could ever",
     ("train", "flow.shares=5"): "4 prompts of a step cannot be dealt in 5 shares",
     ("train", "flow.gpus={replicas: ['0', '1']}"): "has 2 entries, and `flow.replicas` is 1; give one for",

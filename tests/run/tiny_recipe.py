@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.warm_command import WarmCommand, whetstone
+from whetstone.report.ledger import latest_tokens
+from whetstone.report.metrics import read_metrics
+from whetstone.rollout.ledger import unaccounted
 
 RECIPE = """
 name: test
@@ -64,6 +67,21 @@ def timeless(path: Path) -> list[str]:
         record.pop("time")
         lines.append(json.dumps(record))
     return lines
+
+
+def check_ledger(path: Path) -> dict[str, int]:
+    """Check that every step of metrics.jsonl accounts for every token, and that the tokens with loss are those
+    that its trainer has trained on; return the last account."""
+    tokens: dict[str, int] = {}
+    with_loss = 0
+    for record in read_metrics(path):
+        if record["kind"] == "train":
+            tokens = latest_tokens([record])
+            assert unaccounted(tokens) == 0, tokens
+            with_loss += int(record["loss/tokens"])
+            assert tokens["trained"] + tokens["replayed"] == with_loss, (record["step"], with_loss, tokens)
+    assert with_loss > 0
+    return tokens
 
 
 def contents(folder: Path) -> dict[str, bytes]:

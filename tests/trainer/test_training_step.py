@@ -68,8 +68,9 @@ def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[s
             logits = model(torch.tensor([[*prompt, *s.response_ids]])).logits[0] / temperature
             picked = logits.log_softmax(-1)[len(prompt) - 1 : -1]
             log_p = picked.gather(1, torch.tensor(s.response_ids)[:, None])[:, 0]
-            log_p = log_p[torch.tensor(s.written())]
-            rows.append(-advantage * log_p)
+            log_p = log_p[torch.tensor(s.trainable(batch.oldest))]
+            if len(log_p):
+                rows.append(-advantage * log_p)
     loss = {
         "token_mean": lambda: torch.cat(rows).sum() / sum(len(r) for r in rows),
         "sequence_mean": lambda: torch.stack([r.mean() for r in rows]).mean(),
@@ -121,6 +122,31 @@ def test_what_the_model_was_given_carries_no_loss_and_is_in_no_denominator(prese
         assert close(gradients(make(spec, layout, micro_batch_tokens=24), batch), expected)
     metrics = make(spec, minibatches=2).step(batch)
     assert metrics["tokens"] == sum(s.length for g in batch.groups for s in g.samples)
+
+
+@pytest.mark.parametrize("preset", ["grpo", "dr_grpo", "dapo"])
+def test_tokens_that_are_too_old_carry_no_loss_and_their_rewards_stay_in_the_baseline(preset):
+    """Some replies begin with older weights, and one group has a reply that is too old as a whole."""
+    spec, batch = algorithm_named(preset, {"overlong_buffer": 0}), conversations()
+    groups = [
+        replace(
+            group,
+            samples=[
+                replace(s, versions=[4 + (place >= 2 * (i % 3)) for place in range(len(s.response_ids))])
+                for i, s in enumerate(group.samples[:-1])
+            ]
+            + [replace(group.samples[-1], versions=[4] * len(group.samples[-1].response_ids))],
+        )
+        for group in batch.groups
+    ]
+    aged = Batch(groups, oldest=5)
+    expected = naive_gradients(aged, spec, 0.8)
+    assert not close(naive_gradients(Batch(groups), spec, 0.8), expected)
+    for layout in ("shared_prefix", "padded"):
+        assert close(gradients(make(spec, layout, micro_batch_tokens=24), aged), expected)
+    metrics = make(spec, minibatches=2).step(aged)
+    assert metrics["tokens"] == sum(sum(s.trainable(5)) for g in groups for s in g.samples)
+    assert not any(groups[0].samples[-1].trainable(5))
 
 
 def test_given_tokens_have_no_log_probs_that_count():

@@ -109,6 +109,14 @@ class Sample(Struct, frozen=True):
             wrote[start:end] = [False] * (end - start)
         return wrote
 
+    def trainable(self, oldest: int | None) -> list[bool]:
+        """Return for each token of ``response_ids`` whether the model generated it with weights of version
+        ``oldest`` or later; None: any version."""
+        if oldest is None:
+            return self.written()
+        pairs = zip(self.written(), self.versions, strict=True)
+        return [wrote and version >= oldest for wrote, version in pairs]
+
     def with_metrics(self, metrics: dict[str, float], reward: float | None) -> Sample:
         """Return a copy with the ``reward`` and the metrics of a finished episode."""
         return structs.replace(self, metrics=metrics, reward=reward)
@@ -146,7 +154,11 @@ class Group(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """The groups of one training step, and the numbers of dropped groups by reason."""
+    """The groups of one training step, and the numbers of dropped groups by reason.
+
+    ``oldest``: tokens of an older weight version carry no loss; None: none is too old.
+    """
 
     groups: list[Group]
     dropped: dict[str, int] = {}
+    oldest: int | None = None

@@ -106,6 +106,18 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class VersionTracker(Protocol):
+    """An engine that knows which weights have generated the tokens of a request."""
+
+    def oldest_version(self, request: GenerationRequest) -> int:
+        """Return a version of weights such that no token of this unfinished request, now or later, is older.
+
+        ``request`` is the object that was passed to ``generate``.
+        """
+        ...
+
+
+@runtime_checkable
 class Sleeper(Protocol):
     """An engine that can release its device memory between two steps."""
 

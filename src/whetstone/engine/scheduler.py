@@ -47,11 +47,13 @@ _PREFILL_TOKENS = 4096
 
 @dataclass(eq=False)
 class Ticket:
-    """A request in the engine. ``started`` of its replies have entered the batch."""
+    """A request in the engine. ``started`` of its replies have entered the batch. ``oldest`` is the version of
+    the weights that sampled its first token."""
 
     request: GenerationRequest
     started: int = 0
     prompt: PromptKV | None = None
+    oldest: int | None = None
 
     @property
     def reach(self) -> int:
@@ -254,6 +256,8 @@ class Scheduler:
         ended: Ended = []
         kept: list[int] = []
         for i, (row, token, logprob) in enumerate(zip(batch.rows, tokens, logprobs, strict=True)):
+            if row.ticket.oldest is None:
+                row.ticket.oldest = version
             row.newest = token
             row.token_ids.append(token)
             row.logprobs.append(logprob)

@@ -114,6 +114,7 @@ class TorchEngine:
         self._arrivals: list[Ticket] = []
         self._departures: list[Ticket] = []
         self._inbox: dict[Ticket, _Inbox] = {}
+        self._tickets: dict[int, Ticket] = {}
         self._driver: asyncio.Task[None] | None = None
         # torch counts threads per calling thread; without this the worker would take all cores.
         threads = torch.get_num_threads()
@@ -158,7 +159,15 @@ class TorchEngine:
         ticket = Ticket(request)
         inbox = self._inbox[ticket] = asyncio.Queue()
         self._arrivals.append(ticket)
+        self._tickets[id(request)] = ticket
         return self._replies(ticket, inbox)
+
+    def oldest_version(self, request: GenerationRequest) -> int:
+        """See VersionTracker."""
+        # The worker may sample and take new weights meanwhile. Read in this order, the result is never too
+        # high.
+        version, ticket = self._version, self._tickets.get(id(request))
+        return version if ticket is None or ticket.oldest is None else ticket.oldest
 
     async def score(
         self, request: GenerationRequest, reply_ids: list[int]
@@ -212,6 +221,7 @@ class TorchEngine:
                 missing -= 1
                 yield item
         finally:
+            self._tickets.pop(id(ticket.request), None)
             if self._inbox.pop(ticket, None) is not None and missing:
                 self._departures.append(ticket)
 

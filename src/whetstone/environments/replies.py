@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
+from copy import copy
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.core.settings import Sampling
-from whetstone.engine.engine import Completion, Engine, GenerationRequest
+from whetstone.engine.engine import Completion, Engine, GenerationRequest, VersionTracker
 from whetstone.environments.conversation import (
     END_THINK,
     THINK,
@@ -38,6 +39,42 @@ def _thinking_start(text: str) -> str:
     return THINK if text.rstrip().endswith(THINK) else ""
 
 
+class GenerationProgress:
+    """What an engine has generated for a prompt so far. ``tokens`` counts those of all replies that ended."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._oldest: int | None = None
+        # With the version of the weights when the engine received it.
+        self._requests: list[tuple[GenerationRequest, int]] = []
+        self.tokens = 0
+
+    def begin(self, request: GenerationRequest) -> None:
+        """Note that the engine has received a request."""
+        self._requests.append((request, self._engine.version))
+
+    def add(self, completion: Completion) -> None:
+        """Count a reply that has ended."""
+        self.tokens += len(completion.token_ids)
+        ended = [] if self._oldest is None else [self._oldest]
+        self._oldest = min([*ended, *completion.versions[:1]], default=None)
+
+    def end(self, request: GenerationRequest) -> None:
+        """Note that all replies of a request have ended."""
+        self._requests = [each for each in self._requests if each[0] is not request]
+
+    def oldest_version(self) -> int:
+        """Return a version of weights such that no token for the prompt, now or later, is older."""
+        engine = self._engine
+        tracker = engine if isinstance(engine, VersionTracker) else None
+        running = [
+            version if tracker is None else tracker.oldest_version(request)
+            for request, version in self._requests
+        ]
+        ended = [] if self._oldest is None else [self._oldest]
+        return min([engine.version, *ended, *running])
+
+
 class EngineReplies:
     """Text replies from an engine, with one set of sampling settings."""
 
@@ -57,6 +94,13 @@ class EngineReplies:
         self._params = params
         self._max_prompt_tokens = max_prompt_tokens
         self._routing = routing
+        self._progress = GenerationProgress(engine)
+
+    def tracked(self) -> tuple[EngineReplies, GenerationProgress]:
+        """Return a copy, and the progress of all replies that the copy is asked for."""
+        copied = copy(self)
+        copied._progress = GenerationProgress(self._engine)
+        return copied, copied._progress
 
     @property
     def version(self) -> int:
@@ -72,9 +116,8 @@ class EngineReplies:
         batch together, in order. Raises UserError for a prompt that is too long.
         """
         request = self._request(problem, prompt, n, seed, limits)
-        completions = self._engine.generate(request)
-        text = render_prompt(prompt, self._tokenizer)
-        return request.prompt_ids, self._read(completions, prompt, text, len(request.prompt_ids))
+        drawn = self._generate(request, prompt, render_prompt(prompt, self._tokenizer))
+        return request.prompt_ids, drawn
 
     async def begin(
         self, problem: Problem, prompt: Prompt, *, seed: int, limits: ReplyLimits | None = None
@@ -109,8 +152,7 @@ class EngineReplies:
             self._engine.check(request)
         except UserError:
             return None
-        completions = self._engine.generate(request)
-        drawn = self._read(completions, conversation.prompt, text, len(request.prompt_ids))
+        drawn = self._generate(request, conversation.prompt, text)
         [reply] = [reply async for reply in drawn]
         return between, reply
 
@@ -133,12 +175,22 @@ class EngineReplies:
             update={"max_tokens": min(most, limits.max_tokens or most), "stop": stop}
         )
 
+    def _generate(self, request: GenerationRequest, prompt: Prompt, before: str) -> AsyncIterator[Reply]:
+        """Hand a request to the engine, and return its replies. ``before`` is the text before them, at least
+        from the end of the last turn."""
+        completions = self._engine.generate(request)
+        self._progress.begin(request)
+        return self._read(completions, request, prompt, before)
+
     async def _read(
-        self, completions: AsyncIterator[Completion], prompt: Prompt, before: str, prompt_tokens: int
+        self, completions: AsyncIterator[Completion], request: GenerationRequest, prompt: Prompt, before: str
     ) -> AsyncIterator[Reply]:
-        """Yield the replies. ``before`` is the text before them, at least from the end of the last turn."""
-        async for completion in completions:
-            yield self._reply(completion, prompt, before, prompt_tokens)
+        try:
+            async for completion in completions:
+                self._progress.add(completion)
+                yield self._reply(completion, prompt, before, len(request.prompt_ids))
+        finally:
+            self._progress.end(request)
 
     def _reply(self, completion: Completion, prompt: Prompt, before: str, prompt_tokens: int) -> Reply:
         if completion.finish_reason == "abort":

@@ -9,6 +9,7 @@ from whetstone.core.verdict import Verdict
 from whetstone.evaluate.results import PASS_1, REWARD
 from whetstone.report.audit import audit_rows
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, share_top, smooth
+from whetstone.report.ledger import LEDGER, latest_tokens, ledger_rows
 from whetstone.report.run_data import RunData, eval_sets
 
 MAX_COLUMNS = 80
@@ -60,6 +61,9 @@ FIRST = [
     "loss/outside",
     "staleness/mean",
     "staleness/max",
+    "staleness/token_age",
+    "staleness/wasted",
+    "staleness/length_shift",
     "loss/importance",
     "loss/importance_truncated",
     "loss/importance_masked",
@@ -93,6 +97,9 @@ TITLES = {
     "loss/skipped": "updates skipped",
     "staleness/mean": "versions behind the weights, mean",
     "staleness/max": "versions behind the weights, most",
+    "staleness/token_age": "versions behind the weights, tokens",
+    "staleness/wasted": "share of tokens wasted",
+    "staleness/length_shift": "lengths: trained against sampled",
     "group/trained": "groups trained",
     "group/sampled": "groups sampled",
 }
@@ -102,13 +109,13 @@ def run_panels(run: RunData) -> list[Panel]:
     """Return every panel of a run, in reading order."""
     records = flat_records(run.train)
     panels = [_reward(records), _evaluated(run), _verdicts(records), _lengths(records), _time(records)]
-    return [*panels, *_audit(run), _optimisation(records)]
+    return [*panels, *_ledger(run), *_audit(run), _optimisation(records)]
 
 
 def partner_panels(run: RunData) -> list[Panel]:
     """Return the panels of a second model, which is not evaluated and writes no programs."""
     records = flat_records(run.train)
-    return [_reward(records), _lengths(records), *_audit(run), _optimisation(records)]
+    return [_reward(records), _lengths(records), *_ledger(run), *_audit(run), _optimisation(records)]
 
 
 def flat_records(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -219,7 +226,8 @@ def _lengths(records: Sequence[Mapping[str, Any]]) -> Panel:
 
 def _time(records: Sequence[Mapping[str, Any]]) -> Panel:
     known = dict.fromkeys(key.removeprefix("time/") for r in records for key in r if key.startswith("time/"))
-    names = [name for name in known if name not in _NOT_PHASES | _SHARES.keys()]
+    others = _NOT_PHASES | _SHARES.keys()
+    names = [name for name in known if name not in others and not name.startswith(LEDGER)]
     names.sort(key=lambda name: _PHASES.index(name) if name in _PHASES else len(_PHASES))
     columns = Columns(records, [f"time/{name}" for name in (*names, "step")], MAX_COLUMNS)
     times = {name: [value or 0.0 for value in columns.values[f"time/{name}"]] for name in (*names, "step")}
@@ -244,6 +252,13 @@ def _roles(records: Sequence[Mapping[str, Any]]) -> Chart | None:
     return chart_of(
         "roles", "share of the time in which roles worked", columns.steps, series, percent=True, top=1.0
     )
+
+
+def _ledger(run: RunData) -> list[Panel]:
+    """Return the account of all generated tokens."""
+    rows = list(ledger_rows(latest_tokens(run.train)))
+    note = f"What became of every generated token, up to step {run.train[-1]['step']}." if rows else ""
+    return [Panel("Token ledger", note, rows=rows)] if rows else []
 
 
 def _audit(run: RunData) -> list[Panel]:

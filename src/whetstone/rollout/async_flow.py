@@ -20,7 +20,7 @@ from whetstone.rollout.protocol import (
     TrainerRequest,
 )
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery, FlowScheduler
+from whetstone.rollout.scheduler import Delivery, FlowScheduler, Progress
 from whetstone.rollout.state import BatchRecord, Offer
 from whetstone.rollout.status import Activity, FlowUsage, batch_wait_reason, stalls, status_of
 
@@ -151,7 +151,7 @@ class AsyncFlow:
         try:
             for delivery in deliveries:
                 try:
-                    receipts.append(self.scheduler.deliver(replica, delivery, self._now()))
+                    receipts.append(self.scheduler.deliver(replica, delivery, self._now(), incarnation))
                 except FlowRefusal as refusal:
                     self._log_event("refused", replica=replica, why=str(refusal))
                     receipts.append(f"refused: {refusal}")
@@ -161,11 +161,19 @@ class AsyncFlow:
         return receipts
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        progress: Progress | None = None,
     ) -> None:
         """See LeaseService."""
         if not self._may_act(replica, incarnation):
             return
+        self.scheduler.report(replica, progress or {}, incarnation)
         if leaves:
             self.scheduler.leave(replica)
             self._log_event("left", replica=replica)
@@ -187,6 +195,8 @@ class AsyncFlow:
             room=request.room,
             versions={name: offer.version for name, offer in request.serving.items()},
             load=request.load,
+            progress=request.progress,
+            reporter=request.incarnation,
             now=self._now(),
         )
         if last_heard is not None:
@@ -245,7 +255,7 @@ class AsyncFlow:
         groups = [
             BatchGroup(item.draw, item.drop_reason, item.facts, read(item.location)) for item in found.groups
         ]
-        return BatchResponse(request.version, groups, found.lost, found.drawn, found.unused)
+        return BatchResponse(request.version, groups, found.lost, found.drawn, found.unused, found.oldest)
 
     async def batch_record(self, request: TrainerRequest) -> BatchRecord | BatchPending:
         """Return the batch with the locations of its groups instead of their bytes."""

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+import math
+from typing import TypeVar
+
 from msgspec import Struct, field
 
+from whetstone.algorithm.loss_free import UNSCORED
+from whetstone.rollout.filters import ZERO_VARIANCE
 from whetstone.rollout.group_facts import GroupFacts
 
-_BINS = 32
+# Bins of lengths for each power of two. Lengths up to 45 tokens have a bin of their own.
+_BINS_PER_OCTAVE = 32
 TRAINED = "trained"
+T = TypeVar("T", int, str)
 
 
 class _OutcomeTally(Struct):
-    """Sums over groups with the same outcome. ``lengths``: replies by the binary logarithm of their tokens,
-    from 0."""
+    """Sums over groups with the same outcome. ``lengths``: replies by the bin of their length."""
 
     groups: int = 0
     replies: int = 0
     tokens: int = 0
     scored: int = 0
     reward: float = 0.0
-    lengths: list[int] = field(default_factory=lambda: [0] * _BINS)
+    lengths: dict[int, int] = field(default_factory=dict[int, int])
     sources: dict[str, int] = field(default_factory=dict[str, int])
     difficulties: dict[str, int] = field(default_factory=dict[str, int])
 
     def add(self, facts: GroupFacts) -> None:
         """Add a group."""
         self.groups += 1
-        self.replies += len(facts.lengths)
-        self.tokens += sum(facts.lengths)
+        lengths = facts.lengths
+        self.replies += len(lengths)
+        self.tokens += sum(lengths)
         scored = facts.scored()
         self.scored += len(scored)
         self.reward += sum(scored)
-        for length in facts.lengths:
-            self.lengths[min(length.bit_length(), _BINS - 1)] += 1
+        for length in lengths:
+            bin_ = _length_bin(length)
+            self.lengths[bin_] = self.lengths.get(bin_, 0) + 1
         for counts, name in ((self.sources, facts.source), (self.difficulties, facts.difficulty)):
             counts[name] = counts.get(name, 0) + 1
 
@@ -44,7 +52,7 @@ class _OutcomeTally(Struct):
             self.tokens + sign * other.tokens,
             self.scored + sign * other.scored,
             self.reward + sign * other.reward,
-            [a + sign * b for a, b in zip(self.lengths, other.lengths, strict=True)],
+            _combined(self.lengths, other.lengths, sign),
             _combined(self.sources, other.sources, sign),
             _combined(self.difficulties, other.difficulties, sign),
         )
@@ -72,9 +80,10 @@ class Audit(Struct):
     def figures(self) -> dict[str, float]:
         """Return how trained groups differ from all sampled groups, and the part of each drop reason.
 
-        ``length``, ``reward``: means. ``length_shift``: the largest difference between the cumulative shares
-        of replies up to a length, in powers of two. ``source_shift``, ``difficulty_shift``: total variation
-        distance of the sources or difficulties. For each reason: its share of the groups, their means, and by
+        ``length``, ``reward``: means. ``length_shift``: the largest difference between the shares of replies
+        up to a length (Kolmogorov-Smirnov distance), with lengths rounded to 2%; ``usable_length_shift``: the
+        same, compared only with the groups that have a learning signal. ``source_shift``,
+        ``difficulty_shift``: total variation distance of the sources or difficulties. For each reason: its share of the groups, their means, and by
         how much the overall mean would change without them. A figure without data is omitted.
         """
         whole = _OutcomeTally()
@@ -87,6 +96,10 @@ class Audit(Struct):
         if trained is not None:
             found |= _means(TRAINED, trained)
             found["audit/length_shift"] = _shift(whole.lengths, trained.lengths)
+            usable = _OutcomeTally()
+            for reason, tally in self.outcomes.items():
+                usable = usable.plus(tally) if reason not in (UNSCORED, ZERO_VARIANCE) else usable
+            found["audit/usable_length_shift"] = _shift(usable.lengths, trained.lengths)
             found["audit/source_shift"] = _variation(whole.sources, trained.sources)
             found["audit/difficulty_shift"] = _variation(whole.difficulties, trained.difficulties)
         for reason, tally in sorted(self.outcomes.items()):
@@ -113,11 +126,15 @@ def _means(name: str, tally: _OutcomeTally) -> dict[str, float]:
     return found
 
 
-def _shift(all_: list[int], some: list[int]) -> float:
-    total, part = sum(all_), sum(some)
+def _length_bin(length: int) -> int:
+    return 1 + int(_BINS_PER_OCTAVE * math.log2(length)) if length else 0
+
+
+def _shift(all_: dict[int, int], some: dict[int, int]) -> float:
+    total, part = sum(all_.values()), sum(some.values())
     largest, up_to, part_up_to = 0.0, 0, 0
-    for a, b in zip(all_, some, strict=True):
-        up_to, part_up_to = up_to + a, part_up_to + b
+    for bin_ in sorted(all_.keys() | some.keys()):
+        up_to, part_up_to = up_to + all_.get(bin_, 0), part_up_to + some.get(bin_, 0)
         if total and part:
             largest = max(largest, abs(up_to / total - part_up_to / part))
     return largest
@@ -130,6 +147,6 @@ def _variation(all_: dict[str, int], some: dict[str, int]) -> float:
     return sum(abs(all_.get(n, 0) / total - some.get(n, 0) / part) for n in all_.keys() | some.keys()) / 2
 
 
-def _combined(a: dict[str, int], b: dict[str, int], sign: int) -> dict[str, int]:
+def _combined(a: dict[T, int], b: dict[T, int], sign: int) -> dict[T, int]:
     joined = {name: a.get(name, 0) + sign * b.get(name, 0) for name in a.keys() | b.keys()}
     return {name: count for name, count in joined.items() if count}

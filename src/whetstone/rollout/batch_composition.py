@@ -1,11 +1,24 @@
-"""Composes batches, and limits how many prompts may be in progress for later batches."""
+"""Composes batches, and limits how many prompts may be in progress for later batches.
+
+The rules of ``batch_composition`` differ in what happens to a group whose oldest token becomes older than the
+staleness allows while it is sampled:
+
+drop: the group is dropped as stale.
+wait: it does not happen. A batch waits for the prompts that no later batch could use.
+window: as wait. In addition, a batch has no group that was drawn more than a window after the oldest prompt
+    in progress, so short replies cannot overtake a long one for long.
+mask: the group is trained on, and the tokens that are too old carry no loss.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from whetstone.rollout.events import BatchComposed
 from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.state import FinishedGroup, FlowState, ModelState
 
 # The training weights are too far ahead of the group's oldest token.
@@ -18,9 +31,11 @@ SURPLUS = "surplus"
 ABANDONED = "abandoned"
 
 
-def age(model: ModelState, item: FinishedGroup, version: int) -> int:
-    """Return by how many versions ``version`` is ahead of the oldest token of a group."""
-    return 0 if item.facts.oldest is None else version - item.facts.oldest
+def age(rules: FlowRules, group: FinishedGroup | GroupFacts, version: int) -> int:
+    """Return by how many versions ``version`` is ahead of the token of a group that decides whether the group
+    is stale: the oldest one, or the newest one if tokens that are too old are masked."""
+    token = group.newest if rules.batch_composition == "mask" else group.oldest
+    return 0 if token is None else version - token
 
 
 def prompts_admitted(state: FlowState, rules: FlowRules, versions: Mapping[str, int]) -> int:
@@ -29,7 +44,8 @@ def prompts_admitted(state: FlowState, rules: FlowRules, versions: Mapping[str, 
 
     A prompt that is drawn now is used after all prompts that were drawn before it. The delay is the number of
     steps whose batches those prompts fill, and must not exceed the staleness of the weights that would sample
-    it. With several models the one with the fewest groups decides. Otherwise it could wait forever once the
+    it. No prompt is drawn while a whole batch is ready. With several models the one with the fewest groups
+    decides. Otherwise it could wait forever once the
     others have enough; their surplus groups are dropped when they become stale.
     """
     room: list[int] = []
@@ -38,26 +54,90 @@ def prompts_admitted(state: FlowState, rules: FlowRules, versions: Mapping[str, 
         if steps <= 0:
             return -1
         # Prompts in progress and finished groups fill the batches before this prompt.
+        # A whole batch is ready, so another prompt would only wait, and its weights would become older.
+        if len(model.buffer) >= rules.prompts_per_step:
+            room.append(0)
+            continue
         room.append(steps * rules.prompts_per_step - len(state.pending) - len(model.buffer))
     return max(room)
 
 
 def batch_from_buffer(state: FlowState, rules: FlowRules, name: str) -> BatchComposed | None:
-    """Compose the next batch of a model, groups that become stale first. None if there are too few groups.
+    """Compose the next batch of a model, oldest tokens first. None if it has to wait.
 
     A batch is short once ``refill_rounds`` additional rounds of prompts did not fill it. It is never empty.
     Groups that no later batch may use are dropped with it.
     """
     model, version = state.models[name], state.models[name].next_batch
-    fit = sorted((-age(model, item, version), draw) for draw, item in model.buffer.items())
+    visible = _visible(state, rules, model)
     # Without this bound, a model that solves everything or nothing would wait for groups forever.
     refilled = prompts_tried(model) >= rules.prompts_per_step * (1 + rules.refill_rounds)
-    if len(fit) < rules.prompts_per_step and not (fit and refilled):
+    if len(visible) < rules.prompts_per_step and not (visible and refilled):
         return None
-    kept = sorted(draw for _, draw in fit[: rules.prompts_per_step])
+    by_age = sorted(visible, key=lambda item: (-age(rules, item, version), item.draw))
+    chosen = by_age[: rules.prompts_per_step]
+    if rules.batch_composition in ("wait", "window") and _is_due(state, rules, name, chosen):
+        return None
+    kept = {item.draw for item in chosen}
     # The remaining groups are used one step later at the earliest, so their age then decides.
-    stale = sorted(draw for older, draw in fit[rules.prompts_per_step :] if 1 - older > rules.staleness)
-    return BatchComposed(name, version, kept, {STALE: stale} if stale else {})
+    stale = sorted(
+        draw
+        for draw, item in model.buffer.items()
+        if draw not in kept and age(rules, item, version + 1) > rules.staleness
+    )
+    oldest = version - rules.staleness if rules.batch_composition == "mask" else None
+    return BatchComposed(name, version, sorted(kept), {STALE: stale} if stale else {}, oldest)
+
+
+def window_size(rules: FlowRules) -> int:
+    """Return the draws of a window: as many as may be in progress or buffered."""
+    return (rules.staleness + 1) * rules.prompts_per_step
+
+
+def _visible(state: FlowState, rules: FlowRules, model: ModelState) -> list[FinishedGroup]:
+    """Return the groups that a batch may use: with windows, those that were not drawn long after the oldest
+    prompt in progress."""
+    items = model.buffer.values()
+    if rules.batch_composition != "window" or not state.pending:
+        return [*items]
+    end = min(state.pending) + window_size(rules)
+    return [item for item in items if item.draw < end]
+
+
+def _is_due(state: FlowState, rules: FlowRules, name: str, chosen: list[FinishedGroup]) -> bool:
+    """Return whether the batch has to wait for prompts in progress: without them in this batch, later batches
+    could not train on all groups before these are stale.
+
+    A prompt whose oldest token may be of version ``start`` has to be in one of the batches up to version
+    ``start + staleness``. If these have fewer places than such prompts, the rest belongs in this batch. A
+    late lease has no deadline: another replica samples its prompt anew.
+    """
+    model, size = state.models[name], rules.prompts_per_step
+    waiting = Counter(
+        lease.oldest[name] for serial, lease in state.leases.items() if serial not in state.late
+    )
+    finished = Counter(item.oldest for item in model.buffer.values())
+    taken = Counter(item.oldest for item in chosen)
+
+    def until(counts: Counter[Any], start: int) -> int:
+        return sum(count for version, count in counts.items() if version is not None and version <= start)
+
+    for start in waiting:
+        later = (start + rules.staleness - model.next_batch) * size
+        due = until(waiting, start) + until(finished, start) - later
+        if until(taken, start) < min(due, size):
+            return True
+    return False
+
+
+def blocking_draw(state: FlowState, rules: FlowRules, name: str) -> int | None:
+    """Return the prompt in progress for which a batch waits that has enough groups; None if there is none."""
+    if not rules.staleness or len(state.models[name].buffer) < rules.prompts_per_step or not state.pending:
+        return None
+    if rules.batch_composition == "window":
+        return min(state.pending)
+    leases = (lease for serial, lease in state.leases.items() if serial not in state.late)
+    return min(((lease.oldest[name], lease.draw) for lease in leases), default=(0, None))[1]
 
 
 def prompts_tried(model: ModelState) -> int:

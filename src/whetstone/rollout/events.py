@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whetstone.rollout.group_facts import GroupFacts, LogLocation
+from whetstone.rollout.ledger import DUPLICATE, UNUSED
 from whetstone.rollout.state import (
     BatchRecord,
     FinishedGroup,
@@ -31,10 +32,21 @@ class PromptsDrawn(Struct, frozen=True, tag=True, array_like=True):
 
 
 class DrawsLeased(Struct, frozen=True, tag=True, array_like=True):
-    """A replica leases these draws; the lease numbers continue after the last one."""
+    """A replica leases these draws; the lease numbers continue after the last one. ``versions``: the weights
+    that it serves, by model."""
 
     replica: str
     draws: list[int]
+    versions: dict[str, int]
+
+
+class ProgressReported(Struct, frozen=True, tag=True, array_like=True):
+    """What a process has generated for its leases so far, by lease and model: the tokens, and the version of
+    weights that no token is older than."""
+
+    reporter: str
+    tokens: dict[int, dict[str, int]]
+    oldest: dict[int, dict[str, int]]
 
 
 class LeasesFreed(Struct, frozen=True, tag=True, array_like=True):
@@ -52,11 +64,13 @@ class LeasesLate(Struct, frozen=True, tag=True, array_like=True):
 
 
 class GroupFinished(Struct, frozen=True, tag=True, array_like=True):
-    """A group for every model, each with its facts and its drop reason (empty: it may be trained on)."""
+    """A group for every model, each with its facts and its drop reason (empty: it may be trained on).
+    ``reporter``: the process that sampled it."""
 
     serial: int
     draw: int
     groups: dict[str, tuple[GroupFacts, str]]
+    reporter: str = ""
 
 
 class DrawLost(Struct, frozen=True, tag=True, array_like=True):
@@ -67,12 +81,16 @@ class DrawLost(Struct, frozen=True, tag=True, array_like=True):
 
 
 class BatchComposed(Struct, frozen=True, tag=True, array_like=True):
-    """The batch for ``version``: the draws that it trains on, and groups that no batch can use any more."""
+    """The batch for ``version``: the draws that it trains on, and groups that no batch can use any more.
+
+    ``oldest``: tokens of older weights carry no loss; None: none is too old.
+    """
 
     model: str
     version: int
     kept: list[int]
     dropped: dict[str, list[int]]
+    oldest: int | None = None
 
 
 class BatchHandedOut(Struct, frozen=True, tag=True, array_like=True):
@@ -124,6 +142,7 @@ class EventCounted(Struct, frozen=True, tag=True, array_like=True):
 Event = (
     PromptsDrawn
     | DrawsLeased
+    | ProgressReported
     | LeasesFreed
     | LeasesLate
     | GroupFinished
@@ -163,13 +182,18 @@ def _drawn(state: FlowState, event: PromptsDrawn) -> None:
 def _leased(state: FlowState, event: DrawsLeased) -> None:
     for draw in event.draws:
         state.last_serial += 1
-        state.leases[state.last_serial] = Lease(draw, event.replica)
+        state.leases[state.last_serial] = Lease(draw, event.replica, dict(event.versions))
         state.leases_by_replica.setdefault(event.replica, set()).add(state.last_serial)
         # A share is always leased as a whole, so some of its draws may be finished and not pending.
         if draw in state.pending:
             state.pending[draw].leases.append(state.last_serial)
             state.unassigned.discard(draw)
     state.count("leased", len(event.draws))
+
+
+def _reported(state: FlowState, event: ProgressReported) -> None:
+    for serial in event.tokens.keys() | event.oldest.keys():
+        state.report(serial, event.reporter, event.tokens.get(serial, {}), event.oldest.get(serial, {}))
 
 
 def _freed(state: FlowState, event: LeasesFreed) -> None:
@@ -180,7 +204,7 @@ def _freed(state: FlowState, event: LeasesFreed) -> None:
             # A late lease was already counted as a failure.
             wanted.failures += event.count_failure and serial not in state.late
             state.count(f"freed/{event.reason}")
-        state.end_lease(serial)
+        state.end_lease(serial, event.reason)
 
 
 def _late(state: FlowState, event: LeasesLate) -> None:
@@ -195,19 +219,27 @@ def _late(state: FlowState, event: LeasesLate) -> None:
 
 
 def _finished(state: FlowState, event: GroupFinished, locations: Sequence[LogLocation]) -> None:
-    state.end_lease(event.serial)
-    state.finish_draw(event.draw)
+    generated = {name: facts.generated for name, (facts, _) in event.groups.items()}
+    state.report(event.serial, event.reporter, generated, {})
+    lease = state.leases[event.serial]
     for (name, (facts, reason)), place in zip(event.groups.items(), locations, strict=True):
-        model, item = state.models[name], FinishedGroup(event.draw, facts, place, reason)
+        model = state.models[name]
+        item = FinishedGroup(event.draw, facts, place, reason, facts.oldest, facts.newest)
+        # The tokens of the group are in the buffer or dropped now. What is left of those of the lease is in no
+        # sample.
+        lease.reported[name] = lease.reported.get(name, 0) - generated[name]
         if reason:
+            model.ledger.drop(reason, generated[name])
             model.dropped_groups.append(item)
         else:
             model.buffer[event.draw] = item
+    state.end_lease(event.serial, UNUSED)
+    state.finish_draw(event.draw, DUPLICATE)
     state.count("finished")
 
 
 def _lost(state: FlowState, event: DrawLost) -> None:
-    state.finish_draw(event.draw)
+    state.finish_draw(event.draw, event.reason)
     for model in state.models.values():
         model.lost_prompts[event.reason] = model.lost_prompts.get(event.reason, 0) + 1
     state.count(f"lost/{event.reason}")
@@ -217,10 +249,15 @@ def _composed(state: FlowState, event: BatchComposed) -> None:
     model = state.models[event.model]
     kept = [model.buffer.pop(draw) for draw in event.kept]
     for reason, draws in event.dropped.items():
-        model.dropped_groups += [replace(model.buffer.pop(draw), drop_reason=reason) for draw in draws]
+        late = [replace(model.buffer.pop(draw), drop_reason=reason) for draw in draws]
+        model.ledger.drop(reason, sum(item.facts.generated for item in late))
+        model.dropped_groups += late
     items = sorted(kept + model.dropped_groups, key=lambda item: item.draw)
     unused = sorted([*state.pending, *model.buffer])
-    model.batches[event.version] = BatchRecord(items, model.lost_prompts, state.drawn, unused)
+    tokens = sum(model.ledger.compose(item.facts, event.oldest) for item in kept)
+    model.batches[event.version] = BatchRecord(
+        items, model.lost_prompts, state.drawn, unused, event.oldest, tokens
+    )
     model.dropped_groups, model.lost_prompts, model.next_batch = [], {}, event.version + 1
     for item in items:
         model.audit.add(item.facts, item.drop_reason)
@@ -238,14 +275,12 @@ def _handed_out(state: FlowState, event: BatchHandedOut) -> None:
 
 def _published(state: FlowState, event: WeightsPublished) -> None:
     model = state.models[event.model]
-    model.offer, model.version, model.ready = event.offer, event.offer.version, True
-    model.newest = max(model.newest, event.offer.version)
+    model.offer = event.offer
+    model.reach(event.offer.version)
 
 
 def _reached(state: FlowState, event: VersionReached) -> None:
-    model = state.models[event.model]
-    model.version, model.ready = event.version, True
-    model.newest = max(model.newest, event.version)
+    state.models[event.model].reach(event.version)
 
 
 def _saved(state: FlowState, event: CheckpointSaved) -> None:
@@ -285,6 +320,7 @@ _APPLY: dict[type, Callable[[FlowState, Any], None]] = {
     BatchComposed: _composed,
     BatchHandedOut: _handed_out,
     WeightsPublished: _published,
+    ProgressReported: _reported,
     VersionReached: _reached,
     CheckpointSaved: _saved,
     TrainerAdopted: _adopted,

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whetstone.algorithm.algorithm import Algorithm
+from whetstone.algorithm.loss_free import REJECTED, UNSCORED
 from whetstone.core.sample import Group
-
-# Fewer than two samples have a reward. The others have no verdict that counts.
-UNSCORED = "unscored"
 
 # All rewards are equal, so every advantage would be zero.
 ZERO_VARIANCE = "zero_variance"
-
-# The algorithm trains on accepted replies only, and there is none.
-REJECTED = "rejected"
 
 
 def drop_reason(group: Group, spec: Algorithm) -> str | None:

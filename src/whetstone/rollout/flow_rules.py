@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
+
+BatchComposition = Literal["drop", "wait", "window", "mask"]
 
 
 class FlowRules(Struct, frozen=True, kw_only=True):
@@ -15,6 +19,8 @@ class FlowRules(Struct, frozen=True, kw_only=True):
     staleness: the most versions by which the training weights may be ahead of the oldest token of a group.
         With 0, prompts are drawn in rounds as in the synchronous loop, so the content of a batch does not
         depend on which replica finishes first.
+    batch_composition: what happens to groups that sample longer than the staleness allows (staleness above 0
+        only); see ``batch_composition.py``.
     shares: the number of shares of a round; one replica samples each (staleness 0 only).
     drop_zero_variance: drop groups whose rewards are all equal; unfiltered: models for which they are kept.
     refill_rounds: the most additional rounds of prompts that replace dropped groups; after that the batch is
@@ -30,6 +36,7 @@ class FlowRules(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ("policy",)
     prompts_per_step: int
     staleness: int = 0
+    batch_composition: BatchComposition = "wait"
     shares: int = 1
     refill_rounds: int = 0
     dry_prompts: int = 512

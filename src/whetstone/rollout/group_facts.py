@@ -8,38 +8,62 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
+from itertools import compress
 from statistics import fmean, stdev
 
 import msgspec
 from msgspec import Struct
 
+from whetstone.algorithm.algorithm import Algorithm
+from whetstone.algorithm.loss_free import loss_free_reasons
 from whetstone.core.sample import Group
 
 
 class GroupFacts(Struct, frozen=True, array_like=True):
-    """``rewards`` (None: no verdict that counts) and ``lengths`` in tokens are in sample order.
+    """The lists are in sample order: ``rewards`` (None: no verdict that counts), ``tokens`` (the numbers of
+    generated tokens by weight version), and ``without_loss`` (why the sample carries no loss in a batch,
+    empty if it does; see ``loss_free_reasons``).
 
-    ``oldest`` and ``newest`` are the weight versions of its tokens, None if it has no tokens. ``difficulty``
-    comes from the problem's data; empty if unknown.
+    ``difficulty`` comes from the problem's data; empty if unknown.
     """
 
     problem: str
     source: str
     difficulty: str
     rewards: list[float | None]
-    lengths: list[int]
-    oldest: int | None
-    newest: int | None
+    tokens: list[dict[int, int]]
+    without_loss: list[str]
 
     def __post_init__(self) -> None:
-        if not self.rewards or len(self.rewards) != len(self.lengths):
-            raise ValueError(f"{len(self.rewards)} rewards, {len(self.lengths)} lengths")
-        if (self.oldest is None) != (self.newest is None) or (self.oldest or 0) > (self.newest or 0):
-            raise ValueError(f"versions from {self.oldest} to {self.newest}")
+        if not self.rewards or not len(self.rewards) == len(self.tokens) == len(self.without_loss):
+            raise ValueError(
+                f"{len(self.rewards)} rewards, {len(self.tokens)} replies, {len(self.without_loss)} reasons"
+            )
         if not all(math.isfinite(reward) for reward in self.scored()):
             raise ValueError("a reward is not finite")
-        if (self.oldest or 0) < 0 or min(self.lengths) < 0:
-            raise ValueError("a version or a length is below 0")
+        if any(version < 0 or count < 1 for reply in self.tokens for version, count in reply.items()):
+            raise ValueError("a version is below 0, or a number of tokens below 1")
+
+    @property
+    def lengths(self) -> list[int]:
+        """The numbers of generated tokens of the samples."""
+        return [sum(reply.values()) for reply in self.tokens]
+
+    @property
+    def generated(self) -> int:
+        """The number of generated tokens."""
+        return sum(self.lengths)
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest weight version of a generated token; None if there are no tokens."""
+        return min((version for reply in self.tokens for version in reply), default=None)
+
+    @property
+    def newest(self) -> int | None:
+        """The highest weight version of a generated token; None if there are no tokens."""
+        return max((version for reply in self.tokens for version in reply), default=None)
 
     def scored(self) -> list[float]:
         """Return the rewards that are not None."""
@@ -60,17 +84,15 @@ class LogLocation(Struct, frozen=True, array_like=True):
     crc: int
 
 
-def facts_of(group: Group, difficulty: str = "") -> GroupFacts:
-    """Return the facts of a group."""
-    versions = [version for sample in group.samples for version in sample.versions]
+def facts_of(group: Group, spec: Algorithm, difficulty: str = "") -> GroupFacts:
+    """Return the facts of a group that the algorithm ``spec`` trains on."""
     return GroupFacts(
         group.problem_id,
         str(group.meta.get("source") or ""),
         difficulty,
         [sample.reward for sample in group.samples],
-        [sample.length for sample in group.samples],
-        min(versions, default=None),
-        max(versions, default=None),
+        [dict(Counter(compress(sample.versions, sample.written()))) for sample in group.samples],
+        loss_free_reasons(group, spec),
     )
 
 

@@ -128,7 +128,7 @@ def _lease_prompts(
         yield drawn
         draws += range(drawn.first, state.drawn)
     if draws:
-        yield DrawsLeased(replica, draws)
+        yield DrawsLeased(replica, draws, dict(member.versions))
 
 
 def _lease_share(
@@ -156,7 +156,7 @@ def _lease_share(
             "more room, or deal rounds in more shares",
         )
     if share:
-        yield DrawsLeased(replica, share)
+        yield DrawsLeased(replica, share, dict(member.versions))
 
 
 def _draw(state: FlowState, source: PromptSource[str], count: int) -> PromptsDrawn:

@@ -20,7 +20,10 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.episode import ProgramJudge
 from whetstone.environments.replies import EngineReplies
 from whetstone.rollout.filters import drop_reason
-from whetstone.rollout.flow import Flow, FlowBatch, ProcessGroup
+from whetstone.rollout.flow import Flow, FlowBatch, FlowReport, ProcessGroup
+from whetstone.rollout.group_facts import facts_of
+from whetstone.rollout.ledger import TokenLedger
+from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
@@ -53,6 +56,7 @@ class LocalFlow:
         self._spec = spec
         self._prompts = prompts_per_step
         self._process_group = process_group
+        self._ledger = TokenLedger()
 
     async def next_batch(self, version: int) -> FlowBatch:
         """Sample ``prompts_per_step`` groups with weights of ``version``, or of version 0 if the algorithm
@@ -78,45 +82,59 @@ class LocalFlow:
             # of a row's logits depend on the other rows, so a resumed run has to compose the same batch. For
             # the same reason no group is replaced before the whole round is judged: the first verdict depends
             # on the load of the machine, which must not decide what is drawn next.
-            for group in await self._sample_round(self._source.take(missing)):
-                sampled.append(group)
-                reason = drop_reason(group, self._spec)
-                if reason is None:
-                    kept.append(group)
-                else:
-                    dropped[reason] += 1
+            generated, groups = await self._sample_round(self._source.take(missing))
+            reasons = [drop_reason(group, self._spec) for group in groups]
+            sampled += groups
+            kept += [group for group, reason in zip(groups, reasons, strict=True) if reason is None]
+            dropped.update(reason for reason in reasons if reason is not None)
+            facts = [facts_of(group, self._spec) for group in groups]
+            self._ledger.train(generated, zip(facts, reasons, strict=True))
         # The dropped groups are returned too: rollouts and metrics report everything that was sampled.
         return FlowBatch(Batch(groups=kept, dropped=dict(dropped)), sampled)
 
     def state(self) -> dict[str, Any]:
-        """Return the number of drawn prompts, which determines everything else."""
-        return {"drawn": self._source.drawn}
+        """Return the number of drawn prompts, which determines everything else, and the account of the
+        tokens."""
+        return {"drawn": self._source.drawn, "tokens": self._ledger.saved()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue with the prompt after the last one of ``state``."""
         self._source.drawn = int(state["drawn"])
+        self._ledger = TokenLedger.restored(state.get("tokens", {}))
 
-    async def _sample_round(self, drawn: list[tuple[int, Problem]]) -> list[Group]:
-        """Return a group for each drawn prompt in draw order, whichever process samples it.
+    async def report(self) -> FlowReport:
+        """See Flow."""
+        return FlowReport(self._ledger.totals({}))
+
+    async def _sample_round(self, drawn: list[tuple[int, Problem]]) -> tuple[int, list[Group]]:
+        """Return the number of generated tokens and a group for each drawn prompt in draw order, whichever
+        process samples it.
 
         Prompts are dealt round-robin: neighbours in a sorted dataset have similar lengths, so the shares have
         too.
         """
         group = self._process_group
         if group is None or group.size == 1:
-            return await asyncio.gather(*(self._group(*one) for one in drawn))
+            return await self._sample_share(drawn)
         # All processes draw the same prompts, so each knows its part without a message.
-        own = await asyncio.gather(*(self._group(*one) for one in drawn[group.rank :: group.size]))
+        own = await self._sample_share(drawn[group.rank :: group.size])
         shares = group.gather(msgspec.msgpack.encode(own), "the samples of a round")
         # In draw order again, so that the batch does not depend on the number of processes.
         groups: list[Group | None] = [None] * len(drawn)
+        generated = 0
         for rank, share in enumerate(shares):
-            groups[rank :: group.size] = msgspec.msgpack.decode(share, type=list[Group])
-        return [group for group in groups if group is not None]
+            tokens, groups[rank :: group.size] = msgspec.msgpack.decode(share, type=tuple[int, list[Group]])
+            generated += tokens
+        return generated, [group for group in groups if group is not None]
 
-    async def _group(self, draw: int, problem: Problem) -> Group:
-        [group] = (await self._sample(draw, problem)).values()
-        return group
+    async def _sample_share(self, drawn: list[tuple[int, Problem]]) -> tuple[int, list[Group]]:
+        async def sample(draw: int, problem: Problem) -> tuple[int, Group]:
+            progress: SamplingProgress = {}
+            [group] = (await self._sample(draw, problem, progress)).values()
+            return sum(its.tokens for its in progress.values()), group
+
+        sampled = await asyncio.gather(*(sample(*one) for one in drawn))
+        return sum(tokens for tokens, _ in sampled), [group for _, group in sampled]
 
 
 class SharedDevices:
@@ -132,6 +150,10 @@ class SharedDevices:
         drawn = await self._flow.next_batch(version)
         await self._engine.sleep()
         return drawn
+
+    async def report(self) -> FlowReport:
+        """See Flow."""
+        return await self._flow.report()
 
     def state(self) -> dict[str, Any]:
         """See Flow."""

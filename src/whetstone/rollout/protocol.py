@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from whetstone.rollout.group_facts import GroupFacts
-from whetstone.rollout.scheduler import Delivery, LeaseGrant
+from whetstone.rollout.scheduler import Delivery, LeaseGrant, Progress
 from whetstone.rollout.state import Offer
 
 # The longest time that a request waits for an answer. A client repeats the request to wait longer, so both
@@ -21,7 +21,8 @@ class LeaseRequest(Struct, frozen=True):
     drains.
 
     serving: the weights of each model that it serves. load: figures for the status. wait_s: the longest wait
-    for an answer. incarnation: the process; unique even if two processes use the same name.
+    for an answer. incarnation: the process; unique even if two processes use the same name. progress: see
+    ``scheduler.Progress``.
     """
 
     replica: str
@@ -31,6 +32,7 @@ class LeaseRequest(Struct, frozen=True):
     load: dict[str, float] = {}
     wait_s: float = 0.0
     incarnation: str = ""
+    progress: dict[int, dict[str, tuple[int, int]]] = {}
 
 
 class LeaseResponse(Struct, frozen=True):
@@ -72,6 +74,7 @@ class BatchResponse(Struct, frozen=True):
     lost: dict[str, int]
     drawn: int
     unused: list[int]
+    oldest: int | None = None
 
 
 class BatchPending(Struct, frozen=True):
@@ -96,7 +99,14 @@ class LeaseService(Protocol):
         ...
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        progress: Progress | None = None,
     ) -> None:
         """End leases without a group. ``leaves``: end all of them, and remove the replica."""
         ...

@@ -111,7 +111,9 @@ def flow_batch(response: BatchResponse) -> FlowBatch:
         if item.reason:
             dropped[item.reason] = dropped.get(item.reason, 0) + 1
     kept = [group for item, group in groups if not item.reason]
-    return FlowBatch(Batch(kept, dict(sorted(dropped.items()))), [group for _, group in groups])
+    return FlowBatch(
+        Batch(kept, dict(sorted(dropped.items())), response.oldest), [group for _, group in groups]
+    )
 
 
 def _with_facts(item: BatchGroup, version: int) -> Group:

@@ -13,6 +13,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from whetstone.core.errors import UserError
+from whetstone.environments.replies import GenerationProgress
 from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.protocol import LONGEST_WAIT_S, LeaseRequest, LeaseResponse, LeaseService
 from whetstone.rollout.scheduler import Delivery, LeaseGrant
@@ -23,10 +24,14 @@ HEARTBEAT_S = 10.0
 # A flow that does not answer must not delay the end of the process. Its leases then time out.
 _LEAVE_S = 5.0
 
-Episode = Callable[[LeaseGrant], Awaitable[dict[str, tuple[GroupFacts, bytes]]]]
-"""Samples and judges the group of a prompt for each model. Raises UserError if there can be no group."""
-
 Groups = dict[str, tuple[GroupFacts, bytes]]
+
+SamplingProgress = dict[str, GenerationProgress]
+"""What each model has generated for a prompt so far."""
+
+Episode = Callable[[LeaseGrant, SamplingProgress], Awaitable[Groups]]
+"""Samples and judges the group of a prompt for each model, and keeps the progress up to date. Raises UserError
+if there can be no group."""
 
 
 class ReplicaWeights(Protocol):
@@ -61,6 +66,7 @@ class RolloutReplica:
         self._incarnation = uuid4().hex
         self._room, self._log = room, log
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._progress: dict[int, SamplingProgress] = {}
         self._finished: asyncio.Queue[tuple[Delivery, asyncio.Future[str]]] = asyncio.Queue()
         self._draining = asyncio.Event()
         self.receipts: Counter[str] = Counter()
@@ -126,18 +132,33 @@ class RolloutReplica:
     def _lease_request(self, room: int, wait_s: float) -> LeaseRequest:
         load = {"under_way": float(len(self._tasks)), "to_deliver": float(self._finished.qsize())}
         return LeaseRequest(
-            self.name, sorted(self._tasks), room, dict(self._weights.serving), load, wait_s, self._incarnation
+            self.name,
+            sorted(self._tasks),
+            room,
+            dict(self._weights.serving),
+            load,
+            wait_s,
+            self._incarnation,
+            self._progress_report(),
         )
+
+    def _progress_report(self) -> dict[int, dict[str, tuple[int, int]]]:
+        return {
+            serial: {model: (its.tokens, its.oldest_version()) for model, its in progress.items()}
+            for serial, progress in self._progress.items()
+        }
 
     def _cancel_revoked(self, response: LeaseResponse) -> None:
         for serial in response.revoked:
+            self._progress.pop(serial, None)
             if task := self._tasks.pop(serial, None):
                 task.cancel()
 
     async def _run_lease(self, grant: LeaseGrant) -> None:
         """Run a lease until the flow has its group."""
+        progress = self._progress[grant.serial] = {}
         try:
-            groups = await self._episode(grant)
+            groups = await self._episode(grant, progress)
         except UserError as error:
             self._log(f"draw {grant.draw} ({grant.problem}): {error}")
             await self._give_back([grant.serial], str(error), leaves=False)
@@ -149,6 +170,7 @@ class RolloutReplica:
             if receipt.startswith("refused"):
                 self._log(f"draw {grant.draw} ({grant.problem}): {receipt}")
         self._tasks.pop(grant.serial, None)
+        self._progress.pop(grant.serial, None)
 
     async def _deliver_finished(self) -> None:
         """Deliver finished groups, all that are ready in one request."""
@@ -167,7 +189,14 @@ class RolloutReplica:
                     arrived.set_result(receipt)
 
     async def _give_back(self, serials: list[int], reason: str, *, leaves: bool) -> None:
-        await self._flow.give_back(self.name, serials, reason, leaves=leaves, incarnation=self._incarnation)
+        await self._flow.give_back(
+            self.name,
+            serials,
+            reason,
+            leaves=leaves,
+            incarnation=self._incarnation,
+            progress=self._progress_report(),
+        )
 
     async def _leave(self) -> None:
         try:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from whetstone.rollout.batch_composition import (
     ABANDONED,
     STALE,
+    age,
     batch_from_buffer,
     batch_from_round,
     prompts_admitted,
@@ -30,6 +31,7 @@ from whetstone.rollout.events import (
     GroupFinished,
     LeasesFreed,
     LeasesLate,
+    ProgressReported,
     TrainerAdopted,
     VersionReached,
     WeightsPublished,
@@ -40,6 +42,7 @@ from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.group_facts import GroupFacts, LogLocation
 from whetstone.rollout.learning_signal import no_signal_reason
 from whetstone.rollout.leasing import ReplicaState, lease_more, replica_quota
+from whetstone.rollout.ledger import DEAD, DUPLICATE
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, FlowState, ModelState, Offer, new_state
@@ -90,6 +93,11 @@ class Delivery(Struct, frozen=True):
     groups: dict[str, tuple[GroupFacts, bytes]]
 
 
+Progress = Mapping[int, Mapping[str, tuple[int, int]]]
+"""By lease and model: the tokens that were generated so far, and a version of weights such that no token, now
+or later, is older."""
+
+
 class FlowScheduler:
     """See the module docstring. ``source`` has the ids of the problems in draw order."""
 
@@ -128,16 +136,19 @@ class FlowScheduler:
         versions: Mapping[str, int],
         now: float,
         load: Mapping[str, float] | None = None,
+        progress: Progress | None = None,
+        reporter: str = "",
     ) -> _LeaseUpdate:
         """Process the message of a replica: the leases that it holds, and its room (0: it drains).
 
-        Returns the leases that it lacks and new ones up to its room. Raises FlowRefusal for other models than
+        ``progress``: of its process ``reporter``. Returns the leases that it lacks and new ones up to its room. Raises FlowRefusal for other models than
         those of this run, and for a room that no share of a round fits in.
         """
         self._check_models(versions)
         member = self.replicas.setdefault(replica, ReplicaState(last_heard=now))
         self._total_room += max(room, 0) - max(member.room, 0)
         member.update(now, room, dict(versions), dict(load or {}))
+        self.report(replica, progress or {}, reporter)
         before = self.state.last_serial
         for event in lease_more(self.state, self.rules, self.source, replica, member, self._total_room):
             self.record(event)
@@ -159,8 +170,28 @@ class FlowScheduler:
         wanted = self.state.pending.get(draw)
         return self.source.at(draw) if wanted is None else wanted.problem
 
-    def deliver(self, replica: str, delivery: Delivery, now: float) -> str:
+    def report(self, replica: str, progress: Progress, reporter: str) -> None:
+        """Record what a process of a replica has generated for its leases so far. Ended leases, unknown models
+        and what is known already are ignored."""
+        tokens: dict[int, dict[str, int]] = {}
+        oldest: dict[int, dict[str, int]] = {}
+        for serial, by_model in progress.items():
+            lease = self.state.leases.get(serial)
+            if lease is None or lease.replica != replica:
+                continue
+            known = lease.reported if lease.reporter == reporter else {}
+            for name in by_model.keys() & lease.oldest.keys():
+                generated, version = by_model[name]
+                if generated > known.get(name, 0):
+                    tokens.setdefault(serial, {})[name] = generated
+                if version > lease.oldest[name]:
+                    oldest.setdefault(serial, {})[name] = version
+        if tokens or oldest:
+            self.record(ProgressReported(reporter, tokens, oldest))
+
+    def deliver(self, replica: str, delivery: Delivery, now: float, reporter: str = "") -> str:
         """Accept a finished prompt: ``taken``; or ``duplicate`` or ``revoked``, which change nothing.
+        ``reporter``: the process that sampled it.
 
         Raises FlowRefusal for an invalid group: other models, another problem, weights that were never
         published, or weights of another version than the round's.
@@ -169,15 +200,20 @@ class FlowScheduler:
         if replica in self.replicas:
             self.replicas[replica].last_heard = now
         lease = state.leases.get(delivery.serial)
+        progress = {
+            delivery.serial: {name: (facts.generated, 0) for name, (facts, _) in delivery.groups.items()}
+        }
         if delivery.draw < state.drawn and delivery.draw not in state.pending:
             if lease is not None:
-                self.record(LeasesFreed([delivery.serial], "duplicate", False))
+                self.report(replica, progress, reporter)
+                self.record(LeasesFreed([delivery.serial], DUPLICATE, False))
             self.record(EventCounted("duplicate"))
             return "duplicate"
         if lease is None or lease.replica != replica or lease.draw != delivery.draw:
             self.record(EventCounted("revoked"))
             return "revoked"
         if why := self._delivery_error(delivery):
+            self.report(replica, progress, reporter)
             self.record(LeasesFreed([delivery.serial], "refused", True))
             self._drop_abandoned()
             raise FlowRefusal("group", f"draw {delivery.draw} from {replica}: {why}")
@@ -185,7 +221,7 @@ class FlowScheduler:
             name: (facts, self._drop_reason(name, facts)) for name, (facts, _) in delivery.groups.items()
         }
         payloads = [payload for _, payload in delivery.groups.values()]
-        self.record(GroupFinished(delivery.serial, delivery.draw, groups), payloads)
+        self.record(GroupFinished(delivery.serial, delivery.draw, groups, reporter), payloads)
         return "taken"
 
     def give_back(self, replica: str, serials: Sequence[int], reason: str, *, count_failure: bool) -> None:
@@ -233,7 +269,7 @@ class FlowScheduler:
         for name, member in list(self.replicas.items()):
             if now - member.last_heard > self.rules.silence_s:
                 if mine := sorted(self.state.leases_by_replica.get(name, set())):
-                    self.record(LeasesFreed(mine, "dead", True))
+                    self.record(LeasesFreed(mine, DEAD, True))
                 self._remove_replica(name)
         late: list[int] = []
         while self.grant_times and now - self.grant_times[0][1] > self.rules.lease_s:
@@ -349,7 +385,7 @@ class FlowScheduler:
         reason = drop_reason_of_rewards(facts.rewards, drop_zero_variance=filtered)
         if reason is not None:
             return reason
-        behind = 0 if facts.oldest is None else self.state.models[name].next_batch - facts.oldest
+        behind = age(self.rules, facts, self.state.models[name].next_batch)
         return STALE if behind > self.rules.staleness else ""
 
     def _drop_abandoned(self) -> None:

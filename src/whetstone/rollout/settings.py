@@ -6,7 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from whetstone.algorithm.algorithm import Algorithm
 from whetstone.core.settings import Count, Natural, NonEmpty, Section
+from whetstone.rollout.flow_rules import BatchComposition
 from whetstone.weights.settings import WeightsSection
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -59,6 +61,10 @@ class FlowSection(Section):
 
     staleness: the most versions by which the training weights may be ahead of the oldest token of a group.
         With 0, sampling and training take turns and give the same numbers as a run without this section.
+    batch_composition: what happens to groups that are sampled for more versions than that. ``wait``: nothing
+        is dropped, a batch waits for them. ``window``: as ``wait``, and a batch uses no group that was drawn
+        more than a window (the prompts that may be in progress) after the oldest prompt in progress.
+        ``mask``: the tokens that are too old carry no loss. ``drop``: the whole groups are dropped.
     ranks: processes of each trainer, on one machine.
     replicas: rollout replicas that `whetstone train` starts, on this machine or on a cluster.
     resources: of the trainer and each replica on a Ray cluster, with `--ray`.
@@ -78,6 +84,7 @@ class FlowSection(Section):
     """
 
     staleness: Natural = 1
+    batch_composition: BatchComposition = "wait"
     ranks: Count = 1
     replicas: Count = 1
     resources: _RoleResources = _RoleResources()
@@ -109,9 +116,11 @@ class FlowSection(Section):
         """Return the most prompts that a replica holds."""
         return self.room or (self.staleness + 1) * prompts_per_step
 
-    def invalid_reason(self, prompts_per_step: int, *, deterministic: bool) -> str | None:
-        """Return why no batch, or no deterministic one, could be made with these settings; None if they are
-        valid."""
+    def invalid_reason(
+        self, prompts_per_step: int, algorithm: Algorithm, *, deterministic: bool
+    ) -> str | None:
+        """Return why no batch, or no deterministic one, could be made with these settings, or none that
+        ``algorithm`` can train on; None if they are valid."""
         if self.staleness and deterministic:
             return (
                 "`deterministic` promises the same batches every time, and with `flow.staleness` above 0 "
@@ -121,6 +130,8 @@ class FlowSection(Section):
             return (
                 "`flow.shares` are for `flow.staleness: 0`; otherwise replicas take what they have room for"
             )
+        if (reason := self._composition_error(algorithm)) is not None:
+            return reason
         if self.gpus.replicas and len(self.gpus.replicas) != self.replicas:
             return (
                 f"`flow.gpus.replicas` has {len(self.gpus.replicas)} entries, and `flow.replicas` is "
@@ -141,5 +152,24 @@ class FlowSection(Section):
             return (
                 f"`flow.room` is {self.room}, and with `flow.staleness: 0` a replica samples a whole share, "
                 f"which has {share} prompts: no batch could ever be made; raise it, or `flow.shares`"
+            )
+        return None
+
+    def _composition_error(self, algorithm: Algorithm) -> str | None:
+        """Return why ``algorithm`` cannot train on such batches; None if it can."""
+        if not self.staleness and self.batch_composition != "wait":
+            return (
+                f"`flow.batch_composition: {self.batch_composition}` is for batches that are sampled ahead; "
+                "with `flow.staleness: 0` no token is too old: raise it, or leave `batch_composition` out"
+            )
+        if self.batch_composition == "mask" and algorithm.sees_whole_replies:
+            return (
+                "`flow.batch_composition: mask` trains on parts of replies, and the loss of "
+                f"`{algorithm.preset}` is made of whole replies; set it to `wait`"
+            )
+        if self.batch_composition == "mask" and algorithm.penalises_reward:
+            return (
+                "`flow.batch_composition: mask` leaves out tokens, and `algorithm.kl_in: reward` needs the "
+                "log-probs of every token of a reply; set it to `wait`, or `kl_in` to `loss`"
             )
         return None

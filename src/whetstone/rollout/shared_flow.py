@@ -13,7 +13,10 @@ from whetstone.core.sample import Batch, Group
 from whetstone.environments.replies import EngineReplies
 from whetstone.rollout.batch_composition import SURPLUS
 from whetstone.rollout.filters import drop_reason
-from whetstone.rollout.flow import FlowBatch
+from whetstone.rollout.flow import FlowBatch, FlowReport
+from whetstone.rollout.group_facts import facts_of
+from whetstone.rollout.ledger import TokenLedger
+from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
@@ -39,6 +42,7 @@ class SharedFlow:
         self._replies, self._specs = replies, specs
         self._prompts = prompts_per_step
         self._requests: dict[str, tuple[int, asyncio.Future[FlowBatch]]] = {}
+        self._ledgers = {name: TokenLedger() for name in specs}
 
     def for_model(self, model: str) -> _ModelFlow:
         """Return the ``Flow`` of one model."""
@@ -78,26 +82,45 @@ class SharedFlow:
             if not missing:
                 break
             drawn = self._source.take(missing)
+            progress: list[SamplingProgress] = [{} for _ in drawn]
             # All groups at once and in draw order, for the reason given in ``LocalFlow``.
-            for groups in await asyncio.gather(*(self._sample(*one) for one in drawn)):
-                for name, group in groups.items():
-                    sampled[name].append(group)
-                    reason = drop_reason(group, self._specs[name])
-                    if reason is None and len(kept[name]) == self._prompts:
-                        reason = SURPLUS
-                    if reason is None:
-                        kept[name].append(group)
-                    else:
-                        dropped[name][reason] += 1
+            sampled_now = await asyncio.gather(
+                *(self._sample(*one, its) for one, its in zip(drawn, progress, strict=True))
+            )
+            for name, spec in self._specs.items():
+                groups = [each[name] for each in sampled_now]
+                reasons = self._reasons(spec, groups, len(kept[name]))
+                sampled[name] += groups
+                kept[name] += [group for group, reason in zip(groups, reasons, strict=True) if reason is None]
+                dropped[name].update(reason for reason in reasons if reason is not None)
+                facts = [facts_of(group, spec) for group in groups]
+                generated = sum(its[name].tokens for its in progress)
+                self._ledgers[name].train(generated, zip(facts, reasons, strict=True))
         return {name: FlowBatch(Batch(kept[name], dict(dropped[name])), sampled[name]) for name in kept}
 
-    def state(self) -> dict[str, Any]:
-        """See Flow."""
-        return {"drawn": self._source.drawn}
+    def _reasons(self, spec: Algorithm, groups: list[Group], kept: int) -> list[str | None]:
+        """Return the drop reason of each group; None for those that join the ``kept`` ones."""
+        reasons: list[str | None] = []
+        for group in groups:
+            reason = drop_reason(group, spec)
+            if reason is None and kept == self._prompts:
+                reason = SURPLUS
+            kept += reason is None
+            reasons.append(reason)
+        return reasons
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def state(self, model: str) -> dict[str, Any]:
+        """See Flow."""
+        return {"drawn": self._source.drawn, "tokens": self._ledgers[model].saved()}
+
+    def restore(self, model: str, state: dict[str, Any]) -> None:
         """See Flow."""
         self._source.drawn = int(state["drawn"])
+        self._ledgers[model] = TokenLedger.restored(state.get("tokens", {}))
+
+    def report(self, model: str) -> FlowReport:
+        """See Flow."""
+        return FlowReport(self._ledgers[model].totals({}))
 
 
 class _ModelFlow:
@@ -110,10 +133,14 @@ class _ModelFlow:
         """See Flow. Returns when the other models have also requested their batches."""
         return await self._flow.batch(self._model, version)
 
+    async def report(self) -> FlowReport:
+        """See Flow."""
+        return self._flow.report(self._model)
+
     def state(self) -> dict[str, Any]:
         """See Flow."""
-        return self._flow.state()
+        return self._flow.state(self._model)
 
     def restore(self, state: dict[str, Any]) -> None:
         """See Flow. All models restore the same step."""
-        self._flow.restore(state)
+        self._flow.restore(self._model, state)

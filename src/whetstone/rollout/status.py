@@ -8,7 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.rollout.audit import TRAINED
+from whetstone.rollout.batch_composition import blocking_draw
 from whetstone.rollout.learning_signal import dropped_counts
+from whetstone.rollout.ledger import wasted_share
 from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.state import FlowState, ModelState
 
@@ -37,6 +39,14 @@ def batch_wait_reason(scheduler: FlowScheduler, name: str, now: float) -> str:
     ready = f"{len(model.buffer)} of {rules.prompts_per_step} groups are ready{_dropped(model)}"
     if not fit:
         return f"{ready}, and no replica serves weights {model.next_batch - rules.staleness} or later yet"
+    if (draw := blocking_draw(state, rules, name)) is not None:
+        why = (
+            "its tokens would be too old for later batches"
+            if rules.batch_composition == "wait"
+            else "groups that were drawn a window later may not overtake it"
+        )
+        problem, owners = state.pending[draw].problem, _owners(scheduler, draw)
+        return f"{ready}, and it waits for draw {draw} ({problem}), with {owners}: {why}"
     if not state.pending:
         return f"{ready}, and no prompt is in progress: the replicas ask for none"
     sampled = len(state.pending) - len(state.unassigned)
@@ -74,6 +84,34 @@ def accounts(state: FlowState, name: str) -> dict[str, int]:
             counts[counter.removeprefix("lost/")] = count
     counted = {TRAINED: counts.pop(TRAINED, 0), **dict(sorted(counts.items()))}
     return counted | {"buffered": len(model.buffer), "under_way": len(state.pending)}
+
+
+def token_totals(state: FlowState, name: str) -> dict[str, int]:
+    """Return the account of the tokens of a model, see ``TokenLedger.totals``.
+
+    In flight are the tokens of replies that ended in a group that is not finished (``sampling``), of groups
+    that wait for a batch (``buffered``), and of batches on which the trainer has not trained (``training``).
+    """
+    model = state.models[name]
+    in_flight = {
+        "sampling": sum(lease.reported.get(name, 0) for lease in state.leases.values()),
+        "buffered": sum(item.facts.generated for item in model.buffer.values()),
+        "training": sum(record.tokens for record in model.batches.values() if not record.trained),
+    }
+    return model.ledger.totals(in_flight)
+
+
+def composition_costs(state: FlowState, name: str) -> dict[str, float]:
+    """Return what the composition of batches has cost a model so far.
+
+    ``wasted``: see ``wasted_share``. ``length_shift``: the Kolmogorov-Smirnov distance between the lengths of
+    trained replies and of all replies of groups with a learning signal. Without data a figure is omitted.
+    """
+    costs = {
+        "wasted": wasted_share(token_totals(state, name)),
+        "length_shift": state.models[name].audit.figures().get("audit/usable_length_shift"),
+    }
+    return {name: value for name, value in costs.items() if value is not None}
 
 
 def stalls(
@@ -128,6 +166,8 @@ def status_of(
                 "buffered": len(model.buffer),
                 "batches_kept": len(model.batches),
                 "accounts": accounts(state, name),
+                "tokens": token_totals(state, name),
+                "composition": composition_costs(state, name),
                 "trainer": trainers[name].description,
                 "since_s": round(now - trainers[name].since, 1),
                 "waits_for": batch_wait_reason(scheduler, name, now)

@@ -356,7 +356,8 @@ class _Run:
         if written is not None:
             written.rollouts.write(step, rollouts_from(step, drawn.sampled, self.parts.decode))
             bound = None if self.recipe.flow is None else self.recipe.flow.staleness
-            record = train_record(step, drawn, metrics, seconds | await self.parts.role_usage(), bound)
+            report = await self.parts.flow.report()
+            record = train_record(step, drawn, metrics, seconds, report, bound)
             written.metrics.write(record)
             self.display.on_step(record, settings.steps)
             if written.separate is None and self.recipe.evaluation.due(step, last=last):

@@ -7,7 +7,7 @@ trainer whose flow and replicas are separate processes.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,16 +34,12 @@ if TYPE_CHECKING:
     from whetstone.run.run_judge import RunJudge
 
 
-async def _no_usage() -> dict[str, float]:
-    return {}
-
-
 @dataclass(frozen=True)
 class RunParts:
     """The parts of one rank. ``policy`` holds the model that ``trainer`` trains.
 
     weight_sink: serves the weights for sampling. evaluation_engine: an engine with the current weights, for
-    an evaluation or a check. role_usage: what other roles did during a step, for its record.
+    an evaluation or a check.
     """
 
     ranks: Ranks
@@ -53,7 +49,6 @@ class RunParts:
     flow: Flow
     weight_sink: WeightSink
     evaluation_engine: Callable[[], AbstractAsyncContextManager[Engine]]
-    role_usage: Callable[[], Awaitable[dict[str, float]]] = _no_usage
 
     def restore(self, saved: Checkpoint) -> None:
         """Resume from a checkpoint: trainer state and drawn prompts."""

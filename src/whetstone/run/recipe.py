@@ -134,7 +134,7 @@ class Recipe(Section):
             )
         if self.flow is not None:
             prompts = self.trainer.prompts_per_step
-            obstacle = self.flow.invalid_reason(prompts, deterministic=self.deterministic)
+            obstacle = self.flow.invalid_reason(prompts, self.algorithm, deterministic=self.deterministic)
             if obstacle is not None:
                 raise ValueError(obstacle)
             trainers, models = self.flow.gpus.trainers, len(self.environment.models)

@@ -17,6 +17,7 @@ from torch import Tensor
 from whetstone.algorithm.advantage import group_advantages, soft_overlong_penalty, still_to_come, whitened
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.loss import token_weights
+from whetstone.algorithm.loss_free import loss_free_reasons
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch, Group, Sample
 from whetstone.engine.expert_routing import ExpertRouters
@@ -25,12 +26,13 @@ from whetstone.trainer.packing import PromptReplies
 
 @dataclass(frozen=True)
 class _ScoredGroup:
-    """A group, the rewards of all its samples ([n] float64, NaN if missing), and the indices of samples with
-    loss."""
+    """A group, the rewards of all its samples ([n] float64, NaN if missing), the indices of samples with
+    loss, and for each of these which of its tokens carry loss."""
 
     group: Group
     rewards: Tensor
     kept: list[int]
+    trainable: list[list[bool]]
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,10 @@ class MiniBatch:
     """Groups of which some replies carry loss, and per written token of these in their flat order, [T] each:
 
     weights (fp32, summing the token losses to the mini-batch's loss), the engine's log-probs (fp32), the
-    version of the weights that drew it, and the number of the token's reply. lengths: [N], the written tokens
-    of each reply. written: bool, [all tokens of these replies in their flat order], which of them are the T
-    that the model wrote. routers: of the model that replays the recorded experts of the replies, or None.
+    version of the weights that drew it, and the number of the token's reply. lengths: [N], the tokens with
+    loss of each reply. written: bool, [all tokens of these replies in their flat order], which of them are
+    the T that the model wrote and that are not too old. routers: of the model that replays the recorded
+    experts of the replies, or None.
     """
 
     scored: list[_ScoredGroup]
@@ -88,12 +91,10 @@ def make_minibatches(
     """Split a batch by whole groups, in order, into at most ``count`` mini-batches with similar numbers of
     groups.
 
-    A sample carries no loss if it has no reward (``Algorithm.trained_reward``), if the algorithm uses a
-    baseline and fewer than two samples of the group have a reward, if it has no tokens, or if it was cut at
-    ``max_tokens`` and the algorithm masks those. Groups without such samples are omitted, so the result may
-    be empty.
+    A sample carries no loss for the reasons of ``loss_free_reasons``, or if it has no token of weights
+    ``batch.oldest`` or later. Groups without a sample with loss are omitted, so the result may be empty.
     """
-    scored = [s for s in (_score(group, spec, max_tokens) for group in batch.groups) if s.kept]
+    scored = [s for s in (_score(group, spec, max_tokens, batch.oldest) for group in batch.groups) if s.kept]
     count = min(count, len(scored))
     # Rounding each edge spreads the remainder over the mini-batches.
     edges = [round(i * len(scored) / count) for i in range(count + 1)] if count else []
@@ -138,7 +139,7 @@ def _advantages(data: MiniBatch, spec: Algorithm, penalty: Tensor | None) -> Ten
     return advantages
 
 
-def _score(group: Group, spec: Algorithm, max_tokens: int) -> _ScoredGroup:
+def _score(group: Group, spec: Algorithm, max_tokens: int, oldest: int | None) -> _ScoredGroup:
     known = [spec.trained_reward(sample) for sample in group.samples]
     rewards = torch.tensor([math.nan if r is None else r for r in known], dtype=torch.float64)
     if not spec.truncated_in_baseline:
@@ -146,15 +147,10 @@ def _score(group: Group, spec: Algorithm, max_tokens: int) -> _ScoredGroup:
         rewards[cut] = math.nan
     lengths = torch.tensor([s.length for s in group.samples])
     rewards = rewards + soft_overlong_penalty(lengths, max_tokens, spec.overlong_buffer)
-    scored = group_advantages(rewards, spec.advantage)[1]
-    kept = [
-        i
-        for i, sample in enumerate(group.samples)
-        if bool(scored[i])
-        and sample.length
-        and not (spec.mask_truncated and sample.finish_reason == "length")
-    ]
-    return _ScoredGroup(group, rewards, kept)
+    trainable = [sample.trainable(oldest) for sample in group.samples]
+    reasons = loss_free_reasons(group, spec)
+    kept = [i for i, reason in enumerate(reasons) if not reason and any(trainable[i])]
+    return _ScoredGroup(group, rewards, kept, [trainable[i] for i in kept])
 
 
 def _by_prompt(scored: _ScoredGroup) -> list[tuple[list[int], list[Sample]]]:
@@ -196,8 +192,9 @@ def _minibatch(
     part: list[_ScoredGroup], spec: Algorithm, max_tokens: int, routers: ExpertRouters | None
 ) -> MiniBatch:
     samples = [scored.group.samples[i] for scored in part for i in scored.kept]
-    lengths = torch.tensor([s.length for s in samples])
-    written = torch.tensor([wrote for s in samples for wrote in s.written()])
+    trainable = [tokens for scored in part for tokens in scored.trainable]
+    lengths = torch.tensor([sum(tokens) for tokens in trainable])
+    written = torch.tensor([carries for tokens in trainable for carries in tokens])
     weights = token_weights(lengths, spec.aggregation, max_tokens)
     return MiniBatch(
         scored=part,

@@ -89,6 +89,7 @@ class ServedEngine:
         self._serving = asyncio.Event()
         self._updating = asyncio.Lock()
         self._requests: set[asyncio.Task[Generation]] = set()
+        self._unfinished: dict[int, list[_Reply]] = {}
         self._failed = 0
         self._broken: str | None = None
         self.pause_s = 0.0
@@ -169,8 +170,25 @@ class ServedEngine:
             self._process = None
         self._folder_writer.close()
 
+    def oldest_version(self, request: GenerationRequest) -> int:
+        """See VersionTracker."""
+        # A reply without tokens begins with the present weights, because an update ends it on the server.
+        known = (reply.oldest for reply in self._unfinished.get(id(request), []))
+        return min((version for version in known if version is not None), default=self._version)
+
     async def _reply(self, request: GenerationRequest, index: int) -> Completion:
         reply = _Reply(request, index, StopRule(self._tokenizer, frozenset(), request.params))
+        siblings = self._unfinished.setdefault(id(request), [])
+        siblings.append(reply)
+        try:
+            return await self._complete(reply, request, index)
+        finally:
+            siblings.remove(reply)
+            if not siblings:
+                self._unfinished.pop(id(request), None)
+
+    async def _complete(self, reply: _Reply, request: GenerationRequest, index: int) -> Completion:
+        """Request a reply, in several parts if the weights change, until it has ended."""
         seed = (request.seed * 1_000_003 + index) % 2**31 if self._seeds else None
         while True:
             await self._ensure_loaded()
@@ -317,6 +335,11 @@ class _Reply:
         if drawn.finish_reason == "abort" and len(self.token_ids) < before + most:
             return None
         return "length" if drawn.finish_reason == "abort" else drawn.finish_reason
+
+    @property
+    def oldest(self) -> int | None:
+        """The version of the weights of its first token; None before there is one."""
+        return self._versions[0] if self._versions else None
 
     def completion(self, ended: FinishReason) -> Completion:
         """Return the reply so far."""

@@ -95,7 +95,12 @@ async def give_back(host: _FlowHost, body: bytes) -> Response:
     """Serve POST /v1/give_back."""
     back = _read(body, wire.LeasesReturned)
     await host.flow.give_back(
-        back.replica, back.serials, back.reason, leaves=back.leaves, incarnation=back.incarnation
+        back.replica,
+        back.serials,
+        back.reason,
+        leaves=back.leaves,
+        incarnation=back.incarnation,
+        progress=back.progress,
     )
     return _packed(wire.Acknowledgement())
 
@@ -202,7 +207,9 @@ async def _parts(host: _FlowHost, version: int, record: BatchRecord) -> AsyncIte
         for item in record.groups
     ]
     # Groups are read one by one, so that memory never has the whole batch.
-    yield wire.head_bytes(wire.BatchHead(version, parts, record.lost, record.drawn, record.unused))
+    yield wire.head_bytes(
+        wire.BatchHead(version, parts, record.lost, record.drawn, record.unused, record.oldest)
+    )
     for item in record.groups:
         yield host.flow.scheduler.log.read(item.location)
 

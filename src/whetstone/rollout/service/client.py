@@ -26,7 +26,7 @@ from whetstone.rollout.protocol import (
     TrainerRequest,
 )
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery
+from whetstone.rollout.scheduler import Delivery, Progress
 from whetstone.rollout.service import wire
 from whetstone.rollout.state import Offer
 
@@ -99,10 +99,18 @@ class FlowClient:
         return receipts
 
     async def give_back(
-        self, replica: str, serials: Sequence[int], reason: str, *, leaves: bool, incarnation: str = ""
+        self,
+        replica: str,
+        serials: Sequence[int],
+        reason: str,
+        *,
+        leaves: bool,
+        incarnation: str = "",
+        progress: Progress | None = None,
     ) -> None:
         """See LeaseService."""
-        message = wire.LeasesReturned(replica, list(serials), reason, leaves, incarnation)
+        told = {serial: dict(by_model) for serial, by_model in (progress or {}).items()}
+        message = wire.LeasesReturned(replica, list(serials), reason, leaves, incarnation, told)
         await self._request("/v1/give_back", message, wire.Acknowledgement)
 
     async def batch(self, request: TrainerRequest) -> BatchResponse | BatchPending:

@@ -66,6 +66,7 @@ class LeasesReturned(Struct, frozen=True):
     reason: str
     leaves: bool
     incarnation: str = ""
+    progress: dict[int, dict[str, tuple[int, int]]] = {}
 
 
 class PublishRequest(Struct, frozen=True):
@@ -106,6 +107,7 @@ class BatchHead(Struct, frozen=True):
     lost: dict[str, int] = {}
     drawn: int = 0
     unused: list[int] = []
+    oldest: int | None = None
     wait_reason: str = ""
 
 
@@ -169,7 +171,7 @@ def read_batch(data: bytes) -> BatchResponse | str:
     if head.wait_reason:
         return head.wait_reason
     items = [BatchGroup(t.draw, t.reason, t.part.facts, _group(groups, t.part)) for t in head.groups]
-    return BatchResponse(head.version, items, head.lost, head.drawn, head.unused)
+    return BatchResponse(head.version, items, head.lost, head.drawn, head.unused, head.oldest)
 
 
 def _read_head(data: bytes, kind: type[T]) -> tuple[T, _GroupReader]:

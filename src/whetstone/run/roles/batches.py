@@ -12,7 +12,7 @@ import msgspec
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch
 from whetstone.report.audit import KeptAudit, keep_audit
-from whetstone.rollout.flow import FlowBatch
+from whetstone.rollout.flow import FlowBatch, FlowReport
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.status import shares
@@ -81,13 +81,13 @@ class DrainableFlow(RemoteFlow):
                     async with asyncio.timeout(_POLL_S):
                         await self._draining.wait()
 
-    async def usage(self) -> dict[str, float]:
-        """Return the busy shares of the roles since the last call. Also saves the flow's audit."""
+    async def report(self) -> FlowReport:
+        """See Flow. The busy shares are those since the last call. Also saves the flow's audit."""
         found = await self._client.status()
         its = found["models"][self._model]
         keep_audit(self._run, KeptAudit(self._trained, its["audit"], its["accounts"]))
         before, self._before = self._before, found["usage"]
-        return shares(before, found["usage"])
+        return FlowReport(its["tokens"], shares(before, found["usage"]), its["composition"])
 
 
 class RankBroadcastFlow:
@@ -140,9 +140,9 @@ class RankBroadcastFlow:
         if self._flow is not None:
             self._flow.restore(state)
 
-    async def usage(self) -> dict[str, float]:
+    async def report(self) -> FlowReport:
         """See DrainableFlow; empty on the other ranks."""
-        return {} if self._flow is None else await self._flow.usage()
+        return FlowReport() if self._flow is None else await self._flow.report()
 
     async def _from_first(self, call: Callable[[DrainableFlow], Awaitable[bytes]], description: str) -> bytes:
         """Broadcast the non-empty result of ``call`` on the first rank, however long it takes."""

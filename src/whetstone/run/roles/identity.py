@@ -22,7 +22,7 @@ _SHARED_KEYS = {
     "model": {"scratch", "dtype"},
     "trainer": {"prompts_per_step", "samples_per_prompt", "routing_replay"},
     "judge": {"max_cases", "fork_per_case", "score_shared_interpreter"},
-    "flow": {"staleness", "shares"},
+    "flow": {"staleness", "batch_composition", "shares"},
 }
 
 
@@ -68,6 +68,7 @@ def flow_rules(recipe: Recipe) -> FlowRules:
         models=tuple(specs),
         prompts_per_step=trainer.prompts_per_step,
         staleness=flow.staleness,
+        batch_composition=flow.batch_composition,
         shares=flow.shares,
         refill_rounds=max(spec.refill_rounds for spec in specs.values()),
         unfiltered=tuple(name for name, spec in specs.items() if not spec.drop_zero_variance),

@@ -81,7 +81,7 @@ async def _run(prepared: Mapping[str, PreparedRun], url: str, name: str, log: Lo
         weights = SubscribedWeights(models, flow_section(first.recipe).weights, token=run_token(), log=log)
         resources.callback(weights.close)
         environment = await resources.enter_async_context(open_environment(first.recipe.environment))
-        replica = _build_replica(first, client, weights, hosted, environment, judge, name, log)
+        replica = _build_replica(prepared, client, weights, hosted, environment, judge, name, log)
         running.append(replica)
         log(f"replica {name} works for {url}")
         try:
@@ -100,7 +100,7 @@ async def _hosted(recipe: Recipe) -> AsyncGenerator[_Hosted]:
 
 
 def _build_replica(
-    prepared: PreparedRun,
+    runs: Mapping[str, PreparedRun],
     client: FlowClient,
     weights: SubscribedWeights,
     hosted: Mapping[str, _Hosted],
@@ -109,6 +109,7 @@ def _build_replica(
     name: str,
     log: Log,
 ) -> RolloutReplica:
+    prepared = next(iter(runs.values()))
     recipe = prepared.recipe
     sampler = GroupSampler(
         environment,
@@ -121,4 +122,5 @@ def _build_replica(
     )
     problems = {problem.id: problem for problem in prepared.sets.train}
     room = flow_section(recipe).room_for(recipe.trainer.prompts_per_step)
-    return RolloutReplica(name, client, episodes(sampler, problems), weights, room=room, log=log)
+    specs = {model: run.recipe.algorithm for model, run in runs.items()}
+    return RolloutReplica(name, client, episodes(sampler, problems, specs), weights, room=room, log=log)

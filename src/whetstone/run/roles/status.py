@@ -9,8 +9,9 @@ from typing import Any
 
 from whetstone.core.errors import UserError
 from whetstone.core.run_lock import is_locked
-from whetstone.report.audit import AUDIT_FILE, audit_rows, read_audit
-from whetstone.report.metrics import read_metrics
+from whetstone.report.audit import audit_rows, read_audit
+from whetstone.report.ledger import latest_tokens, ledger_line
+from whetstone.report.metrics import Record, read_metrics
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.service.client import FlowClient
@@ -40,7 +41,7 @@ def role_lines(run: Path, url: str | None) -> list[str]:
     folder."""
     given, url = url, url or flow_url_of(run)
     if url is None:
-        return ["it has no flow: it samples and trains in one process"]
+        return ["it has no flow: it samples and trains in one process", *_recorded_lines(run)]
     try:
         found = asyncio.run(_flow_status(url))
     except (UserError, TimeoutError) as error:
@@ -67,9 +68,12 @@ async def _flow_status(url: str) -> dict[str, Any]:
 
 
 def _recorded_lines(run: Path) -> Iterator[str]:
-    """Describe the recorded dataflow of a finished run, by model."""
+    """Describe the recorded dataflow of a run, by model."""
     for name in load_recipe(run / "recipe.yaml").environment.models:
-        kept = read_audit(run / name if (run / name / AUDIT_FILE).exists() else run)
+        folder = run / name if (run / name / "metrics.jsonl").exists() else run
+        if tokens := latest_tokens(_train_records(folder)):
+            yield f"tokens of {name}: {ledger_line(tokens)}"
+        kept = read_audit(folder)
         if kept is not None:
             yield f"prompts of {name}, up to step {kept.step}: {_describe_accounts(kept.accounts)}"
             yield from _audit_lines(name, kept.figures)
@@ -83,10 +87,15 @@ def _audit_lines(name: str, figures: Mapping[str, float]) -> Iterator[str]:
 
 def _steps(run: Path) -> tuple[int, int]:
     """Return the number of steps made, and the total (0 if it is not known yet)."""
-    recipe, metrics = load_recipe(run / "recipe.yaml"), run / "metrics.jsonl"
-    records = read_metrics(metrics) if metrics.exists() else []
-    made = max((record["step"] for record in records if record["kind"] == "train"), default=0)
+    recipe = load_recipe(run / "recipe.yaml")
+    made = max((record["step"] for record in _train_records(run)), default=0)
     return made, 0 if recipe.trainer.passes else recipe.trainer.steps
+
+
+def _train_records(run: Path) -> list[Record]:
+    metrics = run / "metrics.jsonl"
+    records = read_metrics(metrics) if metrics.exists() else []
+    return [record for record in records if record["kind"] == "train"]
 
 
 def _is_complete(run: Path) -> bool:
@@ -134,6 +143,7 @@ def _flow_lines(url: str, found: dict[str, Any]) -> Iterator[str]:
             f"{its['next_batch']}{why}"
         )
         yield f"prompts of {name}: {_describe_accounts(its['accounts'])}"
+        yield f"tokens of {name}: {ledger_line(its['tokens'])}"
         yield from _audit_lines(name, its["audit"])
     if not found["replicas"]:
         yield "there is no rollout replica; start one: whetstone role rollout"

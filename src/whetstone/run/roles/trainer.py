@@ -149,7 +149,7 @@ class _TrainerRole:
             )
             with self._publisher(recipe, trainer, ranks) as publisher:
                 sink = _WeightPublisher(publisher, partial(trainer.weights, parts=True), batches.publish)
-                yield RunParts(ranks, judge, policy, trainer, batches, sink, engine, batches.usage)
+                yield RunParts(ranks, judge, policy, trainer, batches, sink, engine)
                 if len(self.runs) > 1:
                     # Replicas need the weights of all models until the last trainer has finished.
                     await batches.wait_for_other_trainers(recipe.trainer.steps)
