@@ -6,6 +6,7 @@ share of its device that its arguments name.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,10 +79,8 @@ def embedded_engine_memory(
     prompts = min(shape.requests, -(-rows // shape.replies)) * (shape.prompt_tokens - 1) * each
     reading = _reading(model, held, shape) + prompts - cached
     step = _step(model, held, rows, columns, truncated=shape.truncated)
-    # A tensor of the cache that grows exists twice while it is copied.
-    growing = cached // (2 * max(1, model.config.get_text_config().num_hidden_layers))
     weights = sum(tensor.numel() * tensor.itemsize for tensor in held)
-    return EngineMemory(weights, cached, max(prompts, reading, step, growing))
+    return EngineMemory(weights, cached, max(prompts, reading, step))
 
 
 @torch.no_grad()
@@ -134,20 +133,41 @@ class _FusedAttention(TorchFunctionMode):
         return query.new_empty(*query.shape[:-1], value.shape[-1])
 
 
-def server_share(kind: str, arguments: Sequence[str]) -> float:
-    """Return the share of a device's memory that a server with these arguments takes."""
+def server_memory(
+    config: Any,
+    dtype: torch.dtype,
+    shape: RequestShape,
+    *,
+    kind: str,
+    arguments: Sequence[str],
+    device_bytes: int,
+) -> EngineMemory:
+    """Return the memory of a server of ``kind`` on a device with ``device_bytes``.
+
+    arguments: those with which it is started. What its weights leave of its share is cache. Raises UserError
+    if the cache cannot hold one reply.
+    """
     name, usual = _SHARES[kind]
-    return _number(arguments, (name,), usual)
-
-
-def server_split(kind: str, arguments: Sequence[str]) -> int:
-    """Return over how many devices a server with these arguments splits its weights."""
-    return int(_number(arguments, _SPLITS[kind], 1))
+    share = _number(arguments, (name,), usual)
+    devices = int(_number(arguments, _SPLITS[kind], 1))
+    model = meta_model(config, dtype)
+    held = (*model.parameters(), *model.buffers())
+    with StorageTracker(held):
+        reply = (shape.prompt_tokens + shape.reply_tokens) * token_bytes(model) // devices
+    weights = sum(tensor.numel() * tensor.itemsize for tensor in held) // devices
+    cache = int(share * device_bytes) - weights
+    if cache < reply:
+        raise UserError(
+            f"engine `{kind}` gets {share:g} of {device_bytes / 1e9:.3g} GB (`{name}`), and needs "
+            f"{weights / 1e9:.3g} for weights and {reply / 1e9:.3g} for a reply of {shape.reply_tokens} "
+            f"tokens; raise `{name}` or `{_SPLITS[kind][0]}` in `engine.options.arguments`"
+        )
+    return EngineMemory(weights, cache, 0)
 
 
 def _number(arguments: Sequence[str], names: Sequence[str], usual: float) -> float:
     words = [word for argument in arguments for word in argument.split("=", 1)]
-    for name, value in zip(words, words[1:], strict=False):
+    for name, value in itertools.pairwise(words):
         if name in names:
             try:
                 return float(value)

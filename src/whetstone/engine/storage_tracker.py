@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-
 _GROUPED_MM: Any = torch.ops.aten._grouped_mm.default
 
 

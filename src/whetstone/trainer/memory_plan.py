@@ -1,7 +1,8 @@
 """Predicts the device memory of a rank of the trainer from the configuration of its model.
 
-Weights, gradients and moments follow from the shapes of the parameters. The memory of a micro-batch is counted
-by running its forward and backward pass on torch's meta device, where tensors have shapes and no memory.
+Weights, gradients and moments follow from the shapes of the parameters. The memory of a micro-batch is
+counted by running its forward and backward pass on torch's meta device, where tensors have shapes and no
+memory.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from whetstone.trainer.segments import plan_for_cpu
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.sharding import blocks
 
-# Bytes that a step keeps on the device for each reply token: its weight, engine's log-prob, version and reply,
-# whether it is written, its advantage, and the log-probs before the step and under the reference.
+# Bytes that a step keeps on the device for each reply token: its weight, engine's log-prob, version and
+# reply, whether it is written, its advantage, and the log-probs before the step and under the reference.
 _TOKEN_BYTES = 4 + 4 + 8 + 8 + 1 + 4 + 4 + 4
 
 # Bytes of an fp32 number.
 _WIDE = 4
+
+
+class NoMemoryPlan(UserError):
+    """The memory of a model cannot be planned."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def trainer_memory(
     """Return the memory of one of ``ranks`` that train a model of ``config``, a transformers configuration.
 
     on_cpu: whether the device is a CPU; otherwise it is one that flash attention supports, in bf16. Raises
-    UserError for a model whose own attention would be used, for which there is no plan.
+    NoMemoryPlan for a model whose own attention would be used.
     """
     model = meta_model(config, dtype)
     whole = _bytes(model.parameters())
@@ -100,7 +105,7 @@ def trainer_memory(
         logits_per_chunk=settings.logits_per_chunk or LOGITS_PER_CHUNK,
     )
     if forward.layout == "padded":
-        raise UserError("there is no memory plan for the model's own attention (`trainer.attention: model`)")
+        raise NoMemoryPlan("there is no plan for a model's own attention (`trainer.attention: model`)")
     if settings.lora is not None:
         add_adapters(model, settings.lora, 0)
     if settings.activation_checkpointing:
@@ -232,14 +237,15 @@ def _largest_batch(
 def largest_groups(limit: int, shape: StepShape) -> list[PromptReplies]:
     """Return groups that fill a micro-batch of ``limit`` tokens, or a single longer reply."""
     prompt, longest = shape.prompt_tokens, max(1, shape.reply_tokens - 1)
-    groups = max(1, min(shape.groups, math.ceil(limit / (prompt + shape.replies * longest))))
-    replies = shape.replies
-    if groups == 1:
-        replies = max(1, min(replies, math.ceil((limit - prompt) / longest)))
-    length = longest
-    if groups * replies > 1:
-        length = max(1, min(longest, (limit - groups * prompt) // (groups * replies)))
-    return [PromptReplies([0] * prompt, [[0] * (length + 1)] * replies)] * groups
+    whole = min(shape.groups, limit // (prompt + shape.replies * longest))
+    groups = [PromptReplies([0] * prompt, [[0] * (longest + 1)] * shape.replies)] * whole
+    room = limit - whole * (prompt + shape.replies * longest) - prompt
+    # The rest of the limit is filled with a part of a group.
+    if not groups or (room > 0 and whole < shape.groups):
+        replies = max(1, min(shape.replies, math.ceil(room / longest)))
+        length = longest if not groups and replies == 1 else max(1, room // replies)
+        groups.append(PromptReplies([0] * prompt, [[0] * (length + 1)] * replies))
+    return groups
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
