@@ -21,9 +21,14 @@ def meta_model(config: Any, dtype: torch.dtype) -> Any:
     check_architecture(config)
     config = copy.deepcopy(config)
     text = config.get_text_config()
+    # transformers would search ids, which have no values, for it.
+    text.pad_token_id = None
     text.rope_parameters = _without_lengths(getattr(text, "rope_parameters", None))
     with torch.device("meta"), no_init_weights():
-        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    # Without initial values transformers does not do it.
+    model.tie_weights()
+    return model.eval()
 
 
 def _without_lengths(rope: Any) -> Any:

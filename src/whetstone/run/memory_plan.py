@@ -186,7 +186,8 @@ def _refusal(recipe: Recipe, config: Mapping[str, Any], plans: Sequence[DevicePl
     also = f"; with {' '.join(changes)} it needs {best.peak / 1e9:.3g} GB" if changes else ""
     return (
         f"{text}{also}; use more devices (torchrun's --nproc-per-node or `flow.ranks`, planned with "
-        "`machine.devices`), a smaller model, adapters (`trainer.lora`) or shorter replies (`sampling.max_tokens`)"
+        "`machine.devices`), a smaller model, adapters (`trainer.lora`) or shorter replies "
+        "(`sampling.max_tokens`)"
     )
 
 
