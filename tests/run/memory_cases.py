@@ -64,6 +64,7 @@ _LATENT: dict[str, Any] = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
     "num_key_value_heads": 6,
+    "head_dim": 8,
 }
 
 
@@ -86,7 +87,11 @@ class Case:
 
     def recipe(self, ranks: int = 1) -> Recipe:
         """The recipe of a run on the CPU."""
-        trainer = {"prompts_per_step": PROMPTS, "samples_per_prompt": REPLIES, "micro_batch_tokens": 2 * GROUP}
+        trainer = {
+            "prompts_per_step": PROMPTS,
+            "samples_per_prompt": REPLIES,
+            "micro_batch_tokens": 2 * GROUP,
+        }
         values = {
             "name": "memory",
             "model": {"path": "tiny", "dtype": self.dtype, "device": "cpu"},
@@ -143,9 +148,25 @@ CASES = {
     ),
     "DeepSeek-V3": Case("deepseek_v3", {**_EXPERTS, **_LATENT}),
     "Mistral with a window": Case("mistral", _WINDOW),
-    "GPT-2, tied": Case("gpt2", {"tie_word_embeddings": True}),
+    "GPT-2, tied": Case(
+        "gpt2", {"n_embd": 96, "n_layer": 4, "n_head": 6, "n_positions": 1024, "tie_word_embeddings": True}
+    ),
     "GSPO": Case("llama", algorithm={"preset": "gspo"}),
 }
+
+_WIDE = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8, "vocab_size": 1000}
+
+SHARDED = {
+    "two ranks, Llama, bf16, KL": Case("llama", dtype="bfloat16", algorithm={"kl_coef": 0.1}),
+    "two ranks, wide Qwen3, checkpointed": Case(
+        "qwen3",
+        _WIDE,
+        dtype="bfloat16",
+        trainer={"activation_checkpointing": True, "micro_batch_tokens": GROUP},
+    ),
+    "two ranks, Qwen3-MoE": Case("qwen3_moe", _EXPERTS),
+}
+"""Of two ranks, each with half of every weight."""
 
 
 def planned(case: Case, ranks: int = 1) -> dict[str, int]:
@@ -170,6 +191,7 @@ def measured(case: Case, ranks: Ranks | None = None) -> dict[str, int]:
 
     _, held = allocated(build)
     trainer, copy = kept
+    # Ranks sample as a single process does.
     generation = 0 if ranks else allocated(lambda: generate(recipe, copy))[0]
     step, _ = allocated(lambda: train(trainer))
     return {GENERATION: held + generation, "step": held + step}
@@ -189,7 +211,8 @@ def generate(recipe: Recipe, model: Any) -> None:
 def train(trainer: Trainer) -> None:
     """Train on replies of the largest length."""
     sample = [
-        Sample([5] * REPLY, [-1.0] * REPLY, [-1] * REPLY, "stop", "", reward=float(i % 2)) for i in range(REPLIES)
+        Sample([5] * REPLY, [-1.0] * REPLY, [-1] * REPLY, "stop", "", reward=float(i % 2))
+        for i in range(REPLIES)
     ]
     trainer.step(Batch([Group(str(number), [3] * PROMPT, sample) for number in range(PROMPTS)]))
 

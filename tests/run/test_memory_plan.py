@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.run.memory_cases import CASES, measured, planned
+from tests.run.memory_cases import CASES, SHARDED, measured, planned
+from tests.trainer.rank_processes import on_ranks
 from whetstone.run.memory_plan import GENERATION
 
 
@@ -23,6 +24,22 @@ def one_thread() -> Iterator[None]:
 def test_the_planned_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     plan, found = planned(CASES[name]), measured(CASES[name])
     step = max(bytes for phase, bytes in plan.items() if phase != GENERATION)
-    print(name, {k: v/1e6 for k,v in plan.items()}, found, step / found["step"], plan[GENERATION] / found[GENERATION])
+    print(
+        name,
+        {k: v / 1e6 for k, v in plan.items()},
+        found,
+        step / found["step"],
+        plan[GENERATION] / found[GENERATION],
+    )
     assert max(plan.values()) == pytest.approx(max(found.values()), rel=0.1)
     assert step == pytest.approx(found["step"], rel=0.1)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", SHARDED)
+def test_the_planned_peak_of_a_rank_is_within_a_tenth_of_the_measured_one(name: str) -> None:
+    plan = planned(SHARDED[name], ranks=2)
+    step = max(bytes for phase, bytes in plan.items() if phase != GENERATION)
+    for found in on_ranks(2, lambda ranks: measured(SHARDED[name], ranks)):
+        print(name, plan, found, step / found["step"])
+        assert step == pytest.approx(found["step"], rel=0.1)
