@@ -14,8 +14,9 @@ from whetstone.core.errors import UserError
 from whetstone.core.settings import Sampling
 from whetstone.engine.architecture import rope_limits
 from whetstone.engine.engine import GenerationRequest
+from whetstone.engine.memory import total_memory
 from whetstone.engine.scheduler import Scheduler, Ticket
-from whetstone.engine.torch_engine import TorchEngine, total_memory
+from whetstone.engine.torch_engine import TorchEngine
 
 Build = Callable[..., Any]
 

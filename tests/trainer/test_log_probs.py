@@ -114,6 +114,7 @@ def test_liger_gives_the_log_probs_entropies_and_gradients_of_chunks(liger: type
     results: list[list[Tensor]] = []
     for exact in (False, True):
         head = LogProbHead(model, temperature=0.7, exact_entropies=exact)
+        assert head.chunks(9) == [slice(0, 9)]  # at first use, the operation is tried
         leaf, calls = hidden.clone().requires_grad_(), liger.calls
         values, entropies = head.score(leaf, targets)
         gradients = torch.autograd.grad((values * slopes).sum(), [leaf, *head._head.parameters()])

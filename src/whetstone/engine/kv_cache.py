@@ -74,6 +74,15 @@ class PromptCache(Cache):
         )
 
 
+@torch.inference_mode()
+def token_bytes(model: Any) -> int:
+    """Return the cache size of a token over all layers, measured by a forward pass."""
+    cache = PromptCache()
+    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+    return cache.bytes
+
+
 class BatchCache(Cache):
     """Keys and values of every running row, by layer: [slots, kv_heads, columns, head_dim].
 
@@ -96,7 +105,11 @@ class BatchCache(Cache):
     @property
     def bytes(self) -> int:
         """The size of its tensors."""
-        return sum(t.nbytes for kept in (self._keys, self._values) for t in kept.values())
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    def tensors(self) -> list[Tensor]:
+        """Return the keys and values of all layers."""
+        return [*self._keys.values(), *self._values.values()]
 
     # Called by the model during a step.
 
@@ -180,6 +193,14 @@ class BatchCache(Cache):
                 tensor[holes, :, window] = tensor[movers, :, window]
         self._set_lengths([self.lengths[row] for row in order])
         return order
+
+    def final_columns(self, rows: int, length: int, growth: int) -> int:
+        """Return the columns of ``rows`` rows of ``length`` tokens after each has grown by ``growth``."""
+        most = self.cells // rows // _BLOCK * _BLOCK
+        columns = _round_up(length + _SPARE + min(growth, _MAX_AHEAD))
+        while columns <= length + growth + _SPARE:
+            columns = _round_up(3 * columns // 2)
+        return max(_round_up(length + growth + _SPARE), min(columns, most))
 
     def _set_lengths(self, lengths: list[int]) -> None:
         self.lengths = lengths

@@ -9,11 +9,16 @@ would grow to the sum of the phases instead of the largest.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import resource
 import sys
 from collections.abc import Callable
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import torch
 
 # Parameter numbers of mallopt(3) in glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -23,6 +28,11 @@ _M_MMAP_MAX = -4
 # The largest int, which is the type of mallopt's argument.
 _NEVER_TRIM = 2**31 - 1
 _TOP_PAD_BYTES = 64 * 2**20
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+# The embedded engine's cache gets this fraction of the device's memory, because the trainer needs the rest.
+_CACHE_SHARE = 4
 
 
 def keep_freed_memory() -> bool:
@@ -71,3 +81,29 @@ def peak_bytes() -> int:
         return torch.accelerator.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory of ``device``; for the CPU, those of the machine or the container's
+    limit."""
+    import torch
+
+    if device.type != "cpu":
+        properties: Any = torch.get_device_module(device).get_device_properties(device)
+        return int(properties.total_memory)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *(limit for path in _LIMITS if (limit := _limit(Path(path))) is not None)])
+
+
+def cache_limit(cache_mb: int | None, total: int) -> int:
+    """Return the most bytes of the embedded engine's cache on a device with ``total`` bytes."""
+    return cache_mb << 20 if cache_mb else total // _CACHE_SHARE
+
+
+def _limit(path: Path) -> int | None:
+    """Return the bytes in a control group's file; None if there is no file or no limit."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -40,8 +40,17 @@ def build_scratch(
     Equal arguments give equal weights and merges. torch's global random state is not changed.
     """
     tokenizer = build_tokenizer(texts, settings.vocab_size)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
+    config = scratch_config(settings)
+    config.vocab_size = len(tokenizer)
+    config.eos_token_id = tokenizer.backend_tokenizer.token_to_id(EOS)
+    config.pad_token_id = tokenizer.backend_tokenizer.token_to_id(PAD)
+    return _random_model(config, seed), tokenizer
+
+
+def scratch_config(settings: ScratchModel) -> LlamaConfig:
+    """Return the configuration of a model from scratch, with the largest vocabulary that it may get."""
+    return LlamaConfig(
+        vocab_size=settings.vocab_size,
         hidden_size=settings.hidden_size,
         intermediate_size=settings.intermediate_size,
         num_hidden_layers=settings.layers,
@@ -50,10 +59,8 @@ def build_scratch(
         max_position_embeddings=settings.max_positions,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.backend_tokenizer.token_to_id(EOS),
-        pad_token_id=tokenizer.backend_tokenizer.token_to_id(PAD),
+        eos_token_id=None,
     )
-    return _random_model(config, seed), tokenizer
 
 
 def build_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from whetstone.core.settings import Count, Natural, NonEmpty, Section
+from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
 
 # Engines whose weights are in separate processes. Models passed to them belong in host memory.
 SERVERS = frozenset({"vllm", "sglang"})
@@ -79,6 +79,17 @@ class EngineSection(Section):
                 "the trainer's process and always shares its devices; set it to `apart`"
             )
         return self
+
+
+class MachineSection(Section):
+    """The machine that a recipe is sized for, whose memory ``--dry-run`` plans. A run does not read it.
+
+    devices: of all its nodes; without ``flow``, torchrun starts a rank for each. memory_gb: of each device,
+        in 10^9 bytes.
+    """
+
+    devices: Count = 1
+    memory_gb: Positive
 
 
 class ModelSection(Section):

@@ -9,7 +9,6 @@ call after another, so a weight update always falls between two steps.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,35 +23,12 @@ from whetstone.engine.architecture import check_architecture, check_length, rope
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.expert_routing import has_experts
 from whetstone.engine.invariance import supports_invariance
+from whetstone.engine.memory import cache_limit, total_memory
 from whetstone.engine.scheduler import Ended, Scheduler, Ticket
 from whetstone.engine.weights import copy_weights, folder_weights
 
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
-def total_memory(device: torch.device) -> int:
-    """Return the bytes of memory of ``device``; for the CPU, those of the machine or the container's
-    limit."""
-    if device.type != "cpu":
-        properties: Any = torch.get_device_module(device).get_device_properties(device)
-        return int(properties.total_memory)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *(limit for path in _LIMITS if (limit := _limit(Path(path))) is not None)])
-
-
-def _limit(path: Path) -> int | None:
-    """Return the bytes in a control group's file; None if there is no file or no limit."""
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
-# The cache gets this fraction of the device's memory, because the trainer needs the rest.
-_CACHE_SHARE = 4
 _Inbox = asyncio.Queue[Completion | Exception]
 
 
@@ -100,7 +76,7 @@ class TorchEngine:
         self._max_context = max_context or int(getattr(config, "max_position_embeddings", 0)) or 2**31
         if rope.max_tokens is not None and max_context is not None:
             check_length(rope, max_context, "lower max_context")
-        self._cache_bytes = cache_mb << 20 if cache_mb else total_memory(model.device) // _CACHE_SHARE
+        self._cache_bytes = cache_limit(cache_mb, total_memory(model.device))
         self._scheduler = Scheduler(
             model,
             tokenizer,

@@ -23,8 +23,8 @@ _TOKENIZER_EPISODES = 4000
 _DEFAULT_WRONG_SHARE = 0.7
 
 
-def initial_model(recipe: Recipe, display: Display) -> LoadedModel:
-    """Load ``model.path``, or build ``model.scratch`` and run its ``warmup``.
+def initial_model(recipe: Recipe, display: Display, device: str) -> LoadedModel:
+    """Load ``model.path`` on ``device``, or build ``model.scratch`` there and run its ``warmup``.
 
     Raises UserError if there is no such model.
     """
@@ -33,11 +33,9 @@ def initial_model(recipe: Recipe, display: Display) -> LoadedModel:
         # A recipe has exactly one of the two.
         assert settings.path is not None
         display.log(f"loading {settings.path}")
-        return load_model(
-            settings.path, revision=settings.revision, dtype=settings.dtype, device=settings.device
-        )
+        return load_model(settings.path, revision=settings.revision, dtype=settings.dtype, device=device)
     model, tokenizer = _scratch(settings.scratch, recipe)
-    model = model.to(device=pick_device(settings.device))
+    model = model.to(device=pick_device(device))
     if recipe.warmup is not None:
         display.begin("supervised warm-up", recipe.warmup.steps)
 

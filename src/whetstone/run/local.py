@@ -171,7 +171,9 @@ async def train_with_parts(
     check_views(recipe.report)
     workers = recipe.judge.workers or (cores_per_rank(ranks) if ranks.size > 1 else 0)
     async with run_judge(recipe, workers) as judge:
-        policy = _load_policy(recipe, folder, checkpoint, display)
+        # Several ranks shard it from host memory, so that a device never holds the whole model.
+        device = recipe.model.device if ranks.size == 1 else "cpu"
+        policy = _load_policy(recipe, folder, checkpoint, display, device)
         async with join(prepared, judge, policy, ranks) as parts:
             async with parts.evaluation_engine() as engine:
                 await check_episodes(recipe, engine, policy.tokenizer, judge, train, prepared.measured)
@@ -262,13 +264,17 @@ def _needs_initial_weights(recipe: Recipe) -> bool:
     return algorithm.needs_reference or algorithm.samples_with_start or recipe.trainer.lora is not None
 
 
-def _load_policy(recipe: Recipe, folder: Path, checkpoint: Path | None, display: Display) -> LoadedModel:
-    """Return the model to train. A resumed trainer then loads its weights from the checkpoint's master
-    weights."""
+def _load_policy(
+    recipe: Recipe, folder: Path, checkpoint: Path | None, display: Display, device: str
+) -> LoadedModel:
+    """Return the model to train, on ``device``.
+
+    A resumed trainer then loads its weights from the checkpoint's master weights.
+    """
     if checkpoint is None:
-        return initial_model(recipe, display)
+        return initial_model(recipe, display, device)
     model = start_folder(folder) if _needs_initial_weights(recipe) else checkpoint
-    return load_model(str(model), dtype=recipe.model.dtype, device=recipe.model.device)
+    return load_model(str(model), dtype=recipe.model.dtype, device=device)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
 from whetstone.core.shipped_recipes import recipe_file
 from whetstone.data.settings import DataSection
-from whetstone.engine.settings import EngineSection, ModelSection
+from whetstone.engine.settings import EngineSection, MachineSection, ModelSection
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.settings import EvaluationSection
 from whetstone.judge.settings import JudgeSection
@@ -104,6 +104,7 @@ class Recipe(Section):
     report: ReportSection = ReportSection()
     verifier: _Partner | None = None
     flow: FlowSection | None = None
+    machine: MachineSection | None = None
     stages: tuple[Stage, ...] = ()
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import Any
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import write_file
 from whetstone.core.run_lock import check_unlocked
+from whetstone.engine.settings import MachineSection
 from whetstone.report.audit import AUDIT_FILE
 from whetstone.report.metrics import read_metrics
 from whetstone.rollout.settings import Gpus
@@ -33,6 +34,8 @@ _CHANGEABLE = {
     "report.wandb",
     "report.trackio",
     "out",
+    "machine",
+    *(f"machine.{key}" for key in MachineSection.model_fields),
     "flow.replicas",
     *(f"flow.gpus.{key}" for key in Gpus.model_fields),
     "flow.room",

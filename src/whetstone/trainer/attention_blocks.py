@@ -69,7 +69,7 @@ def block_attention(
     query: [heads, tokens, width]; key: [shared heads, tokens, width]; value: the same, possibly narrower;
     sinks: [heads] or None.
     """
-    written_out = bool(plan.cap) or query.device.type != "cpu"
+    written_out = bool(plan.cap) or not plan.computes_on_cpu(query)
     pieces = attention_pieces(plan, scores_per_token=query.shape[0] if written_out else None)
     width = value.shape[-1]
     # The kernel needs equal widths of queries and values.
@@ -164,7 +164,8 @@ def padded_forward(row: AttentionRow, part: PaddedBlock) -> None:
         return
     query, key, value = (_padded(row, tensor, part) for tensor in (row.query, row.key, row.value))
     out, logsum = _forward(query, key, value, 0.0, True, scale=row.scale)
-    places = part.places[part.real]
+    # A memory plan has the row on torch's meta device.
+    places = part.places[part.real].to(row.out.device)
     row.out.index_copy_(1, places, out.transpose(0, 1).flatten(1, 2).index_select(1, part.real))
     row.logsum.index_copy_(1, places, logsum.transpose(0, 1).flatten(1, 2).index_select(1, part.real))
 
@@ -179,15 +180,15 @@ def padded_backward(row: AttentionRow, slopes: Gradients, part: PaddedBlock) -> 
     tensors = (row.query, row.key, row.value, row.out, row.logsum[..., None])
     query, key, value, out, logsum = (_padded(row, tensor, part) for tensor in tensors)
     # The incoming gradient of padding is zero, so its outgoing gradients are too.
-    grad = torch.zeros(row.out.shape[0], len(part.places), row.out.shape[2], dtype=row.out.dtype)
-    grad.index_copy_(1, part.real, slopes.out.index_select(1, part.places[part.real]))
+    grad = row.out.new_zeros(row.out.shape[0], len(part.places), row.out.shape[2])
+    grad.index_copy_(1, part.real.to(grad.device), slopes.out.index_select(1, part.places[part.real]))
     grad = grad.unflatten(1, (len(part.runs), part.width)).transpose(0, 1)
     found = _backward(grad, query, key, value, out, logsum.squeeze(-1), 0.0, True, scale=row.scale)
     for total, found_part in zip((slopes.query, slopes.key, slopes.value), found, strict=True):
         flat = found_part.transpose(0, 1).flatten(1, 2)  # [heads, runs * width, width of a head]
         if total.shape[0] != flat.shape[0]:
             flat = flat.unflatten(0, row.groups).sum(1, dtype=total.dtype)
-        total.index_add_(1, part.places, flat.to(total.dtype))
+        total.index_add_(1, part.places.to(total.device), flat.to(total.dtype))
 
 
 def prefix_forward(row: AttentionRow, part: PrefixBlock) -> None:

@@ -8,7 +8,7 @@ the package ``flash-attn``, flex_attention, and plain matrix products in blocks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
@@ -64,7 +64,7 @@ class Candidate(NamedTuple):
 
 def attention_kernel(query: Tensor, key: Tensor, sinks: Tensor | None, plan: AttentionPlan) -> Kernel:
     """Return the kernel for a layer's tensors: [heads, tokens, width] and [shared heads, tokens, width]."""
-    if query.device.type == "cpu":
+    if plan.computes_on_cpu(query):
         return block_attention
     heads = (query.shape[0], key.shape[0], query.shape[2])
     return select(
@@ -82,13 +82,18 @@ def select(layer: Layer) -> Kernel:
             log.info("packed attention on %s: %s", layer.device, name)
             return kernel
         reasons.append(f"{name}: {reason}")
+    if layer.device.type != "meta":
+        _warn_of_blocks(layer, reasons)
+    return block_attention
+
+
+def _warn_of_blocks(layer: Layer, reasons: Sequence[str]) -> None:
     log.warning(
         "packed attention on %s is computed by plain matrix products in blocks, which is many times slower "
         "than a kernel. %s. `trainer.attention: model` uses the attention of transformers instead",
         layer.device,
         "; ".join(reasons),
     )
-    return block_attention
 
 
 def flex_packed_attention(

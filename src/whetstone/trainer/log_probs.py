@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -71,9 +72,13 @@ class LogProbHead:
         self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
         self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
         self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
-        self._fused: Any = None if exact_entropies or self._softcap else _fused_operation(head)
-        if self._fused is not None and not self._fused_agrees():
-            self._fused = None
+        self._may_fuse = not (exact_entropies or self._softcap)
+
+    @cached_property
+    def _fused(self) -> Any:
+        """Liger's operation, or None. It is chosen at first use, when the weights are on their device."""
+        operation = _fused_operation(self._head) if self._may_fuse else None
+        return operation if operation is not None and self._fused_agrees(operation) else None
 
     def chunks(self, tokens: int) -> list[slice]:
         """Divide ``tokens`` into parts that are scored at once."""
@@ -86,7 +91,9 @@ class LogProbHead:
     def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probs of ``targets`` ([t]) after ``hidden`` ([t, width]), and the entropies, in
         nats; [t] each. Gradients flow once."""
-        return self._own_score(hidden, targets) if self._fused is None else self._fused_score(hidden, targets)
+        if self._fused is None:
+            return self._own_score(hidden, targets)
+        return self._fused_score(hidden, targets, self._fused)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of hidden states, as the model computes them."""
@@ -106,13 +113,13 @@ class LogProbHead:
         )
         return values[:rows], entropies[:rows]
 
-    def _fused_score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _fused_score(self, hidden: Tensor, targets: Tensor, operation: Any) -> tuple[Tensor, Tensor]:
         weight = cast(nn.Linear, self._head).weight
         arguments = (hidden, weight, targets, self._temperature * self._divide, -100, 1, True)
-        losses, entropies = self._fused.apply(*arguments)
+        losses, entropies = operation.apply(*arguments)
         return -losses, entropies.float()
 
-    def _fused_agrees(self) -> bool:
+    def _fused_agrees(self, operation: Any) -> bool:
         """Return whether the fused operation gives our values and gradients for a few tokens."""
         weight = cast(nn.Linear, self._head).weight
         values = torch.randn(6, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
@@ -121,7 +128,7 @@ class LogProbHead:
         results: list[tuple[Tensor, ...]] = []
         reason = ""
         try:
-            for score in (self._fused_score, self._own_score):
+            for score in (partial(self._fused_score, operation=operation), self._own_score):
                 hidden = values.clone().requires_grad_()
                 with torch.enable_grad():
                     found = score(hidden, targets)

@@ -135,6 +135,11 @@ class AttentionPlan:
         """The runs of the row."""
         return [Segment(*row) for row in self.table[0, 0].tolist()]
 
+    def computes_on_cpu(self, query: Tensor) -> bool:
+        """Return whether the kernels of the CPU compute ``query``, or would compute it; see
+        :func:`plan_for_cpu`."""
+        return query.device.type == "cpu" or bool(getattr(self.table, "for_cpu", False))
+
     def cached(self, key: object, make: Callable[[], T]) -> T:
         """Return the result of ``make``, which is computed once for all layers with this table and window."""
         # transformers passes only the mask tensor to its layers, so the cache must be on it.
@@ -150,6 +155,11 @@ class AttentionPlan:
 def run_table(runs: Sequence[Segment]) -> Tensor:
     """Return runs as a four-dimensional attention mask, which transformers passes to its layers unchanged."""
     return torch.tensor(runs, dtype=torch.long)[None, None]
+
+
+def plan_for_cpu(table: Tensor) -> None:
+    """Let meta tensors with this table of runs be computed as on a CPU, to count the memory that takes."""
+    cast(Any, table).for_cpu = True
 
 
 def attention_pieces(plan: AttentionPlan, *, scores_per_token: int | None) -> AttentionPieces:

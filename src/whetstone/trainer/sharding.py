@@ -34,16 +34,22 @@ from whetstone.trainer.ranks import Ranks
 def shard_model(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> None:
     """Leave each rank its part of ``model``, in place: one block at a time, then the rest.
 
-    The weights are those of rank 0; those that other ranks loaded or warmed up may differ in the last bits.
-    The parts of a ``trained`` model are fp32 master weights, created block by block so that no rank ever has
-    all of them. Those of a frozen model keep their dtype. Compute stays in the model's dtype.
+    The model may be in host memory: its parts are on the device of the mesh, which never holds more than a
+    block whole. The weights are those of rank 0; those that other ranks loaded or warmed up may differ in the
+    last bits. The parts of a ``trained`` model are fp32 master weights, created block by block so that no rank
+    ever has all of them. Those of a frozen model keep their dtype. Compute stays in the model's dtype.
     """
     dtype = model.dtype
-    for tensor in (*model.parameters(), *model.buffers()):
-        dist.broadcast(tensor.detach(), 0)
+    device = mesh_device(mesh)
+    moved: set[int] = set()
     # In bf16, the sum of gradients over ranks would lose small values.
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in (*blocks(model), model):
+        for tensor in (*module.parameters(), *module.buffers()):
+            if not isinstance(tensor, DTensor) and id(tensor) not in moved:
+                moved.add(id(tensor))
+                tensor.data = tensor.data.to(device)
+                dist.broadcast(tensor.data, 0)
         if trained:
             _make_masters(module)
         part = fully_shard(module, mesh=mesh, mp_policy=policy)
@@ -53,6 +59,14 @@ def shard_model(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> N
         part.set_force_sum_reduction_for_comms(True)
     # An expert without tokens on a rank, or a head without tokens to predict, has no gradient there.
     cast(FSDPModule, model).set_reduce_scatter_unused_params(True)
+
+
+def mesh_device(mesh: DeviceMesh) -> torch.device:
+    """Return this rank's device of a mesh."""
+    kind = mesh.device_type
+    if kind == "cpu":
+        return torch.device(kind)
+    return torch.device(kind, torch.accelerator.current_device_index())
 
 
 def with_gathered_weights(model: PreTrainedModel, name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,7 +34,7 @@ from whetstone.trainer.optimizer import MasterAdamW, learning_rate
 from whetstone.trainer.packing import MicroBatch, PromptReplies
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import TrainerSection
-from whetstone.trainer.sharding import named_weights
+from whetstone.trainer.sharding import mesh_device, named_weights
 
 
 def rank_share(groups: Sequence[PromptReplies], rank: int, size: int) -> tuple[list[PromptReplies], Tensor]:
@@ -120,8 +120,8 @@ class Trainer:
     a KL penalty, the weights that ``model`` has *now* become the frozen reference. So construct the trainer
     with the run's starting weights, and resume by :meth:`load_state_dict`. ``deterministic`` makes torch
     refuse operations that may give other bits for the same input, in the whole process. With several
-    ``ranks`` the model is sharded in place. All of them construct a trainer of the same weights, and make
-    each step together, on one batch.
+    ``ranks`` the model, which may be in host memory, is sharded in place. All of them construct a trainer of
+    the same weights, and make each step together, on one batch.
 
     ``version`` is the number of steps taken. Raises UserError for a model that cannot be trained, and for an
     ``overlong_buffer`` that does not fit ``max_tokens``.
@@ -158,7 +158,8 @@ class Trainer:
         if obstacle is not None:
             raise UserError(f"algorithm `{spec.preset}` needs whole replies, but {obstacle}")
         if settings.offload:
-            check_offload(model.device)
+            mesh = self._ranks.mesh
+            check_offload(model.device if mesh is None else mesh_device(mesh))
         # The copy is made before sharding, while this rank still has all weights.
         self._reference = self._make_reference(temperature) if spec.needs_reference else None
         if settings.activation_checkpointing:

@@ -1,0 +1,439 @@
+"""The device memory of a run, planned from its recipe and the configuration of its model.
+
+``whetstone train RECIPE --dry-run`` prints it, and refuses a recipe that cannot fit its machine. The
+arithmetic of the trainer is in ``trainer/memory_plan.py``, that of the engine in ``engine/memory_plan.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from whetstone.core.errors import UserError
+from whetstone.core.settings import read_settings
+from whetstone.engine.device import pick_device, resolve_dtype
+from whetstone.engine.loading import DTYPES
+from whetstone.engine.memory import cache_limit, total_memory
+from whetstone.engine.memory_plan import (
+    EngineMemory,
+    RequestShape,
+    embedded_engine_memory,
+    server_memory,
+)
+from whetstone.engine.preview import model_config
+from whetstone.engine.scratch import scratch_config
+from whetstone.engine.settings import SERVERS, TorchOptions
+from whetstone.engine.sources import HubModelUnavailable
+from whetstone.run.dtype import with_recorded_dtype
+from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_values
+from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, TrainerMemory, trainer_memory
+
+GENERATION, SCORING, TRAINING, UPDATE = "generation", "log-probs", "training", "update"
+PHASES = (GENERATION, SCORING, TRAINING, UPDATE)
+
+# The part of a device's memory that is planned. The rest is for what torch does not count (the context of the
+# device, libraries, buffers of collectives) and for fragments between its blocks.
+_USABLE = 0.95
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices of a run: how many ranks a trainer in one process has, and the bytes of each device."""
+
+    ranks: int
+    device_bytes: int
+    on_cpu: bool
+
+    @property
+    def usable(self) -> int:
+        """The bytes of a device that a plan may use."""
+        return int(_USABLE * self.device_bytes)
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Bytes of one kind in each phase, and the keys that change them."""
+
+    name: str
+    bytes: Mapping[str, int]
+    keys: str
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """The memory of each device with the same roles. Phases follow each other, so the largest counts."""
+
+    title: str
+    machine: Machine
+    rows: Sequence[MemoryRow]
+
+    @property
+    def phases(self) -> list[str]:
+        """The phases in which this device is used."""
+        return [phase for phase in PHASES if self.total(phase)]
+
+    @property
+    def peak(self) -> int:
+        """The bytes of the largest phase."""
+        return max(map(self.total, PHASES))
+
+    @property
+    def excess(self) -> int:
+        """The bytes by which the largest phase exceeds what may be used; negative if it fits."""
+        return self.peak - self.machine.usable
+
+    def total(self, phase: str) -> int:
+        """Return the bytes of a phase."""
+        return sum(row.bytes.get(phase, 0) for row in self.rows)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as a table in GB (10^9 bytes)."""
+        phases, width = self.phases, max((len(row.name) for row in self.rows), default=0) + 2
+        size = f"{self.machine.device_bytes / 1e9:.4g} GB"
+        yield f"memory of {self.title}, in GB of {size}:"
+        yield "  " + " " * width + "".join(f"{phase:>12}" for phase in phases) + "  changed by"
+        for row in self.rows:
+            values = "".join(f"{row.bytes.get(phase, 0) / 1e9:12.2f}" for phase in phases)
+            yield f"  {row.name:{width}}{values}  {row.keys}".rstrip()
+        totals = "".join(f"{self.total(phase) / 1e9:12.2f}" for phase in phases)
+        yield f"  {'total':{width}}{totals}  {self.machine.usable / 1e9:.4g} may be used"
+
+
+def planned_machine(recipe: Recipe) -> Machine:
+    """Return the machine in the recipe, or else this one. Raises UserError for a device that is not here."""
+    flow, given = recipe.flow, recipe.machine
+    on_cpu = recipe.model.device == "cpu"
+    if given is None:
+        device = pick_device(recipe.model.device)
+        ranks, size, on_cpu = (
+            int(os.environ.get("WORLD_SIZE", "1")),
+            total_memory(device),
+            device.type == "cpu",
+        )
+    else:
+        ranks, size = given.devices, int(given.memory_gb * 1e9)
+        if flow is not None and (used := _devices_of(recipe)) > given.devices:
+            raise UserError(
+                f"`flow.gpus` names {used} devices, and `machine.devices` is {given.devices}; correct one of "
+                "them"
+            )
+    return Machine(ranks if flow is None else flow.ranks, size, on_cpu)
+
+
+def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
+    """Log the memory plan of each stage of a recipe, and return what does not fit, each with its remedy."""
+    errors: list[str] = []
+    for number, stage in enumerate(stage_recipes(recipe)):
+        where = f"stage `{recipe.stages[number].name}`: " if recipe.stages else ""
+        try:
+            config = {name: _configuration(each) for name, each in model_recipes(stage).items()}
+            plans = plan_memory(stage, config)
+        except (HubModelUnavailable, NoMemoryPlan) as error:
+            log(f"not checked: the memory: {error}")
+            return []
+        except UserError as error:
+            errors.append(f"{where}{error}")
+            continue
+        for line in (line for plan in plans for line in plan.lines()):
+            log(f"{where}{line}")
+        if any(plan.excess > 0 for plan in plans):
+            errors.append(f"{where}{_refusal(stage, config, plans)}")
+    return errors
+
+
+def _configuration(recipe: Recipe) -> Any:
+    model = recipe.model
+    if model.scratch is not None:
+        return scratch_config(model.scratch)
+    # A recipe has exactly one of the two.
+    assert model.path is not None
+    try:
+        return model_config(model.path, revision=model.revision)
+    except HubModelUnavailable:
+        raise HubModelUnavailable(
+            f"the configuration of {model.path} is not on this machine, and the hub cannot be reached; "
+            f"`hf download {model.path} config.json` gets it where there is a network"
+        ) from None
+
+
+def _refusal(recipe: Recipe, config: Mapping[str, Any], plans: Sequence[DevicePlan]) -> str:
+    """Return the message for a recipe that does not fit, with the settings under which it does."""
+    worst = max(plans, key=lambda plan: plan.excess)
+    phase = max(PHASES, key=worst.total)
+    changes: list[str] = []
+    best = worst
+    for key, value in _remedies(recipe, worst.machine):
+        changed = with_values(recipe, _nested(key, value))
+        try:
+            found = max(plan_memory(changed, config), key=lambda plan: plan.excess)
+        except UserError:
+            continue
+        if found.excess < best.excess:
+            recipe, best = changed, found
+            changes.append(f"{key}={json.dumps(value)}")
+        if best.excess <= 0:
+            break
+    text = (
+        f"memory: {phase} needs {worst.total(phase) / 1e9:.3g} GB on {worst.title}, and "
+        f"{worst.machine.usable / 1e9:.3g} of {worst.machine.device_bytes / 1e9:.3g} GB may be used"
+    )
+    if best.excess <= 0:
+        return f"{text}; it fits with {' '.join(changes)} ({best.peak / 1e9:.3g} GB)"
+    also = f"; with {' '.join(changes)} it needs {best.peak / 1e9:.3g} GB" if changes else ""
+    return (
+        f"{text}{also}; use more devices (torchrun's --nproc-per-node or `flow.ranks`, planned with "
+        "`machine.devices`), a smaller model, adapters (`trainer.lora`) or shorter replies "
+        "(`sampling.max_tokens`)"
+    )
+
+
+def _remedies(recipe: Recipe, machine: Machine) -> Iterator[tuple[str, Any]]:
+    """Yield settings that need less memory and train the same, the cheapest in time first."""
+    trainer, engine = recipe.trainer, recipe.engine
+    if not trainer.activation_checkpointing:
+        yield "trainer.activation_checkpointing", True
+    longest = recipe.environment.max_prompt_tokens + recipe.longest_sample
+    if trainer.micro_batch_tokens > longest:
+        yield "trainer.micro_batch_tokens", longest
+    if engine.kind in SERVERS and engine.placement == "apart" and recipe.flow is None:
+        yield "engine.placement", "shared"
+    if engine.kind == "torch":
+        limit = cache_limit(engine.options.get("cache_mb"), machine.device_bytes) >> 20
+        yield "engine.options.cache_mb", max(1, limit // 4)
+    if not trainer.offload and not machine.on_cpu:
+        yield "trainer.offload", True
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    return {first: _nested(rest, value) if rest else value}
+
+
+def _devices_of(recipe: Recipe) -> int:
+    assert recipe.flow is not None
+    gpus = recipe.flow.gpus
+    names = [name for part in (*gpus.trainers, *gpus.replicas, gpus.evaluation) for name in part.split(",")]
+    return len({name.strip() for name in names if name.strip()})
+
+
+def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
+    """Return the plan of each kind of device for a recipe without stages.
+
+    config: the transformers configuration of each model of the run, by the name of ``model_recipes``. Raises
+    UserError for an engine whose cache cannot hold one reply, and for a model without a plan.
+    """
+    machine = planned_machine(recipe)
+    models = [
+        _ModelPlan(each, config[name], machine, first=each is recipe)
+        for name, each in model_recipes(recipe).items()
+    ]
+    if recipe.flow is None:
+        ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
+        rows = [[*model.trainer_rows, *model.local_engine_rows] for model in models]
+        return [DevicePlan(f"{ranks} (trainer and engine)", machine, _merged(rows))]
+    return _flow_plans(recipe, machine, models)
+
+
+def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) -> list[DevicePlan]:
+    assert recipe.flow is not None
+    gpus, replicas = recipe.flow.gpus, recipe.flow.replicas
+    separate = recipe.evaluation.process == "separate"
+    evaluation = models[0].engine_rows((GENERATION,), "evaluation")
+    sampling = [model.engine_rows(PHASES, "sampling") for model in models]
+    inline = [] if separate or not models[0].evaluates else [evaluation]
+    if not gpus.trainers and not gpus.replicas:
+        together = [*(model.trainer_rows for model in models), *inline, *(sampling * replicas)]
+        together += [models[0].engine_rows(PHASES, "evaluation")] if separate else []
+        return [DevicePlan("the device (all roles)", machine, _merged(together))]
+    ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
+    plans = [
+        DevicePlan(
+            f"{ranks} of the trainer{'' if len(models) == 1 else f' of {name}'}",
+            machine,
+            _merged([model.trainer_rows, *(inline if model is models[0] else [])]),
+        )
+        for name, model in zip(model_recipes(recipe), models, strict=True)
+    ]
+    plans.append(DevicePlan("a device of a replica", machine, _merged(sampling)))
+    if separate and gpus.evaluation:
+        plans.append(DevicePlan("the device of the evaluation", machine, _merged([evaluation])))
+    return plans
+
+
+def _merged(parts: Sequence[Sequence[MemoryRow]]) -> list[MemoryRow]:
+    """Return the sums of rows with equal names, without empty ones, in order."""
+    found: dict[str, MemoryRow] = {}
+    for row in (row for part in parts for row in part):
+        before = found.get(row.name)
+        sums = {phase: row.bytes.get(phase, 0) for phase in PHASES}
+        if before is not None:
+            sums = {phase: count + before.bytes[phase] for phase, count in sums.items()}
+        found[row.name] = replace(row, bytes=sums)
+    return [row for row in found.values() if any(row.bytes.values())]
+
+
+@dataclass(frozen=True)
+class _ModelPlan:
+    """The memory of one model of a run."""
+
+    recipe: Recipe
+    config: Any
+    machine: Machine
+    first: bool
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether this model is evaluated during the run."""
+        evaluation, heldout = self.recipe.evaluation, self.recipe.data.heldout
+        return self.first and bool(heldout is not None or evaluation.train_problems or evaluation.sets)
+
+    @cached_property
+    def _dtype(self) -> Any:
+        name = with_recorded_dtype(self.recipe).model.dtype
+        if name == "auto" and self.recipe.machine is not None and not self.machine.on_cpu:
+            name = "bfloat16"
+        return DTYPES[name if name != "auto" else resolve_dtype(name, pick_device(self.recipe.model.device))]
+
+    def _prompt_tokens(self, wanted: int, reply_tokens: int) -> int:
+        """Return the longest prompt that leaves room for a reply."""
+        context = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        limits = [limit for limit in (context, self.recipe.engine.options.get("max_context")) if limit]
+        return max(1, min([wanted, *(limit - reply_tokens for limit in limits)]))
+
+    @cached_property
+    def trainer_rows(self) -> list[MemoryRow]:
+        """The rows of a rank of the trainer."""
+        recipe, ranks = self.recipe, self.machine.ranks
+        trainer = recipe.trainer
+        groups = -(-trainer.prompts_per_step // trainer.minibatches // ranks) or 1
+        shape = StepShape(
+            prompt_tokens=self._prompt_tokens(recipe.environment.max_prompt_tokens, recipe.longest_sample),
+            reply_tokens=recipe.longest_sample,
+            groups=groups,
+            replies=trainer.samples_per_prompt,
+            step_tokens=trainer.prompts_per_step * trainer.samples_per_prompt * recipe.longest_sample,
+        )
+        memory = trainer_memory(
+            self.config,
+            self._dtype,
+            recipe.algorithm,
+            trainer,
+            shape,
+            ranks=ranks,
+            on_cpu=self.machine.on_cpu,
+        )
+        return _trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
+
+    @property
+    def local_engine_rows(self) -> list[MemoryRow]:
+        """The rows of an engine that samples in turn with the trainer."""
+        engine = self.recipe.engine
+        uses = ["sampling", *(["evaluation"] if self.evaluates else [])]
+        both = [self.engine_rows((GENERATION,), use) for use in uses]
+        largest = max(both, key=lambda rows: sum(row.bytes[GENERATION] for row in rows))
+        if engine.kind in SERVERS and engine.placement == "shared":
+            return largest
+        # The weights of the embedded engine stay while the trainer works; so does all of a server that does
+        # not sleep.
+        staying = {_ENGINE_WEIGHTS} if engine.kind == "torch" else {row.name for row in largest}
+        return [
+            replace(row, bytes=dict.fromkeys(PHASES, row.bytes[GENERATION])) if row.name in staying else row
+            for row in largest
+        ]
+
+    def engine_rows(self, phases: Sequence[str], use: str) -> list[MemoryRow]:
+        """The rows of an engine in ``phases``. use: ``sampling`` or ``evaluation``."""
+        memories = [self._engine_memory(shape) for shape in self._requests(use)]
+        memory = max(memories, key=lambda each: each.cache + each.temporary)
+        return _engine_rows(memory, phases)
+
+    def _engine_memory(self, shape: RequestShape) -> EngineMemory:
+        engine, size = self.recipe.engine, self.machine.device_bytes
+        if engine.kind in SERVERS:
+            arguments = [str(word) for word in engine.options.get("arguments", ())]
+            return server_memory(
+                self.config, self._dtype, shape, kind=engine.kind, arguments=arguments, device_bytes=size
+            )
+        options = read_settings(TorchOptions, engine.options, where="engine.options")
+        return embedded_engine_memory(
+            self.config,
+            self._dtype,
+            shape,
+            max_batch=options.max_batch,
+            cache_bytes=cache_limit(options.cache_mb, size),
+        )
+
+    def _requests(self, use: str) -> Iterator[RequestShape]:
+        recipe, sampling = self.recipe, self.recipe.sampling
+        trainer, longest = recipe.trainer, recipe.environment.max_prompt_tokens
+        if use == "sampling":
+            count = -(-trainer.prompts_per_step // self.machine.ranks)
+            if recipe.flow is not None:
+                count = recipe.flow.room_for(trainer.prompts_per_step)
+            reply = recipe.longest_sample
+            truncated = sampling.top_p < 1 or sampling.top_k > 0
+            prompt = self._prompt_tokens(longest, reply)
+            yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, truncated)
+            return
+        evaluation, most = recipe.evaluation, TorchOptions().max_batch
+        plans = [(evaluation.plan(sampling, recipe.seed), longest)]
+        for each in evaluation.planned(sampling, recipe.environment, recipe.seed):
+            plans.append((each.plan, each.settings.max_prompt_tokens))
+        for plan, wanted in plans:
+            prompt = self._prompt_tokens(wanted, plan.max_tokens)
+            yield RequestShape(most, plan.n, prompt, plan.max_tokens, plan.top_p < 1)
+
+
+_ENGINE_WEIGHTS = "engine: weights"
+
+
+def _engine_rows(memory: EngineMemory, phases: Sequence[str]) -> list[MemoryRow]:
+    return [
+        MemoryRow(_ENGINE_WEIGHTS, dict.fromkeys(phases, memory.weights), "engine.kind, engine.placement"),
+        MemoryRow(
+            "engine: cache of replies",
+            dict.fromkeys(phases, memory.cache),
+            "engine.options (cache_mb, max_batch, arguments), sampling.max_tokens",
+        ),
+        MemoryRow(
+            "engine: prompts and results",
+            dict.fromkeys(phases, memory.temporary),
+            "engine.options.max_batch, environment.max_prompt_tokens",
+        ),
+    ]
+
+
+def _trainer_rows(memory: TrainerMemory, *, in_use_only: bool) -> list[MemoryRow]:
+    """in_use_only: whether the reference is on the device only while it is used."""
+
+    def always(size: int) -> dict[str, int]:
+        return dict.fromkeys(PHASES, size)
+
+    passes = (SCORING, TRAINING)
+    reference = {SCORING: memory.reference} if in_use_only else always(memory.reference)
+    temporary = {SCORING: memory.scoring, TRAINING: memory.temporary, UPDATE: memory.publishing}
+    return [
+        MemoryRow("weights", always(memory.weights), "model.path, model.dtype, more ranks"),
+        MemoryRow("fp32 master weights", always(memory.masters), "trainer.offload, trainer.lora, more ranks"),
+        MemoryRow("summed gradients", always(memory.gradients), "trainer.offload, trainer.lora, more ranks"),
+        MemoryRow("moments of AdamW", always(memory.moments), "trainer.offload, trainer.lora, more ranks"),
+        MemoryRow("reference model", reference, "algorithm.kl_coef, trainer.offload, more ranks"),
+        MemoryRow("gathered weights", dict.fromkeys(passes, memory.gathered), "model.path"),
+        MemoryRow(
+            "tokens of a step",
+            dict.fromkeys(passes, memory.tokens),
+            "trainer.prompts_per_step, trainer.samples_per_prompt, sampling.max_tokens",
+        ),
+        MemoryRow(
+            "activations",
+            {TRAINING: memory.activations},
+            "trainer.activation_checkpointing, trainer.micro_batch_tokens, sampling.max_tokens",
+        ),
+        MemoryRow(
+            "logits, results of a layer", temporary, "trainer.micro_batch_tokens, trainer.logits_per_chunk"
+        ),
+    ]

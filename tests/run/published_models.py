@@ -1,0 +1,97 @@
+"""The dimensions of the public models that recipes name, from their ``config.json`` on the hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoConfig
+
+_QWEN: dict[str, Any] = {"vocab_size": 151_936, "tie_word_embeddings": False}
+_MODELS: dict[str, dict[str, Any]] = {
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": {
+        **_QWEN,
+        "model_type": "qwen2",
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 131_072,
+    },
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": {
+        **_QWEN,
+        "model_type": "qwen2",
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 32_768,
+        "tie_word_embeddings": True,
+    },
+    "Qwen/Qwen2.5-7B-Instruct-1M": {
+        **_QWEN,
+        "model_type": "qwen2",
+        "vocab_size": 152_064,
+        "hidden_size": 3584,
+        "intermediate_size": 18_944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 1_010_000,
+    },
+    "Qwen/Qwen3-4B-Instruct-2507": {
+        **_QWEN,
+        "model_type": "qwen3",
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 262_144,
+        "tie_word_embeddings": True,
+    },
+    "Qwen/Qwen3-8B": {
+        **_QWEN,
+        "model_type": "qwen3",
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 40_960,
+    },
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": {
+        **_QWEN,
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "max_position_embeddings": 262_144,
+    },
+    "models/SmolLM2-135M-Instruct": {
+        "model_type": "llama",
+        "vocab_size": 49_152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+    },
+}
+
+
+def published_config(path: str) -> Any:
+    """The configuration of a model that a recipe names."""
+    fields = dict(_MODELS[path])
+    return AutoConfig.for_model(fields.pop("model_type"), **fields)
