@@ -67,6 +67,10 @@ def attached(server: StandIn, build_model: Build, tokenizer: Any, **options: Any
 
 async def replies(engine: ServedEngine, prompt: list[int], n: int = 1, **params: Any) -> list[Completion]:
     asked = GenerationRequest(prompt_ids=prompt, params=Sampling(**params), n=n, seed=7)
+    return await replies_to(engine, asked)
+
+
+async def replies_to(engine: ServedEngine, asked: GenerationRequest) -> list[Completion]:
     return sorted([one async for one in engine.generate(asked)], key=lambda one: one.index)
 
 
@@ -102,10 +106,14 @@ def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(
     async def story() -> None:
         engine = attached(server, build_model, tokenizer)
         server.hold = 2
-        task = asyncio.create_task(replies(engine, [5, 10], n=2, max_tokens=6))
+        asked = GenerationRequest([5, 10], Sampling(max_tokens=6), n=2, seed=7)
+        task = asyncio.create_task(replies_to(engine, asked))
         await asyncio.to_thread(_until_writing, server, 2)
         server.hold = None
         await engine.update_weights(weights_of(build_model, 5), 1)
+        # Both have tokens of the weights before, and another request would begin with the new ones.
+        assert engine.oldest_version(asked) == 0
+        assert engine.oldest_version(GenerationRequest([5, 10], Sampling(), n=2)) == 1
         for got in await task:
             assert got.token_ids == [13, 16, *counted(16, 5, 4)]
             assert got.versions == [0, 0, 1, 1, 1, 1]

@@ -83,6 +83,28 @@ def test_new_weights_take_effect_in_flight_and_mark_each_token(
     assert later[0].logprobs[0] == pytest.approx(first_logprob(other, later[0].token_ids[0]), abs=2e-4)
 
 
+def test_the_oldest_weights_of_a_request_are_known_before_it_ends(
+    build_model: Build, plain_tokenizer: Any
+) -> None:
+    engine = TorchEngine(endless(build_model), plain_tokenizer, max_batch=1)
+    other = endless(build_model, seed=1).state_dict()
+
+    async def run() -> None:
+        first, second = request(40), request(5, seed=2)
+        running, waiting = engine.generate(first), engine.generate(second)
+        # One of both runs at a time.
+        reading = asyncio.create_task(anext(running))
+        while engine.oldest_version(first) == engine.version:
+            await engine.update_weights(other.items(), engine.version + 1)
+        oldest, version = engine.oldest_version(first), engine.version
+        assert oldest < version == engine.oldest_version(second)
+        assert (await reading).versions[0] == oldest
+        assert (await anext(waiting)).versions[0] >= version
+        await engine.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
