@@ -28,6 +28,7 @@ from whetstone.engine.preview import model_config
 from whetstone.engine.scratch import scratch_config
 from whetstone.engine.settings import SERVERS, TorchOptions
 from whetstone.engine.sources import HubModelUnavailable
+from whetstone.evaluate.plan import SamplingPlan
 from whetstone.run.dtype import with_recorded_dtype
 from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_values
 from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, TrainerMemory, trainer_memory
@@ -242,13 +243,17 @@ def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) 
     assert recipe.flow is not None
     gpus, replicas = recipe.flow.gpus, recipe.flow.replicas
     separate = recipe.evaluation.process == "separate"
-    evaluation = models[0].engine_rows((GENERATION,), "evaluation")
-    sampling = [model.engine_rows(PHASES, "sampling") for model in models]
-    inline = [] if separate or not models[0].evaluates else [evaluation]
+    # While a trainer evaluates, it does not train; another process evaluates at any time.
+    evaluation = (
+        [models[0].engine_rows(PHASES if separate else (GENERATION,), evaluation=True)]
+        if models[0].evaluates
+        else []
+    )
+    sampling = [model.engine_rows(PHASES, sampling=True) for model in models]
     if not gpus.trainers and not gpus.replicas:
-        together = [*(model.trainer_rows for model in models), *inline, *(sampling * replicas)]
-        together += [models[0].engine_rows(PHASES, "evaluation")] if separate else []
+        together = [*(model.trainer_rows for model in models), *evaluation, *(sampling * replicas)]
         return [DevicePlan("the device (all roles)", machine, _merged(together))]
+    inline = [] if separate else evaluation
     ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
     plans = [
         DevicePlan(
@@ -259,8 +264,8 @@ def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) 
         for name, model in zip(model_recipes(recipe), models, strict=True)
     ]
     plans.append(DevicePlan("a device of a replica", machine, _merged(sampling)))
-    if separate and gpus.evaluation:
-        plans.append(DevicePlan("the device of the evaluation", machine, _merged([evaluation])))
+    if separate and gpus.evaluation and evaluation:
+        plans.append(DevicePlan("the device of the evaluation", machine, _merged(evaluation)))
     return plans
 
 
@@ -332,60 +337,65 @@ class _ModelPlan:
     def local_engine_rows(self) -> list[MemoryRow]:
         """The rows of an engine that samples in turn with the trainer."""
         engine = self.recipe.engine
-        uses = ["sampling", *(["evaluation"] if self.evaluates else [])]
-        both = [self.engine_rows((GENERATION,), use) for use in uses]
-        largest = max(both, key=lambda rows: sum(row.bytes[GENERATION] for row in rows))
+        rows = self.engine_rows((GENERATION,), sampling=True, evaluation=self.evaluates)
         if engine.kind in SERVERS and engine.placement == "shared":
-            return largest
+            return rows
         # The weights of the embedded engine stay while the trainer works; so does all of a server that does
         # not sleep.
-        staying = {_ENGINE_WEIGHTS} if engine.kind == "torch" else {row.name for row in largest}
+        staying = {row.name for row in rows} if engine.kind in SERVERS else {_ENGINE_WEIGHTS}
         return [
             replace(row, bytes=dict.fromkeys(PHASES, row.bytes[GENERATION])) if row.name in staying else row
-            for row in largest
+            for row in rows
         ]
 
-    def engine_rows(self, phases: Sequence[str], use: str) -> list[MemoryRow]:
-        """The rows of an engine in ``phases``. use: ``sampling`` or ``evaluation``."""
-        memories = [self._engine_memory(shape) for shape in self._requests(use)]
-        memory = max(memories, key=lambda each: each.cache + each.temporary)
-        return _engine_rows(memory, phases)
+    def engine_rows(
+        self, phases: Sequence[str], *, sampling: bool = False, evaluation: bool = False
+    ) -> list[MemoryRow]:
+        """The rows of an engine that samples or evaluates in ``phases``."""
+        shapes = [*(self._sampled() if sampling else []), *(self._evaluated() if evaluation else [])]
+        return _engine_rows(self._engine_memory(shapes), phases)
 
-    def _engine_memory(self, shape: RequestShape) -> EngineMemory:
+    def _engine_memory(self, shapes: Sequence[RequestShape]) -> EngineMemory:
         engine, size = self.recipe.engine, self.machine.device_bytes
         if engine.kind in SERVERS:
-            arguments = [str(word) for word in engine.options.get("arguments", ())]
             return server_memory(
-                self.config, self._dtype, shape, kind=engine.kind, arguments=arguments, device_bytes=size
+                self.config,
+                self._dtype,
+                max(shapes, key=lambda shape: shape.prompt_tokens + shape.reply_tokens),
+                kind=engine.kind,
+                arguments=[str(word) for word in engine.options.get("arguments", ())],
+                device_bytes=size,
             )
         options = read_settings(TorchOptions, engine.options, where="engine.options")
         return embedded_engine_memory(
             self.config,
             self._dtype,
-            shape,
+            shapes,
             max_batch=options.max_batch,
             cache_bytes=cache_limit(options.cache_mb, size),
         )
 
-    def _requests(self, use: str) -> Iterator[RequestShape]:
+    def _sampled(self) -> Iterator[RequestShape]:
         recipe, sampling = self.recipe, self.recipe.sampling
-        trainer, longest = recipe.trainer, recipe.environment.max_prompt_tokens
-        if use == "sampling":
-            count = -(-trainer.prompts_per_step // self.machine.ranks)
-            if recipe.flow is not None:
-                count = recipe.flow.room_for(trainer.prompts_per_step)
-            reply = recipe.longest_sample
-            truncated = sampling.top_p < 1 or sampling.top_k > 0
-            prompt = self._prompt_tokens(longest, reply)
-            yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, truncated)
-            return
-        evaluation, most = recipe.evaluation, TorchOptions().max_batch
-        plans = [(evaluation.plan(sampling, recipe.seed), longest)]
-        for each in evaluation.planned(sampling, recipe.environment, recipe.seed):
+        trainer, reply = recipe.trainer, recipe.longest_sample
+        count = -(-trainer.prompts_per_step // self.machine.ranks)
+        if recipe.flow is not None:
+            count = recipe.flow.room_for(trainer.prompts_per_step)
+        prompt = self._prompt_tokens(recipe.environment.max_prompt_tokens, reply)
+        truncated = sampling.top_p < 1 or sampling.top_k > 0
+        yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, truncated)
+
+    def _evaluated(self) -> Iterator[RequestShape]:
+        recipe, evaluation = self.recipe, self.recipe.evaluation
+        plans: list[tuple[SamplingPlan, int]] = []
+        if recipe.data.heldout is not None or evaluation.train_problems:
+            own = evaluation.plan(recipe.sampling, recipe.seed)
+            plans.append((own, recipe.environment.max_prompt_tokens))
+        for each in evaluation.planned(recipe.sampling, recipe.environment, recipe.seed):
             plans.append((each.plan, each.settings.max_prompt_tokens))
         for plan, wanted in plans:
             prompt = self._prompt_tokens(wanted, plan.max_tokens)
-            yield RequestShape(most, plan.n, prompt, plan.max_tokens, plan.top_p < 1)
+            yield RequestShape(TorchOptions().max_batch, plan.n, prompt, plan.max_tokens, plan.top_p < 1)
 
 
 _ENGINE_WEIGHTS = "engine: weights"
