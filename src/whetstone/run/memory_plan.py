@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 from whetstone.core.errors import UserError
-from whetstone.core.settings import read_settings
 from whetstone.engine.device import pick_device, resolve_dtype
 from whetstone.engine.loading import DTYPES
 from whetstone.engine.memory import cache_limit, total_memory
@@ -135,6 +134,9 @@ def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
             plans = plan_memory(stage, config)
         except (HubModelUnavailable, NoMemoryPlan) as error:
             log(f"not checked: the memory: {error}")
+            return []
+        except RuntimeError as error:
+            log(f"not checked: the memory: torch cannot run this model without weights: {error}")
             return []
         except UserError as error:
             errors.append(f"{where}{error}")
@@ -334,15 +336,23 @@ class _ModelPlan:
         return _trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
 
     @property
+    def _engine_kind(self) -> str:
+        """The engine of the planned machine; ``auto`` takes vLLM on an accelerator."""
+        kind = self.recipe.engine.kind
+        if kind != "auto":
+            return kind
+        return "torch" if self.machine.on_cpu else "vllm"
+
+    @property
     def local_engine_rows(self) -> list[MemoryRow]:
         """The rows of an engine that samples in turn with the trainer."""
-        engine = self.recipe.engine
         rows = self.engine_rows((GENERATION,), sampling=True, evaluation=self.evaluates)
-        if engine.kind in SERVERS and engine.placement == "shared":
+        server = self._engine_kind in SERVERS
+        if server and self.recipe.engine.placement == "shared":
             return rows
         # The weights of the embedded engine stay while the trainer works; so does all of a server that does
         # not sleep.
-        staying = {row.name for row in rows} if engine.kind in SERVERS else {_ENGINE_WEIGHTS}
+        staying = {row.name for row in rows} if server else {_ENGINE_WEIGHTS}
         return [
             replace(row, bytes=dict.fromkeys(PHASES, row.bytes[GENERATION])) if row.name in staying else row
             for row in rows
@@ -356,17 +366,21 @@ class _ModelPlan:
         return _engine_rows(self._engine_memory(shapes), phases)
 
     def _engine_memory(self, shapes: Sequence[RequestShape]) -> EngineMemory:
-        engine, size = self.recipe.engine, self.machine.device_bytes
-        if engine.kind in SERVERS:
+        kind, given, size = self._engine_kind, self.recipe.engine.options, self.machine.device_bytes
+        if kind in SERVERS:
             return server_memory(
                 self.config,
                 self._dtype,
                 max(shapes, key=lambda shape: shape.prompt_tokens + shape.reply_tokens),
-                kind=engine.kind,
-                arguments=[str(word) for word in engine.options.get("arguments", ())],
+                kind=kind,
+                arguments=[str(word) for word in given.get("arguments", ())],
                 device_bytes=size,
             )
-        options = read_settings(TorchOptions, engine.options, where="engine.options")
+        if kind != "torch":
+            # Nothing is known of a user's own engine.
+            return EngineMemory(0, 0, 0)
+        known = {key: value for key, value in given.items() if key in TorchOptions.model_fields}
+        options = TorchOptions.model_validate(known)
         return embedded_engine_memory(
             self.config,
             self._dtype,
@@ -407,7 +421,7 @@ def _engine_rows(memory: EngineMemory, phases: Sequence[str]) -> list[MemoryRow]
         MemoryRow(
             "engine: cache of replies",
             dict.fromkeys(phases, memory.cache),
-            "engine.options (cache_mb, max_batch, arguments), sampling.max_tokens",
+            "engine.options, sampling.max_tokens",
         ),
         MemoryRow(
             "engine: prompts and results",
@@ -436,12 +450,12 @@ def _trainer_rows(memory: TrainerMemory, *, in_use_only: bool) -> list[MemoryRow
         MemoryRow(
             "tokens of a step",
             dict.fromkeys(passes, memory.tokens),
-            "trainer.prompts_per_step, trainer.samples_per_prompt, sampling.max_tokens",
+            "trainer.prompts_per_step, sampling.max_tokens",
         ),
         MemoryRow(
             "activations",
             {TRAINING: memory.activations},
-            "trainer.activation_checkpointing, trainer.micro_batch_tokens, sampling.max_tokens",
+            "trainer.activation_checkpointing, trainer.micro_batch_tokens",
         ),
         MemoryRow(
             "logits, results of a layer", temporary, "trainer.micro_batch_tokens, trainer.logits_per_chunk"
