@@ -28,79 +28,20 @@ from whetstone.engine.scratch import scratch_config
 from whetstone.engine.settings import SERVERS, TorchOptions
 from whetstone.engine.sources import HubModelUnavailable
 from whetstone.evaluate.plan import SamplingPlan
+from whetstone.run.device_plan import (
+    ENGINE_WEIGHTS,
+    GENERATION,
+    PHASES,
+    DevicePlan,
+    Machine,
+    MemoryRow,
+    engine_rows,
+    merged_rows,
+    trainer_rows,
+)
 from whetstone.run.dtype import with_recorded_dtype
 from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_values
-from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, TrainerMemory, trainer_memory
-
-GENERATION, SCORING, TRAINING, UPDATE = "generation", "log-probs", "training", "update"
-PHASES = (GENERATION, SCORING, TRAINING, UPDATE)
-
-# The part of a device's memory that is planned. The rest is for what torch does not count (the context of the
-# device, libraries, buffers of collectives) and for fragments between its blocks.
-_USABLE = 0.95
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The devices of a run: how many ranks a trainer in one process has, and the bytes of each device."""
-
-    ranks: int
-    device_bytes: int
-    on_cpu: bool
-
-    @property
-    def usable(self) -> int:
-        """The bytes of a device that a plan may use."""
-        return int(_USABLE * self.device_bytes)
-
-
-@dataclass(frozen=True)
-class MemoryRow:
-    """Bytes of one kind in each phase, and the keys that change them."""
-
-    name: str
-    bytes: Mapping[str, int]
-    keys: str
-
-
-@dataclass(frozen=True)
-class DevicePlan:
-    """The memory of each device with the same roles. Phases follow each other, so the largest counts."""
-
-    title: str
-    machine: Machine
-    rows: Sequence[MemoryRow]
-
-    @property
-    def phases(self) -> list[str]:
-        """The phases in which this device is used."""
-        return [phase for phase in PHASES if self.total(phase)]
-
-    @property
-    def peak(self) -> int:
-        """The bytes of the largest phase."""
-        return max(map(self.total, PHASES))
-
-    @property
-    def excess(self) -> int:
-        """The bytes by which the largest phase exceeds what may be used; negative if it fits."""
-        return self.peak - self.machine.usable
-
-    def total(self, phase: str) -> int:
-        """Return the bytes of a phase."""
-        return sum(row.bytes.get(phase, 0) for row in self.rows)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the plan as a table in GB (10^9 bytes)."""
-        phases, width = self.phases, max((len(row.name) for row in self.rows), default=0) + 2
-        size = f"{self.machine.device_bytes / 1e9:.4g} GB"
-        yield f"memory of {self.title}, in GB of {size}:"
-        yield "  " + " " * width + "".join(f"{phase:>12}" for phase in phases) + "  changed by"
-        for row in self.rows:
-            values = "".join(f"{row.bytes.get(phase, 0) / 1e9:12.2f}" for phase in phases)
-            yield f"  {row.name:{width}}{values}  {row.keys}".rstrip()
-        totals = "".join(f"{self.total(phase) / 1e9:12.2f}" for phase in phases)
-        yield f"  {'total':{width}}{totals}  {self.machine.usable / 1e9:.4g} may be used"
+from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, trainer_memory
 
 
 def planned_machine(recipe: Recipe) -> Machine:
@@ -109,11 +50,8 @@ def planned_machine(recipe: Recipe) -> Machine:
     on_cpu = recipe.model.device == "cpu"
     if given is None:
         device = pick_device(recipe.model.device)
-        ranks, size, on_cpu = (
-            int(os.environ.get("WORLD_SIZE", "1")),
-            total_memory(device),
-            device.type == "cpu",
-        )
+        size, on_cpu = total_memory(device), device.type == "cpu"
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
     else:
         ranks, size = given.devices, int(given.memory_gb * 1e9)
         if flow is not None and (used := _devices_of(recipe)) > given.devices:
@@ -237,7 +175,7 @@ def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
     if recipe.flow is None:
         ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
         rows = [[*model.trainer_rows, *model.local_engine_rows] for model in models]
-        return [DevicePlan(f"{ranks} (trainer and engine)", machine, _merged(rows))]
+        return [DevicePlan(f"{ranks} (trainer and engine)", machine, merged_rows(rows))]
     return _flow_plans(recipe, machine, models)
 
 
@@ -254,33 +192,21 @@ def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) 
     sampling = [model.engine_rows(PHASES, sampling=True) for model in models]
     if not gpus.trainers and not gpus.replicas:
         together = [*(model.trainer_rows for model in models), *evaluation, *(sampling * replicas)]
-        return [DevicePlan("the device (all roles)", machine, _merged(together))]
+        return [DevicePlan("the device (all roles)", machine, merged_rows(together))]
     inline = [] if separate else evaluation
     ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
     plans = [
         DevicePlan(
             f"{ranks} of the trainer{'' if len(models) == 1 else f' of {name}'}",
             machine,
-            _merged([model.trainer_rows, *(inline if model is models[0] else [])]),
+            merged_rows([model.trainer_rows, *(inline if model is models[0] else [])]),
         )
         for name, model in zip(model_recipes(recipe), models, strict=True)
     ]
-    plans.append(DevicePlan("a device of a replica", machine, _merged(sampling)))
+    plans.append(DevicePlan("a device of a replica", machine, merged_rows(sampling)))
     if separate and gpus.evaluation and evaluation:
-        plans.append(DevicePlan("the device of the evaluation", machine, _merged(evaluation)))
+        plans.append(DevicePlan("the device of the evaluation", machine, merged_rows(evaluation)))
     return plans
-
-
-def _merged(parts: Sequence[Sequence[MemoryRow]]) -> list[MemoryRow]:
-    """Return the sums of rows with equal names, without empty ones, in order."""
-    found: dict[str, MemoryRow] = {}
-    for row in (row for part in parts for row in part):
-        before = found.get(row.name)
-        sums = {phase: row.bytes.get(phase, 0) for phase in PHASES}
-        if before is not None:
-            sums = {phase: count + before.bytes[phase] for phase, count in sums.items()}
-        found[row.name] = replace(row, bytes=sums)
-    return [row for row in found.values() if any(row.bytes.values())]
 
 
 @dataclass(frozen=True)
@@ -333,7 +259,7 @@ class _ModelPlan:
             ranks=ranks,
             on_cpu=self.machine.on_cpu,
         )
-        return _trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
+        return trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
 
     @property
     def _engine_kind(self) -> str:
@@ -352,7 +278,7 @@ class _ModelPlan:
             return rows
         # The weights of the embedded engine stay while the trainer works; so does all of a server that does
         # not sleep.
-        staying = {row.name for row in rows} if server else {_ENGINE_WEIGHTS}
+        staying = {row.name for row in rows} if server else {ENGINE_WEIGHTS}
         return [
             replace(row, bytes=dict.fromkeys(PHASES, row.bytes[GENERATION])) if row.name in staying else row
             for row in rows
@@ -363,7 +289,7 @@ class _ModelPlan:
     ) -> list[MemoryRow]:
         """The rows of an engine that samples or evaluates in ``phases``."""
         shapes = [*(self._sampled() if sampling else []), *(self._evaluated() if evaluation else [])]
-        return _engine_rows(self._engine_memory(shapes), phases)
+        return engine_rows(self._engine_memory(shapes), phases)
 
     def _engine_memory(self, shapes: Sequence[RequestShape]) -> EngineMemory:
         kind, given, size = self._engine_kind, self.recipe.engine.options, self.machine.device_bytes
@@ -410,54 +336,3 @@ class _ModelPlan:
         for plan, wanted in plans:
             prompt = self._prompt_tokens(wanted, plan.max_tokens)
             yield RequestShape(TorchOptions().max_batch, plan.n, prompt, plan.max_tokens, plan.top_p < 1)
-
-
-_ENGINE_WEIGHTS = "engine: weights"
-
-
-def _engine_rows(memory: EngineMemory, phases: Sequence[str]) -> list[MemoryRow]:
-    return [
-        MemoryRow(_ENGINE_WEIGHTS, dict.fromkeys(phases, memory.weights), "engine.kind, engine.placement"),
-        MemoryRow(
-            "engine: cache of replies",
-            dict.fromkeys(phases, memory.cache),
-            "engine.options, sampling.max_tokens",
-        ),
-        MemoryRow(
-            "engine: prompts and results",
-            dict.fromkeys(phases, memory.temporary),
-            "engine.options.max_batch, environment.max_prompt_tokens",
-        ),
-    ]
-
-
-def _trainer_rows(memory: TrainerMemory, *, in_use_only: bool) -> list[MemoryRow]:
-    """in_use_only: whether the reference is on the device only while it is used."""
-
-    def always(size: int) -> dict[str, int]:
-        return dict.fromkeys(PHASES, size)
-
-    passes = (SCORING, TRAINING)
-    reference = {SCORING: memory.reference} if in_use_only else always(memory.reference)
-    temporary = {SCORING: memory.scoring, TRAINING: memory.temporary, UPDATE: memory.publishing}
-    return [
-        MemoryRow("weights", always(memory.weights), "model.path, model.dtype, more ranks"),
-        MemoryRow("fp32 master weights", always(memory.masters), "trainer.offload, trainer.lora, more ranks"),
-        MemoryRow("summed gradients", always(memory.gradients), "trainer.offload, trainer.lora, more ranks"),
-        MemoryRow("moments of AdamW", always(memory.moments), "trainer.offload, trainer.lora, more ranks"),
-        MemoryRow("reference model", reference, "algorithm.kl_coef, trainer.offload, more ranks"),
-        MemoryRow("gathered weights", dict.fromkeys(passes, memory.gathered), "model.path"),
-        MemoryRow(
-            "tokens of a step",
-            dict.fromkeys(passes, memory.tokens),
-            "trainer.prompts_per_step, sampling.max_tokens",
-        ),
-        MemoryRow(
-            "activations",
-            {TRAINING: memory.activations},
-            "trainer.activation_checkpointing, trainer.micro_batch_tokens",
-        ),
-        MemoryRow(
-            "logits, results of a layer", temporary, "trainer.micro_batch_tokens, trainer.logits_per_chunk"
-        ),
-    ]
