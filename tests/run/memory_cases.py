@@ -218,7 +218,7 @@ def train(trainer: Trainer) -> None:
 
 
 def allocated(call: Callable[[], object]) -> tuple[int, int]:
-    """The most bytes that ``call`` had allocated at once, and the bytes that are left, by torch's allocator."""
+    """The most bytes that torch's allocator gave out at once during ``call``, and those that are left."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         call()
     results: Any = record.profiler

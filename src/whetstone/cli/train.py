@@ -53,8 +53,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="make every check that needs no network, print the resolved recipe, and list the checks that "
-        "were not possible",
+        help="make every check that needs no network, print the resolved recipe and the memory of each "
+        "device, and list the checks that were not possible",
     )
 
 
@@ -85,13 +85,16 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
         print(text, file=sys.stderr)
 
     errors = machine_errors(recipe, remote=remote)
-    if not errors:
-        try:
-            from whetstone.run.dry_run import dry_run_errors
-        except ModuleNotFoundError as error:
-            log(f"not checked: problems and prompts, because {error.name} is not installed here")
-        else:
-            errors = dry_run_errors(recipe, log)
+    try:
+        from whetstone.run.dry_run import dry_run_errors
+        from whetstone.run.memory_plan import memory_errors
+    except ModuleNotFoundError as error:
+        log(f"not checked: memory, problems and prompts, because {error.name} is not installed here")
+    else:
+        # A recipe for another machine is planned although something is missing here.
+        found = memory_errors(recipe, log)
+        errors += [error for error in found if not any(error in other for other in errors)]
+        errors = errors or dry_run_errors(recipe, log)
     if errors:
         raise UserError("\n".join(errors))
 

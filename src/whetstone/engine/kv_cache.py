@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import Cache
 
@@ -72,15 +71,6 @@ class PromptCache(Cache):
             {layer: v[row, :, :length] for layer, v in self.values.items()},
             experts,
         )
-
-
-@torch.inference_mode()
-def token_bytes(model: Any) -> int:
-    """Return the cache size of a token over all layers, measured by a forward pass."""
-    cache = PromptCache()
-    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
-    model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
-    return cache.bytes
 
 
 class BatchCache(Cache):

@@ -15,17 +15,20 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from whetstone.core.errors import UserError
-from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV, token_bytes
+from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
 from whetstone.engine.meta_model import meta_model
+from whetstone.engine.model_layers import are_uniform, blocks
 from whetstone.engine.scheduler import PREFILL_TOKENS
 from whetstone.engine.storage_tracker import StorageTracker
 
-# Arguments of servers for their share of a device's memory, and what they take without one.
+# The equal layers of which the memory of generation is counted.
+_FEW_LAYERS = 2
+
+# The argument of a server for its share of a device's memory, and what it takes without it.
 _SHARES = {"vllm": ("--gpu-memory-utilization", 0.9), "sglang": ("--mem-fraction-static", 0.85)}
-_SPLITS = {
-    "vllm": ("--tensor-parallel-size", "-tp"),
-    "sglang": ("--tensor-parallel-size", "--tp-size", "--tp"),
-}
+
+# The argument of both for the number of devices over which the weights are split.
+_SPLIT = "--tensor-parallel-size"
 
 
 @dataclass(frozen=True)
@@ -53,71 +56,85 @@ class EngineMemory:
 
 
 def embedded_engine_memory(
-    config: Any, dtype: torch.dtype, shape: RequestShape, *, max_batch: int, cache_bytes: int
+    config: Any, dtype: torch.dtype, shapes: Sequence[RequestShape], *, max_batch: int, cache_bytes: int
 ) -> EngineMemory:
-    """Return the memory of the embedded engine for a model of ``config`` (a transformers configuration).
+    """Return the memory of the embedded engine for a model of ``config``, a transformers configuration.
 
-    max_batch: the most replies at once. cache_bytes: the limit of the cache. Raises UserError if the cache
-    cannot hold one reply.
+    shapes: of which the largest counts. max_batch: the most replies at once. cache_bytes: the limit of the
+    cache. Raises UserError if the cache cannot hold one reply.
     """
-    model = meta_model(config, dtype)
-    held = (*model.parameters(), *model.buffers())
-    with StorageTracker(held):
-        each = token_bytes(model)
-    cells = cache_bytes // each
-    cache = BatchCache(cells)
-    reach = shape.prompt_tokens + shape.reply_tokens
-    rows = min(max_batch, shape.requests * shape.replies, cache.max_rows(reach))
-    if not rows:
-        raise UserError(
-            f"a prompt of {shape.prompt_tokens} tokens and a reply of {shape.reply_tokens} may take "
-            f"{reach * each / 1e9:.3g} GB of keys and values, and the engine's cache has "
-            f"{cache_bytes / 1e9:.3g}; raise `engine.options.cache_mb`, or lower the length of replies"
+    model = _Model(config, dtype)
+    cells = cache_bytes // model.token_bytes
+    found: list[EngineMemory] = []
+    for shape in shapes:
+        cache = BatchCache(cells)
+        reach = shape.prompt_tokens + shape.reply_tokens
+        rows = min(max_batch, shape.requests * shape.replies, cache.max_rows(reach))
+        if not rows:
+            raise UserError(
+                f"a prompt of {shape.prompt_tokens} tokens and a reply of {shape.reply_tokens} may take "
+                f"{reach * model.token_bytes / 1e9:.3g} GB of keys and values, and the engine's cache has "
+                f"{cache_bytes / 1e9:.3g}; raise `engine.options.cache_mb`, or lower the length of replies"
+            )
+        columns = cache.final_columns(rows, shape.prompt_tokens - 1, shape.reply_tokens)
+        cached = rows * columns * model.token_bytes
+        prompts = min(shape.requests, -(-rows // shape.replies)) * (shape.prompt_tokens - 1)
+        read = prompts * model.token_bytes
+        temporary = max(read, model.reading(shape) + read - cached, model.step(rows, columns, shape))
+        found.append(EngineMemory(model.weights, cached, temporary))
+    return max(found, key=lambda memory: memory.cache + memory.temporary)
+
+
+class _Model:
+    """A model on the meta device that generates. Of equal layers it has a few, since a pass without gradients
+    keeps nothing but keys and values."""
+
+    def __init__(self, config: Any, dtype: torch.dtype) -> None:
+        model = meta_model(config, dtype)
+        self.weights = sum(
+            tensor.numel() * tensor.itemsize for tensor in (*model.parameters(), *model.buffers())
         )
-    columns = cache.final_columns(rows, shape.prompt_tokens - 1, shape.reply_tokens)
-    cached = rows * columns * each
-    prompts = min(shape.requests, -(-rows // shape.replies)) * (shape.prompt_tokens - 1) * each
-    reading = _reading(model, held, shape) + prompts - cached
-    step = _step(model, held, rows, columns, truncated=shape.truncated)
-    weights = sum(tensor.numel() * tensor.itemsize for tensor in held)
-    return EngineMemory(weights, cached, max(prompts, reading, step))
+        layers = len(blocks(model))
+        few = min(layers, _FEW_LAYERS) if are_uniform(model) else layers
+        self._model = meta_model(config, dtype, few) if few < layers else model
+        self._held = (*self._model.parameters(), *self._model.buffers())
+        self._read = PromptCache()
+        self._run(torch.zeros(1, 1, dtype=torch.long), self._read)
+        self.token_bytes = self._read.bytes * layers // few
 
+    def reading(self, shape: RequestShape) -> int:
+        """Return the peak of a forward pass over prompts, without their keys and values, in bytes."""
+        length = max(1, shape.prompt_tokens - 1)
+        cache = PromptCache()
+        prompts = min(shape.requests, max(1, PREFILL_TOKENS // length))
+        return self._run(torch.zeros(prompts, length, dtype=torch.long), cache) - cache.bytes
 
-@torch.no_grad()
-def _reading(model: Any, held: Sequence[torch.Tensor], shape: RequestShape) -> int:
-    """Return the peak of a forward pass over prompts, without their keys and values."""
-    length = max(1, shape.prompt_tokens - 1)
-    ids = torch.zeros(min(shape.requests, max(1, PREFILL_TOKENS // length)), length, dtype=torch.long)
-    cache = PromptCache()
-    with _FusedAttention(), StorageTracker(held) as tracker:
-        model.base_model(input_ids=ids.to("meta"), past_key_values=cache, use_cache=True)
-    return tracker.peak - cache.bytes
+    def _run(self, ids: torch.Tensor, cache: PromptCache) -> int:
+        with torch.no_grad(), _FusedAttention(), StorageTracker(self._held) as tracker:
+            self._model.base_model(input_ids=ids.to("meta"), past_key_values=cache, use_cache=True)
+        return tracker.peak
 
-
-@torch.no_grad()
-def _step(model: Any, held: Sequence[torch.Tensor], rows: int, columns: int, *, truncated: bool) -> int:
-    """Return the peak of sampling a token for each row, without the cache."""
-    read = PromptCache()
-    ids = torch.zeros(1, 1, dtype=torch.long, device="meta")
-    with StorageTracker(held):
-        model.base_model(input_ids=ids, past_key_values=read, use_cache=True)
-    cache = BatchCache(rows * columns)
-    length = columns - 2
-    keys, values = (
-        {layer: tensor.expand(1, -1, length, -1)[0] for layer, tensor in kept.items()}
-        for kept in (read.keys, read.values)
-    )
-    cache.reserve(rows, length, 1)
-    cache.add(PromptKV(length, keys, values), rows)
-    # A mask of four dimensions, since transformers reads the values of others.
-    mask = torch.ones(rows, 1, 1, cache.width + 1, dtype=torch.bool, device="meta")
-    ids = torch.zeros(rows, 1, dtype=torch.long, device="meta")
-    with _FusedAttention(), StorageTracker((*held, *cache.tensors())) as tracker:
-        logits = model(
-            input_ids=ids, attention_mask=mask, position_ids=ids, past_key_values=cache, use_cache=True
-        ).logits
-    # The sampler keeps weights of all tokens in fp32, and copies those of rows whose tokens it leaves out.
-    return tracker.peak + logits[:, -1].numel() * 4 * (2 if truncated else 1)
+    def step(self, rows: int, columns: int, shape: RequestShape) -> int:
+        """Return the peak of sampling a token for each row, without the cache, in bytes."""
+        cache = BatchCache(rows * columns)
+        length = columns - 2
+        keys, values = (
+            {layer: tensor.expand(1, -1, length, -1)[0] for layer, tensor in kept.items()}
+            for kept in (self._read.keys, self._read.values)
+        )
+        cache.reserve(rows, length, 1)
+        cache.add(PromptKV(length, keys, values), rows)
+        # A mask of four dimensions, since transformers reads the values of others.
+        mask = torch.ones(rows, 1, 1, cache.width + 1, dtype=torch.bool, device="meta")
+        ids = torch.zeros(rows, 1, dtype=torch.long, device="meta")
+        held = (*self._held, *cache.tensors())
+        with torch.no_grad(), _FusedAttention(), StorageTracker(held) as tracker:
+            logits = self._model(
+                input_ids=ids, attention_mask=mask, position_ids=ids, past_key_values=cache, use_cache=True
+            ).logits
+        # The sampler keeps weights of all tokens in fp32, and copies those of rows whose tokens it leaves
+        # out.
+        return tracker.peak + logits[:, -1].numel() * 4 * (2 if shape.truncated else 1)
 
 
 class _FusedAttention(TorchFunctionMode):
@@ -142,33 +159,31 @@ def server_memory(
     arguments: Sequence[str],
     device_bytes: int,
 ) -> EngineMemory:
-    """Return the memory of a server of ``kind`` on a device with ``device_bytes``.
+    """Return the memory of a server of ``kind`` on each of its devices, which have ``device_bytes``.
 
     arguments: those with which it is started. What its weights leave of its share is cache. Raises UserError
     if the cache cannot hold one reply.
     """
     name, usual = _SHARES[kind]
-    share = _number(arguments, (name,), usual)
-    devices = int(_number(arguments, _SPLITS[kind], 1))
-    model = meta_model(config, dtype)
-    held = (*model.parameters(), *model.buffers())
-    with StorageTracker(held):
-        reply = (shape.prompt_tokens + shape.reply_tokens) * token_bytes(model) // devices
-    weights = sum(tensor.numel() * tensor.itemsize for tensor in held) // devices
+    share = _number(arguments, name, usual)
+    devices = int(_number(arguments, _SPLIT, 1))
+    model = _Model(config, dtype)
+    weights = model.weights // devices
+    reply = (shape.prompt_tokens + shape.reply_tokens) * model.token_bytes // devices
     cache = int(share * device_bytes) - weights
     if cache < reply:
         raise UserError(
-            f"engine `{kind}` gets {share:g} of {device_bytes / 1e9:.3g} GB (`{name}`), and needs "
+            f"engine `{kind}` gets {share:g} of {device_bytes / 1e9:.3g} GB on a device, and needs "
             f"{weights / 1e9:.3g} for weights and {reply / 1e9:.3g} for a reply of {shape.reply_tokens} "
-            f"tokens; raise `{name}` or `{_SPLITS[kind][0]}` in `engine.options.arguments`"
+            f"tokens; raise `{name}` or `{_SPLIT}` in `engine.options.arguments`"
         )
     return EngineMemory(weights, cache, 0)
 
 
-def _number(arguments: Sequence[str], names: Sequence[str], usual: float) -> float:
+def _number(arguments: Sequence[str], name: str, usual: float) -> float:
     words = [word for argument in arguments for word in argument.split("=", 1)]
-    for name, value in itertools.pairwise(words):
-        if name in names:
+    for word, value in itertools.pairwise(words):
+        if word == name:
             try:
                 return float(value)
             except ValueError:

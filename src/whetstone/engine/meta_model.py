@@ -13,14 +13,19 @@ from transformers.initialization import no_init_weights
 from whetstone.engine.architecture import check_architecture
 
 
-def meta_model(config: Any, dtype: torch.dtype) -> Any:
+def meta_model(config: Any, dtype: torch.dtype, layers: int | None = None) -> Any:
     """Return a transformers model of ``config`` whose tensors have shapes but no memory.
 
-    Raises UserError for an untested architecture.
+    layers: the number of layers, of a model whose layers are all equal. Raises UserError for an untested
+    architecture.
     """
     check_architecture(config)
     config = copy.deepcopy(config)
     text = config.get_text_config()
+    if layers is not None:
+        kinds = getattr(text, "layer_types", None)
+        text.num_hidden_layers = layers
+        text.layer_types = kinds and kinds[:layers]
     # transformers would search ids, which have no values, for it.
     text.pad_token_id = None
     text.rope_parameters = _without_lengths(getattr(text, "rope_parameters", None))

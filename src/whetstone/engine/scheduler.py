@@ -36,7 +36,7 @@ from whetstone.engine.invariance import (
     row_lengths,
     whole_rows,
 )
-from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV, StartAlignedCache, token_bytes
+from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV, StartAlignedCache
 from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
 from whetstone.engine.sampling import Sampler
 from whetstone.engine.stopping import StopRule, end_tokens
@@ -47,8 +47,8 @@ PREFILL_TOKENS = 4096
 
 @dataclass(eq=False)
 class Ticket:
-    """A request in the engine. ``started`` of its replies have entered the batch. ``oldest`` is the version of
-    the weights that sampled its first token."""
+    """A request in the engine. ``started`` of its replies have entered the batch. ``oldest`` is the version
+    of the weights that sampled its first token."""
 
     request: GenerationRequest
     started: int = 0
@@ -154,7 +154,7 @@ class Scheduler:
         self._sampler = Sampler()
         self._routers: ExpertRouters | None = None
         self._waiting: deque[Ticket] = deque()
-        self.token_bytes = token_bytes(model)
+        self.token_bytes = self._measure_token_bytes()
         # With two batches, either may come to hold all rows, so each gets half of the memory.
         self._cells = cache_bytes // self.token_bytes // (1 if rope.switch is None else 2)
         self._clear()
@@ -310,6 +310,14 @@ class Scheduler:
             chosen.append((ticket, count))
             rows += count
         return chosen
+
+    @torch.inference_mode()
+    def _measure_token_bytes(self) -> int:
+        """Return the cache size of a token over all layers, measured by a forward pass."""
+        cache = PromptCache()
+        ids = torch.zeros(1, 1, dtype=torch.long, device=self._model.device)
+        self._model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+        return cache.bytes
 
     def _batch_of(self, prompt_ids: Sequence[int]) -> _Batch:
         return self._long if self._rope.is_long(len(prompt_ids)) else self._short

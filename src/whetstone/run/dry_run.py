@@ -1,7 +1,6 @@
-"""The slower checks of ``--dry-run``: memory, problems, prompts, and the judge.
+"""The slower checks of ``--dry-run``: problems, prompts, and the judge.
 
-They need no weights and, except for the configuration of a hub model that is not here, no network. Skipped
-checks are reported.
+They need no network and no weights. Skipped checks are reported.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from whetstone.run.checks import check_judging, check_prompts, check_references
 from whetstone.run.dtype import with_recorded_dtype
 from whetstone.run.evaluation import EvaluationSet, evaluation_sets
 from whetstone.run.initial_model import scratch_tokenizer
-from whetstone.run.memory_plan import memory_errors
 from whetstone.run.preflight import error_of, recipe_parts
 from whetstone.run.prepared_run import with_steps
 from whetstone.run.problem_sets import ProblemSets, built_folder, needs_build, problem_sets
@@ -36,7 +34,7 @@ def dry_run_errors(recipe: Recipe, log: Log) -> list[str]:
 
     log: called with each skipped check and the reason.
     """
-    errors: dict[str, str] = dict.fromkeys(memory_errors(recipe, log), "")
+    errors: dict[str, str] = {}
     logged: set[str] = set()
 
     def log_once(text: str) -> None:

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 from whetstone.core.errors import UserError
-from whetstone.core.settings import read_settings
 from whetstone.engine.device import pick_device, resolve_dtype
 from whetstone.engine.loading import DTYPES
 from whetstone.engine.memory import cache_limit, total_memory
@@ -28,79 +27,21 @@ from whetstone.engine.preview import model_config
 from whetstone.engine.scratch import scratch_config
 from whetstone.engine.settings import SERVERS, TorchOptions
 from whetstone.engine.sources import HubModelUnavailable
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.run.device_plan import (
+    ENGINE_WEIGHTS,
+    GENERATION,
+    PHASES,
+    DevicePlan,
+    Machine,
+    MemoryRow,
+    engine_rows,
+    merged_rows,
+    trainer_rows,
+)
 from whetstone.run.dtype import with_recorded_dtype
 from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_values
-from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, TrainerMemory, trainer_memory
-
-GENERATION, SCORING, TRAINING, UPDATE = "generation", "log-probs", "training", "update"
-PHASES = (GENERATION, SCORING, TRAINING, UPDATE)
-
-# The part of a device's memory that is planned. The rest is for what torch does not count (the context of the
-# device, libraries, buffers of collectives) and for fragments between its blocks.
-_USABLE = 0.95
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The devices of a run: how many ranks a trainer in one process has, and the bytes of each device."""
-
-    ranks: int
-    device_bytes: int
-    on_cpu: bool
-
-    @property
-    def usable(self) -> int:
-        """The bytes of a device that a plan may use."""
-        return int(_USABLE * self.device_bytes)
-
-
-@dataclass(frozen=True)
-class MemoryRow:
-    """Bytes of one kind in each phase, and the keys that change them."""
-
-    name: str
-    bytes: Mapping[str, int]
-    keys: str
-
-
-@dataclass(frozen=True)
-class DevicePlan:
-    """The memory of each device with the same roles. Phases follow each other, so the largest counts."""
-
-    title: str
-    machine: Machine
-    rows: Sequence[MemoryRow]
-
-    @property
-    def phases(self) -> list[str]:
-        """The phases in which this device is used."""
-        return [phase for phase in PHASES if self.total(phase)]
-
-    @property
-    def peak(self) -> int:
-        """The bytes of the largest phase."""
-        return max(map(self.total, PHASES))
-
-    @property
-    def excess(self) -> int:
-        """The bytes by which the largest phase exceeds what may be used; negative if it fits."""
-        return self.peak - self.machine.usable
-
-    def total(self, phase: str) -> int:
-        """Return the bytes of a phase."""
-        return sum(row.bytes.get(phase, 0) for row in self.rows)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the plan as a table in GB (10^9 bytes)."""
-        phases, width = self.phases, max((len(row.name) for row in self.rows), default=0) + 2
-        size = f"{self.machine.device_bytes / 1e9:.4g} GB"
-        yield f"memory of {self.title}, in GB of {size}:"
-        yield "  " + " " * width + "".join(f"{phase:>12}" for phase in phases) + "  changed by"
-        for row in self.rows:
-            values = "".join(f"{row.bytes.get(phase, 0) / 1e9:12.2f}" for phase in phases)
-            yield f"  {row.name:{width}}{values}  {row.keys}".rstrip()
-        totals = "".join(f"{self.total(phase) / 1e9:12.2f}" for phase in phases)
-        yield f"  {'total':{width}}{totals}  {self.machine.usable / 1e9:.4g} may be used"
+from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, trainer_memory
 
 
 def planned_machine(recipe: Recipe) -> Machine:
@@ -109,11 +50,8 @@ def planned_machine(recipe: Recipe) -> Machine:
     on_cpu = recipe.model.device == "cpu"
     if given is None:
         device = pick_device(recipe.model.device)
-        ranks, size, on_cpu = (
-            int(os.environ.get("WORLD_SIZE", "1")),
-            total_memory(device),
-            device.type == "cpu",
-        )
+        size, on_cpu = total_memory(device), device.type == "cpu"
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
     else:
         ranks, size = given.devices, int(given.memory_gb * 1e9)
         if flow is not None and (used := _devices_of(recipe)) > given.devices:
@@ -134,6 +72,9 @@ def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
             plans = plan_memory(stage, config)
         except (HubModelUnavailable, NoMemoryPlan) as error:
             log(f"not checked: the memory: {error}")
+            return []
+        except RuntimeError as error:
+            log(f"not checked: the memory: torch cannot run this model without weights: {error}")
             return []
         except UserError as error:
             errors.append(f"{where}{error}")
@@ -234,7 +175,7 @@ def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
     if recipe.flow is None:
         ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
         rows = [[*model.trainer_rows, *model.local_engine_rows] for model in models]
-        return [DevicePlan(f"{ranks} (trainer and engine)", machine, _merged(rows))]
+        return [DevicePlan(f"{ranks} (trainer and engine)", machine, merged_rows(rows))]
     return _flow_plans(recipe, machine, models)
 
 
@@ -242,38 +183,30 @@ def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) 
     assert recipe.flow is not None
     gpus, replicas = recipe.flow.gpus, recipe.flow.replicas
     separate = recipe.evaluation.process == "separate"
-    evaluation = models[0].engine_rows((GENERATION,), "evaluation")
-    sampling = [model.engine_rows(PHASES, "sampling") for model in models]
-    inline = [] if separate or not models[0].evaluates else [evaluation]
+    # While a trainer evaluates, it does not train; another process evaluates at any time.
+    evaluation = (
+        [models[0].engine_rows(PHASES if separate else (GENERATION,), evaluation=True)]
+        if models[0].evaluates
+        else []
+    )
+    sampling = [model.engine_rows(PHASES, sampling=True) for model in models]
     if not gpus.trainers and not gpus.replicas:
-        together = [*(model.trainer_rows for model in models), *inline, *(sampling * replicas)]
-        together += [models[0].engine_rows(PHASES, "evaluation")] if separate else []
-        return [DevicePlan("the device (all roles)", machine, _merged(together))]
+        together = [*(model.trainer_rows for model in models), *evaluation, *(sampling * replicas)]
+        return [DevicePlan("the device (all roles)", machine, merged_rows(together))]
+    inline = [] if separate else evaluation
     ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
     plans = [
         DevicePlan(
             f"{ranks} of the trainer{'' if len(models) == 1 else f' of {name}'}",
             machine,
-            _merged([model.trainer_rows, *(inline if model is models[0] else [])]),
+            merged_rows([model.trainer_rows, *(inline if model is models[0] else [])]),
         )
         for name, model in zip(model_recipes(recipe), models, strict=True)
     ]
-    plans.append(DevicePlan("a device of a replica", machine, _merged(sampling)))
-    if separate and gpus.evaluation:
-        plans.append(DevicePlan("the device of the evaluation", machine, _merged([evaluation])))
+    plans.append(DevicePlan("a device of a replica", machine, merged_rows(sampling)))
+    if separate and gpus.evaluation and evaluation:
+        plans.append(DevicePlan("the device of the evaluation", machine, merged_rows(evaluation)))
     return plans
-
-
-def _merged(parts: Sequence[Sequence[MemoryRow]]) -> list[MemoryRow]:
-    """Return the sums of rows with equal names, without empty ones, in order."""
-    found: dict[str, MemoryRow] = {}
-    for row in (row for part in parts for row in part):
-        before = found.get(row.name)
-        sums = {phase: row.bytes.get(phase, 0) for phase in PHASES}
-        if before is not None:
-            sums = {phase: count + before.bytes[phase] for phase, count in sums.items()}
-        found[row.name] = replace(row, bytes=sums)
-    return [row for row in found.values() if any(row.bytes.values())]
 
 
 @dataclass(frozen=True)
@@ -326,114 +259,80 @@ class _ModelPlan:
             ranks=ranks,
             on_cpu=self.machine.on_cpu,
         )
-        return _trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
+        return trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
+
+    @property
+    def _engine_kind(self) -> str:
+        """The engine of the planned machine; ``auto`` takes vLLM on an accelerator."""
+        kind = self.recipe.engine.kind
+        if kind != "auto":
+            return kind
+        return "torch" if self.machine.on_cpu else "vllm"
 
     @property
     def local_engine_rows(self) -> list[MemoryRow]:
         """The rows of an engine that samples in turn with the trainer."""
-        engine = self.recipe.engine
-        uses = ["sampling", *(["evaluation"] if self.evaluates else [])]
-        both = [self.engine_rows((GENERATION,), use) for use in uses]
-        largest = max(both, key=lambda rows: sum(row.bytes[GENERATION] for row in rows))
-        if engine.kind in SERVERS and engine.placement == "shared":
-            return largest
+        rows = self.engine_rows((GENERATION,), sampling=True, evaluation=self.evaluates)
+        server = self._engine_kind in SERVERS
+        if server and self.recipe.engine.placement == "shared":
+            return rows
         # The weights of the embedded engine stay while the trainer works; so does all of a server that does
         # not sleep.
-        staying = {_ENGINE_WEIGHTS} if engine.kind == "torch" else {row.name for row in largest}
+        staying = {row.name for row in rows} if server else {ENGINE_WEIGHTS}
         return [
             replace(row, bytes=dict.fromkeys(PHASES, row.bytes[GENERATION])) if row.name in staying else row
-            for row in largest
+            for row in rows
         ]
 
-    def engine_rows(self, phases: Sequence[str], use: str) -> list[MemoryRow]:
-        """The rows of an engine in ``phases``. use: ``sampling`` or ``evaluation``."""
-        memories = [self._engine_memory(shape) for shape in self._requests(use)]
-        memory = max(memories, key=lambda each: each.cache + each.temporary)
-        return _engine_rows(memory, phases)
+    def engine_rows(
+        self, phases: Sequence[str], *, sampling: bool = False, evaluation: bool = False
+    ) -> list[MemoryRow]:
+        """The rows of an engine that samples or evaluates in ``phases``."""
+        shapes = [*(self._sampled() if sampling else []), *(self._evaluated() if evaluation else [])]
+        return engine_rows(self._engine_memory(shapes), phases)
 
-    def _engine_memory(self, shape: RequestShape) -> EngineMemory:
-        engine, size = self.recipe.engine, self.machine.device_bytes
-        if engine.kind in SERVERS:
-            arguments = [str(word) for word in engine.options.get("arguments", ())]
+    def _engine_memory(self, shapes: Sequence[RequestShape]) -> EngineMemory:
+        kind, given, size = self._engine_kind, self.recipe.engine.options, self.machine.device_bytes
+        if kind in SERVERS:
             return server_memory(
-                self.config, self._dtype, shape, kind=engine.kind, arguments=arguments, device_bytes=size
+                self.config,
+                self._dtype,
+                max(shapes, key=lambda shape: shape.prompt_tokens + shape.reply_tokens),
+                kind=kind,
+                arguments=[str(word) for word in given.get("arguments", ())],
+                device_bytes=size,
             )
-        options = read_settings(TorchOptions, engine.options, where="engine.options")
+        if kind != "torch":
+            # Nothing is known of a user's own engine.
+            return EngineMemory(0, 0, 0)
+        known = {key: value for key, value in given.items() if key in TorchOptions.model_fields}
+        options = TorchOptions.model_validate(known)
         return embedded_engine_memory(
             self.config,
             self._dtype,
-            shape,
+            shapes,
             max_batch=options.max_batch,
             cache_bytes=cache_limit(options.cache_mb, size),
         )
 
-    def _requests(self, use: str) -> Iterator[RequestShape]:
+    def _sampled(self) -> Iterator[RequestShape]:
         recipe, sampling = self.recipe, self.recipe.sampling
-        trainer, longest = recipe.trainer, recipe.environment.max_prompt_tokens
-        if use == "sampling":
-            count = -(-trainer.prompts_per_step // self.machine.ranks)
-            if recipe.flow is not None:
-                count = recipe.flow.room_for(trainer.prompts_per_step)
-            reply = recipe.longest_sample
-            truncated = sampling.top_p < 1 or sampling.top_k > 0
-            prompt = self._prompt_tokens(longest, reply)
-            yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, truncated)
-            return
-        evaluation, most = recipe.evaluation, TorchOptions().max_batch
-        plans = [(evaluation.plan(sampling, recipe.seed), longest)]
-        for each in evaluation.planned(sampling, recipe.environment, recipe.seed):
+        trainer, reply = recipe.trainer, recipe.longest_sample
+        count = -(-trainer.prompts_per_step // self.machine.ranks)
+        if recipe.flow is not None:
+            count = recipe.flow.room_for(trainer.prompts_per_step)
+        prompt = self._prompt_tokens(recipe.environment.max_prompt_tokens, reply)
+        truncated = sampling.top_p < 1 or sampling.top_k > 0
+        yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, truncated)
+
+    def _evaluated(self) -> Iterator[RequestShape]:
+        recipe, evaluation = self.recipe, self.recipe.evaluation
+        plans: list[tuple[SamplingPlan, int]] = []
+        if recipe.data.heldout is not None or evaluation.train_problems:
+            own = evaluation.plan(recipe.sampling, recipe.seed)
+            plans.append((own, recipe.environment.max_prompt_tokens))
+        for each in evaluation.planned(recipe.sampling, recipe.environment, recipe.seed):
             plans.append((each.plan, each.settings.max_prompt_tokens))
         for plan, wanted in plans:
             prompt = self._prompt_tokens(wanted, plan.max_tokens)
-            yield RequestShape(most, plan.n, prompt, plan.max_tokens, plan.top_p < 1)
-
-
-_ENGINE_WEIGHTS = "engine: weights"
-
-
-def _engine_rows(memory: EngineMemory, phases: Sequence[str]) -> list[MemoryRow]:
-    return [
-        MemoryRow(_ENGINE_WEIGHTS, dict.fromkeys(phases, memory.weights), "engine.kind, engine.placement"),
-        MemoryRow(
-            "engine: cache of replies",
-            dict.fromkeys(phases, memory.cache),
-            "engine.options (cache_mb, max_batch, arguments), sampling.max_tokens",
-        ),
-        MemoryRow(
-            "engine: prompts and results",
-            dict.fromkeys(phases, memory.temporary),
-            "engine.options.max_batch, environment.max_prompt_tokens",
-        ),
-    ]
-
-
-def _trainer_rows(memory: TrainerMemory, *, in_use_only: bool) -> list[MemoryRow]:
-    """in_use_only: whether the reference is on the device only while it is used."""
-
-    def always(size: int) -> dict[str, int]:
-        return dict.fromkeys(PHASES, size)
-
-    passes = (SCORING, TRAINING)
-    reference = {SCORING: memory.reference} if in_use_only else always(memory.reference)
-    temporary = {SCORING: memory.scoring, TRAINING: memory.temporary, UPDATE: memory.publishing}
-    return [
-        MemoryRow("weights", always(memory.weights), "model.path, model.dtype, more ranks"),
-        MemoryRow("fp32 master weights", always(memory.masters), "trainer.offload, trainer.lora, more ranks"),
-        MemoryRow("summed gradients", always(memory.gradients), "trainer.offload, trainer.lora, more ranks"),
-        MemoryRow("moments of AdamW", always(memory.moments), "trainer.offload, trainer.lora, more ranks"),
-        MemoryRow("reference model", reference, "algorithm.kl_coef, trainer.offload, more ranks"),
-        MemoryRow("gathered weights", dict.fromkeys(passes, memory.gathered), "model.path"),
-        MemoryRow(
-            "tokens of a step",
-            dict.fromkeys(passes, memory.tokens),
-            "trainer.prompts_per_step, trainer.samples_per_prompt, sampling.max_tokens",
-        ),
-        MemoryRow(
-            "activations",
-            {TRAINING: memory.activations},
-            "trainer.activation_checkpointing, trainer.micro_batch_tokens, sampling.max_tokens",
-        ),
-        MemoryRow(
-            "logits, results of a layer", temporary, "trainer.micro_batch_tokens, trainer.logits_per_chunk"
-        ),
-    ]
+            yield RequestShape(TorchOptions().max_batch, plan.n, prompt, plan.max_tokens, plan.top_p < 1)

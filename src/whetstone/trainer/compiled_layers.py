@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whetstone.core.errors import UserError
-from whetstone.trainer.sharding import blocks
+from whetstone.engine.model_layers import blocks
 
 
 def check_compiler(device: torch.device) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.core.errors import UserError
 from whetstone.engine.meta_model import meta_model
+from whetstone.engine.model_layers import are_uniform, blocks
 from whetstone.engine.storage_tracker import StorageTracker
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.log_probs import LOGITS_PER_CHUNK
@@ -26,7 +27,6 @@ from whetstone.trainer.memory import checkpoint_activations
 from whetstone.trainer.packing import MicroBatch, PromptReplies
 from whetstone.trainer.segments import plan_for_cpu
 from whetstone.trainer.settings import TrainerSection
-from whetstone.trainer.sharding import blocks
 
 # Bytes that a step keeps on the device for each reply token: its weight, engine's log-prob, version and
 # reply, whether it is written, its advantage, and the log-probs before the step and under the reference.
@@ -34,6 +34,9 @@ _TOKEN_BYTES = 4 + 4 + 8 + 8 + 1 + 4 + 4 + 4
 
 # Bytes of an fp32 number.
 _WIDE = 4
+
+# The numbers of equal layers from which the memory of more follows.
+_FEW_LAYERS = (4, 6)
 
 
 class NoMemoryPlan(UserError):
@@ -98,23 +101,11 @@ def trainer_memory(
     """
     model = meta_model(config, dtype)
     whole = _bytes(model.parameters())
-    forward = Forward(
-        model,
-        temperature=1.0,
-        attention=settings.attention,
-        logits_per_chunk=settings.logits_per_chunk or LOGITS_PER_CHUNK,
-    )
-    if forward.layout == "padded":
-        raise NoMemoryPlan("there is no plan for a model's own attention (`trainer.attention: model`)")
+    counter = _Counter(config, dtype, spec, settings, shape, on_cpu)
+    passes = counter.count(len(blocks(model)), uniform=are_uniform(model))
     if settings.lora is not None:
         add_adapters(model, settings.lora, 0)
-    if settings.activation_checkpointing:
-        checkpoint_activations(model)
-    batch = _largest_batch(forward, settings, shape, int(model.config.get_text_config().vocab_size))
-    if on_cpu:
-        plan_for_cpu(batch.attention_mask)
     shards = _Shards(model, dtype, ranks)
-    passes = _count_passes(model, forward, spec, batch)
     peak = shards.training_peak(passes)
     kept = 0 if settings.offload else shards.trained
     wide = sum(p.numel() for p in model.parameters() if p.requires_grad and p.dtype == torch.float32)
@@ -143,6 +134,55 @@ class _Passes:
     head: int
     layers: int
     scoring: int
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Counts the memory of the passes of the largest micro-batch through a model on the meta device."""
+
+    config: Any
+    dtype: torch.dtype
+    spec: Algorithm
+    settings: TrainerSection
+    shape: StepShape
+    on_cpu: bool
+
+    def count(self, layers: int, *, uniform: bool) -> _Passes:
+        """Return the memory of a model with ``layers`` layers.
+
+        Equal layers add equal amounts, so a few of them are sufficient.
+        """
+        few, more = _FEW_LAYERS
+        if not uniform or layers <= more:
+            return self._count(None)
+        first, second = self._count(few), self._count(more)
+        return _Passes(
+            *(
+                low + (high - low) * (layers - few) // (more - few)
+                for low, high in zip(astuple(first), astuple(second), strict=True)
+            )
+        )
+
+    def _count(self, layers: int | None) -> _Passes:
+        settings = self.settings
+        model = meta_model(self.config, self.dtype, layers)
+        forward = Forward(
+            model,
+            temperature=1.0,
+            attention=settings.attention,
+            logits_per_chunk=settings.logits_per_chunk or LOGITS_PER_CHUNK,
+        )
+        if forward.layout == "padded":
+            raise NoMemoryPlan("there is no plan for a model's own attention (`trainer.attention: model`)")
+        if settings.lora is not None:
+            add_adapters(model, settings.lora, 0)
+        if settings.activation_checkpointing:
+            checkpoint_activations(model)
+        vocabulary = int(model.config.get_text_config().vocab_size)
+        batch = _largest_batch(forward, settings, self.shape, vocabulary)
+        if self.on_cpu:
+            plan_for_cpu(batch.attention_mask)
+        return _count_passes(model, forward, self.spec, batch)
 
 
 def _count_passes(model: Any, forward: Forward, spec: Algorithm, batch: MicroBatch) -> _Passes:

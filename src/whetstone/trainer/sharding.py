@@ -26,6 +26,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from whetstone.engine.host_copies import HostCopies
+from whetstone.engine.model_layers import blocks
 from whetstone.engine.weights import DeferredWeight
 from whetstone.trainer.lora import has_adapters, merged_weights
 from whetstone.trainer.ranks import Ranks
@@ -36,8 +37,8 @@ def shard_model(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> N
 
     The model may be in host memory: its parts are on the device of the mesh, which never holds more than a
     block whole. The weights are those of rank 0; those that other ranks loaded or warmed up may differ in the
-    last bits. The parts of a ``trained`` model are fp32 master weights, created block by block so that no rank
-    ever has all of them. Those of a frozen model keep their dtype. Compute stays in the model's dtype.
+    last bits. The parts of a ``trained`` model are fp32 master weights, created block by block so that no
+    rank ever has all of them. Those of a frozen model keep their dtype. Compute stays in the model's dtype.
     """
     dtype = model.dtype
     device = mesh_device(mesh)
@@ -189,12 +190,6 @@ def _gathered(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _merged(merge: Callable[[Callable[[Tensor], Tensor]], Tensor], dtype: torch.dtype) -> Tensor:
     return merge(lambda parameter: _gathered(parameter, torch.float32)).to(dtype)
-
-
-def blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the repeated layers, the units of gathering."""
-    lists = [module for module in model.base_model.children() if isinstance(module, nn.ModuleList)]
-    return list(max(lists, key=len, default=()))
 
 
 def _make_masters(module: nn.Module) -> None:
