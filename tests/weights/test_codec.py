@@ -220,30 +220,29 @@ def test_other_old_words_are_damage_or_give_other_words() -> None:
         assert words.tobytes() != good.tobytes()
 
 
-def gaps(symbols: bytes, count: int) -> bytes:
-    """A delta of 5000 words in one band, with ``count`` positions as these bytes."""
+def delta(*numbers: int) -> StreamWriter:
+    """A delta of 5000 words in one band, as these numbers."""
     stream = StreamWriter(4, 2, 0, 0)
-    stream.put_number(count << 1)
-    stream.put_number(0)
-    stream.put_number(len(symbols) - count)
+    for number in numbers:
+        stream.put_number(number)
+    return stream
+
+
+def gaps(symbols: bytes, count: int) -> bytes:
+    """A delta with ``count`` positions as gaps without low bits."""
+    stream = delta(count << 1, 1, 0, len(symbols) - count, 0)
     stream.put_bytes(np.frombuffer(symbols, np.uint8))
     return bytes(stream.data)
 
 
 def nested() -> bytes:
-    """A delta whose positions have low bytes of which positions of all have low bytes, and so on."""
-    stream = StreamWriter(4, 2, 0, 0)
-    for _ in range(5000):
-        # 1250 positions, as gaps with a low byte, in a sparse plane.
-        for number in (1250 << 1, 1, 1):
-            stream.put_number(number)
-    return bytes(stream.data)
+    """Gaps in a sparse plane, whose positions are gaps in a sparse plane, and so on, none of them smaller."""
+    return bytes(delta(*(1250 << 1, 1, 0, 0, 1) * 5000).data)
 
 
 def deep() -> bytes:
-    """A delta of one change, whose distance is in a plane of 1 byte that is not 0, minus 1, and so on."""
-    head = gaps(b"\5", 1) + b"\0" + b"\0\0"
-    return head + b"\1\1" * 5000
+    """A change whose distance is in a plane of 1 byte that is not 0, minus 1 in such a plane, and so on."""
+    return gaps(b"\5", 1) + b"\0" + b"\0\0" + b"\0\0" + b"\1\1" * 5000
 
 
 @pytest.mark.parametrize(
@@ -260,13 +259,14 @@ def deep() -> bytes:
         (b"\4\2\1\1\0", "not ascending"),
         (b"\4\2\3\1\x7a", "impossible number of bands"),
         (b"\4\2\0\x08" + bytes(range(1, 9)), "impossible number of bands"),
-        (b"\4\2\0\0\2\5", "larger than 4"),
-        (b"\4\2\0\0\xc6\x13\0\0\0", "another form"),
-        (b"\4\2\0\0\2\4\0" + bytes(625), "another number of changes"),
+        (b"\4\2\0\0\2\2", "larger than 1"),
+        (b"\4\2\0\0\xc6\x13\1", "positions of another form"),
+        (b"\4\2\0\0\2\0\0" + bytes(625), "another number of changes"),
         (gaps(b"\xff" * 19 + b"\xfe" + b"\xfe" * 99, 100), "beyond the last"),
-        (gaps(b"\1" * 101, 100), "another number of gaps"),
-        (gaps(b"\1" * 100 + b"\xff", 100), "another number of gaps"),
-        (gaps(b"\xff" * 30 + b"\1" * 100, 100), "larger than 19"),
+        (gaps(b"\1" * 101, 100), "another number of numbers"),
+        (gaps(b"\1" * 100 + b"\xff", 100), "another number of numbers"),
+        (gaps(b"\xff" * 130 + b"\1" * 100, 100), "larger than 100"),
+        (bytes(delta(2, 1, 14).data), "larger than 13"),
         (nested(), "positions of another form"),
         (deep(), "a plane of another form"),
     ],
@@ -274,6 +274,24 @@ def deep() -> bytes:
 def test_false_parts_are_damaged(data: bytes, said: str) -> None:
     with pytest.raises(CorruptData, match=said):
         decode_delta(data, [HELD])
+
+
+def test_a_part_may_say_of_each_band_that_nothing_changes() -> None:
+    positions, words = decode_delta(bytes(delta(0, 0, 0).data), [HELD])
+    assert len(positions) == 0
+    assert words.tobytes() == HELD.tobytes()
+
+
+def test_distances_of_any_size_need_no_more_memory_than_a_part() -> None:
+    old = np.ones(40_000, np.uint64)
+    new = old + np.uint64(1)
+    new[::10] = 1 << 63
+    tracemalloc.start()
+    data, _ = encode_delta([old], [new])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 * len(old)
+    assert decode_delta(data, [old])[1].tobytes() == new.tobytes()
 
 
 def test_an_array_that_claims_to_be_huge_is_not_made_room_for() -> None:

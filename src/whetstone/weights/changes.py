@@ -8,8 +8,12 @@ import numpy as np
 
 from whetstone.weights.streams import CorruptData, Elements, StreamReader, StreamWriter
 
-# Positions are a bit for each element, or else gaps, whose form is the number of their low bytes.
-_BIT_FORM = 4
+# Forms of positions: a bit for each element, or the gaps between them.
+_BITS, _GAPS = 0, 1
+# The bits of the high parts of numbers that differ, which Huffman codes compress. The low bits are random.
+_HIGH_BITS = 4
+# The most numbers that are examined to choose the number of low bits.
+_SAMPLE = 256
 
 
 def put_flags(stream: StreamWriter, flags: Elements) -> None:
@@ -20,7 +24,7 @@ def put_flags(stream: StreamWriter, flags: Elements) -> None:
         flags, count = ~flags, size - count
     stream.put_number(count << 1 | inverted)
     if 4 * count > size:
-        stream.put_number(_BIT_FORM)
+        stream.put_number(_BITS)
         stream.put_bytes(np.packbits(flags))
     elif count:
         _put_gaps(stream, np.flatnonzero(flags), size)
@@ -50,18 +54,15 @@ def take_positions(stream: StreamReader, size: int) -> Elements:
 
 
 def _take_chosen(stream: StreamReader, count: int, size: int) -> Elements:
-    form = stream.take_number(_BIT_FORM)
-    if form == _BIT_FORM:
+    if stream.take_number(_GAPS) == _BITS:
         positions = np.flatnonzero(np.unpackbits(stream.take_bytes(-(-size // 8)), count=size).view(bool))
         if len(positions) != count:
             raise CorruptData("another number of changes")
         return positions
-    # Fewer at each step, so that planes of gaps of planes end.
+    # Fewer at each step, so that planes of positions of planes end.
     if 4 * count > size:
         raise CorruptData("positions of another form")
-    gaps = take_planes(stream, count, form, 4).astype(np.int64)
-    gaps += _take_high_parts(stream, count, size >> (8 * form)) << (8 * form)
-    positions = np.cumsum(gaps + 1) - 1
+    positions = np.cumsum(_take_numbers(stream, count, size.bit_length()) + 1) - 1
     # Bytes of the network must never write outside the tensor.
     if positions[-1] >= size:
         raise CorruptData("a change beyond the last element")
@@ -69,72 +70,95 @@ def _take_chosen(stream: StreamReader, count: int, size: int) -> Elements:
 
 
 def _put_gaps(stream: StreamWriter, positions: Elements, size: int) -> None:
-    """Write the numbers of elements between positions. If changes are independent these are geometrically
-    distributed, and their bytes are independent. All values of the low bytes are about equally frequent."""
+    """Write the numbers of elements between positions, which are geometrically distributed if changes are
+    independent."""
     gaps = positions.astype(np.uint32)
     gaps[1:] -= gaps[:-1] + 1
-    low = (size // len(gaps)).bit_length() // 8
+    stream.put_number(_GAPS)
+    _put_numbers(stream, gaps, size // len(gaps))
+
+
+def _put_numbers(stream: StreamWriter, numbers: Elements, spread: int) -> None:
+    """Write numbers, most of which differ by less than ``spread``: their low bits and their high parts."""
+    low = max(spread.bit_length() - _HIGH_BITS, 0)
+    extra = _extra_bytes(numbers >> low)
+    if 4 * int(extra.sum()) > len(numbers):
+        low = max(int(numbers.max()).bit_length() - 8, 0)
+        extra = _extra_bytes(numbers >> low)
     stream.put_number(low)
-    put_planes(stream, gaps, low)
-    high = gaps >> (8 * low)
-    more = high // 255 if high.max() >= 255 else np.zeros(1, np.uint32)
-    stream.put_number(int(more.sum(dtype=np.int64)))
-    if not more.any():
-        _put_plane(stream, high.astype(np.uint8))
-        return
-    ends = np.cumsum(more + 1, dtype=np.int64)
-    symbols = np.full(int(ends[-1]), 255, np.uint8)
-    symbols[ends - 1] = high - 255 * more
-    _put_plane(stream, symbols)
+    for bit in range(low):
+        stream.put_bytes(np.packbits((numbers >> bit).astype(np.uint8) & 1))
+    count = int(extra.sum())
+    stream.put_number(count)
+    high = (numbers >> low).astype(np.uint8)
+    if count:
+        ends = np.cumsum(extra + 1)
+        symbols = np.full(int(ends[-1]), 255, np.uint8)
+        symbols[ends - 1] = (numbers >> low) - 255 * extra.astype(numbers.dtype)
+        high = symbols
+    _put_plane(stream, high)
 
 
-def _take_high_parts(stream: StreamReader, count: int, most: int) -> Elements:
-    """Read ``count`` numbers with a sum of at most ``most``, int64. A byte of 255 adds to the next one."""
-    symbols = _take_plane(stream, count + stream.take_number(most // 255))
-    if len(symbols) == count:
-        return symbols.astype(np.int64)
-    ends = np.flatnonzero(symbols != 255)
-    if len(ends) != count or ends[-1] != len(symbols) - 1:
-        raise CorruptData("another number of gaps")
-    return np.diff(np.cumsum(symbols, dtype=np.int64)[ends], prepend=0)
+def _extra_bytes(high: Elements) -> Elements:
+    """Return how many bytes of 255 precede the last byte of each high part, at most the number of parts;
+    only a 0 if there are none."""
+    if high.max() < 255:
+        return np.zeros(1, np.int64)
+    return np.minimum(high // 255, len(high)).astype(np.int64)
+
+
+def _take_numbers(stream: StreamReader, count: int, bits: int) -> Elements:
+    """Read ``count`` numbers of about ``bits`` bits at most, int64."""
+    low = stream.take_number(bits)
+    numbers = np.zeros(count, np.int64)
+    for bit in range(low):
+        numbers |= np.unpackbits(stream.take_bytes(-(-count // 8)), count=count).astype(np.int64) << bit
+    symbols = _take_plane(stream, count + stream.take_number(count))
+    high = symbols.astype(np.int64)
+    if len(symbols) > count:
+        ends = np.flatnonzero(symbols != 255)
+        if len(ends) != count or ends[-1] != len(symbols) - 1:
+            raise CorruptData("another number of numbers")
+        high = np.diff(np.cumsum(high)[ends], prepend=0)
+    return numbers | high << low
 
 
 def put_values(stream: StreamWriter, old: Elements, new: Elements, sizes: Sequence[int]) -> None:
-    """Write the new elements at changes. The distances have separate planes for each run of ``sizes``."""
+    """Write the new elements at changes. Each run of ``sizes`` changes has distances of its own."""
     bits = old.dtype.itemsize * 8 - 1
     put_positions(stream, np.flatnonzero((old ^ new) >> bits != 0), len(old))
     old, new = old & ((1 << bits) - 1), new & ((1 << bits) - 1)
     stream.put_bytes(np.packbits(new < old))
     distances = np.maximum(old, new) - np.minimum(old, new) - 1
-    distances <<= 1
     for run in np.split(distances, np.cumsum(sizes)[:-1]):
-        put_planes(stream, run, run.dtype.itemsize)
+        if len(run):
+            sample = np.sort(run[:: -(-len(run) // _SAMPLE)])
+            _put_numbers(stream, run, int(sample[len(sample) * 5 // 6] - sample[len(sample) // 6]))
 
 
 def take_values(stream: StreamReader, old: Elements, sizes: Sequence[int]) -> Elements:
     """Read the new elements at changes. Raises CorruptData."""
-    width, bits = old.dtype.itemsize, old.dtype.itemsize * 8 - 1
+    bits = old.dtype.itemsize * 8 - 1
     signs = old >> bits
     signs[take_positions(stream, len(old))] ^= 1
     down = np.unpackbits(stream.take_bytes(-(-len(old) // 8)), count=len(old)).view(bool)
-    distances = np.concatenate([take_planes(stream, size, width, width) for size in sizes])
-    distances = (distances >> 1) + 1
+    runs = [_take_numbers(stream, size, bits) for size in sizes if size]
+    distances = np.concatenate([np.empty(0, np.int64), *runs]).astype(old.dtype) + 1
     new = np.where(down, old - distances, old + distances) & ((1 << bits) - 1)
     return new | signs << bits
 
 
-def put_planes(stream: StreamWriter, elements: Elements, count: int) -> None:
-    """Write the ``count`` low bytes of elements, each as a plane of its own, lowest first."""
-    for n in range(count):
+def put_planes(stream: StreamWriter, elements: Elements) -> None:
+    """Write elements as a plane of each of their bytes, lowest first."""
+    for n in range(elements.dtype.itemsize):
         _put_plane(stream, (elements >> (8 * n)).astype(np.uint8))
 
 
-def take_planes(stream: StreamReader, size: int, count: int, width: int) -> Elements:
-    """Read ``size`` elements of ``width`` bytes, of which the ``count`` low ones were written. Raises
-    CorruptData."""
-    elements = np.zeros(size, f"<u{width}")
+def take_planes(stream: StreamReader, size: int, width: int) -> Elements:
+    """Read ``size`` elements of ``width`` bytes. Raises CorruptData."""
+    elements = np.empty(size, f"<u{width}")
     columns = elements.view(np.uint8).reshape(size, width)
-    for n in range(count):
+    for n in range(width):
         columns[:, n] = _take_plane(stream, size)
     return elements
 

@@ -16,19 +16,21 @@ Format
 *Number*: groups of 7 bits, lowest first. The highest bit of a byte says that another byte follows
 (LEB128).
 
-*Array* of n bytes, where the reader knows n: the number 0 and the bytes, or the size of a zstd frame and
-the frame.
+*Array* of n bytes, or of n bits with the first in the highest bit of a byte, where the reader knows n:
+the number 0 and the bytes, or the size of a zstd frame and the frame.
 
 *Plane* of n bytes: the number 0 and an array. Or the number 1, the positions of the bytes that are not 0,
 at most half of them, and the plane of these bytes minus 1.
 
 *Planes* of elements: the plane of the lowest byte of each element, the plane of the next byte, and so on.
 
+*Numbers*, n of them: the number s; s arrays of n bits each, which are the lowest bit of each number, the
+next bit and so on; a number e of at most n; and the plane of n + e bytes with the rest of each number. Of
+these bytes, 255 is added to the next one.
+
 *Positions*, ascending, below n: the number 2 c + i. The c positions follow if i is 0, and the c other
-ones if i is 1. If c is not 0 it is followed by their form. Form 4 is an array of n bits, highest first,
-of which c are 1. Forms 0 to 3 are the gaps between at most n / 4 positions (0 between neighbours): form f
-is the planes of the f low bytes of each gap, a number e, and an array of c + e bytes with the rest of
-each gap. Of these bytes, 255 is added to the next one.
+ones if i is 1. Unless c is 0, they are the number 0 and an array of n bits, of which c are 1; or the
+number 1 and the gaps between them as numbers (0 between neighbours), if c is at most n / 4.
 
 *Full part*: the byte 3, the bytes of an element, and the planes of the elements, each rotated to the left
 by a bit. The highest plane of bf16 and fp32 is then the exponent, which compresses.
@@ -38,10 +40,9 @@ by a bit. The highest plane of bf16 and fp32 is then the exponent, which compres
 1. The number of dense bands, the number of bands minus 1, and the lowest magnitude of each band but the
    first, as a byte. A magnitude is the 8 bits after the sign bit. At most 8 bands are not dense.
 2. For each band, the positions of changes.
-3. The changes, in the order of bands: the positions of those whose sign changes. An array of bits,
-   highest first, which are 1 where the new element without its sign is smaller. And for each band the
-   planes of the distances: the difference of the elements without signs, minus 1, times 2. Where only the
-   sign changes, it wraps around.
+3. The changes, in the order of bands: the positions of those whose sign changes; an array of bits, which
+   are 1 where the new element without its sign is smaller; and, for each band, the distances as numbers:
+   the difference of the elements without signs, minus 1. Where only the sign changes, it wraps around.
 """
 
 from __future__ import annotations
@@ -81,14 +82,14 @@ def encode_full(blocks: Sequence[Elements]) -> bytes:
     elements = np.concatenate(blocks)
     width = elements.dtype.itemsize
     stream = StreamWriter(_FULL, width)
-    put_planes(stream, elements << 1 | elements >> (8 * width - 1), width)
+    put_planes(stream, elements << 1 | elements >> (8 * width - 1))
     return bytes(stream.data)
 
 
 def decode_full(data: Bytes, width: int, count: int) -> Elements:
     """Decode the ``count`` elements of a full part. Raises CorruptData."""
     stream = _open(data, _FULL, width)
-    elements = take_planes(stream, count, width, width)
+    elements = take_planes(stream, count, width)
     stream.close()
     return elements >> 1 | elements << (8 * width - 1)
 
