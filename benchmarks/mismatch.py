@@ -1,13 +1,14 @@
 """How far the log-probs of the embedded engine and of the trainer are apart. Prints tables.
 
-    .venv/bin/python benchmarks/mismatch.py routing --steps 200
+    .venv/bin/python benchmarks/mismatch.py routing
     .venv/bin/python benchmarks/mismatch.py deterministic
 
-``routing``: a small Qwen3-MoE and a dense Qwen3, trained on Python's standard library for ``--steps`` updates
-in fp32, generate replies in bf16; the trainer computes their log-probs in bf16, with the experts that it
-chooses and with those that the engine recorded. ``deterministic``: random Llama and Qwen3 models in the
-sizes of SmolLM2-135M and Qwen3-0.6B (fewer layers) at batches of 1, 8 and 32, plain and with the arithmetic
-of ``deterministic: true``. One thread; freed memory stays in the process.
+``routing``: a small Qwen3-MoE and a dense Qwen3 generate replies in bf16; the trainer computes their
+log-probs in bf16, with the experts that it chooses and with those that the engine recorded. Their weights are
+random, of two scales, and trained on Python's standard library for ``--steps`` updates in fp32.
+``deterministic``: random Llama and Qwen3 models with layers like those of SmolLM2-135M and Qwen3-0.6B, at
+batches of 1, 8 and 32, plain and with the arithmetic of ``deterministic: true``. One thread; freed memory
+stays in the process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import asyncio
 import random
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.expert_routing import has_experts
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.engine.torch_engine import TorchEngine
@@ -146,34 +148,55 @@ def described(engine: Tensor, trainer: Tensor) -> str:
 
 def routing(args: argparse.Namespace) -> None:
     windows = corpus()
-    examples = [(w[:1], w[1:]) for w in windows[: args.steps * 16]]
-    prompts = [w[:PROMPT] for w in windows[-args.prompts :]]
-    print("| model | experts of the trainer | mean | 99% | 99.9% | largest | outside | KL | other experts |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    prompts = [window[:PROMPT] for window in windows[-args.prompts :]]
+    print(
+        "| weights | model | experts of the trainer | mean | 99% | 99.9% | largest | outside | KL | "
+        "other experts |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     notes: list[str] = []
-    for name, (kind, own) in MODELS.items():
-        model = build(kind, SMALL | own)
-        batches = [examples[i : i + 16] for i in range(0, len(examples), 16)]
-        losses = sft(model, batches, rate=lambda step: warmup_rate(2e-3, step, args.steps))
-        model = model.to(torch.bfloat16).requires_grad_(False)
-        has_experts = kind == "qwen3_moe"
-        found, seconds = timed(lambda: generate(model, prompts, 8, args.new, batch=32, routing=has_experts))  # noqa: B023
-        plain = timed(lambda: generate(model, prompts, 8, args.new, batch=32))[1]  # noqa: B023
-        notes.append(f"{name}: loss {losses[0]:.2f} to {losses[-1]:.2f} nats per token")
-        engine = torch.tensor([p for replies in found for reply in replies for p in reply.logprobs])
-        forward = Forward(model, temperature=1.0, routing_replay=has_experts)
-        groups = [grouped(forward, *each) for each in zip(prompts, found, strict=True)]
-        for replays in (False, True) if has_experts else (False,):
-            packed = forward.pack(groups if replays else list(map(without_experts, groups)), 4096)
-            log_probs, spent = timed(lambda: forward.log_probs(packed, len(engine)))  # noqa: B023
-            chosen = "recorded" if replays else "its own" if has_experts else "none"
-            notes.append(f"{name}, {chosen}: log-probs of {len(engine)} tokens in {spent:.1f} CPU s")
-            differ = "0" if replays else other_experts(forward, groups) if has_experts else ""
-            print(f"| {name} | {chosen} | {described(engine, log_probs)} | {differ} |", flush=True)
-        if has_experts:
-            size = sum(len(reply.routing.data) for replies in found for reply in replies if reply.routing)
-            notes.append(f"{name}: generation {plain:.1f} CPU s, with recording {seconds:.1f}; {size} bytes")
+    for scale in (0.05, 0.1, 0.0):
+        weights = f"random, {scale}" if scale else f"{args.steps} steps"
+        for name, (kind, own) in MODELS.items():
+            settings = {"initializer_range": scale, "tie_word_embeddings": False} if scale else {}
+            model = build(kind, SMALL | own | settings)
+            if not scale:
+                losses = train(model, windows, args.steps)
+                notes.append(f"{name}: loss {losses[0]:.2f} to {losses[-1]:.2f} nats per token")
+            model = model.to(torch.bfloat16).requires_grad_(False)
+            for row in compared(model, prompts, args.new, notes):
+                print(f"| {weights} | {name} | {row} |", flush=True)
     print("\n".join(notes))
+
+
+def train(model: Any, windows: list[list[int]], steps: int) -> list[float]:
+    examples = [(window[:1], window[1:]) for window in windows[: steps * 16]]
+    batches = [examples[i : i + 16] for i in range(0, len(examples), 16)]
+    return sft(model, batches, rate=lambda step: warmup_rate(2e-3, step, steps))
+
+
+def compared(model: Any, prompts: list[list[int]], new: int, notes: list[str]) -> Iterator[str]:
+    """The columns of a model: with its own experts, and with those of the engine."""
+    routes = has_experts(model)
+    plain = timed(lambda: generate(model, prompts, 8, new, batch=32))[1]
+    found, seconds = timed(lambda: generate(model, prompts, 8, new, batch=32, routing=routes))
+    engine = torch.tensor([p for replies in found for reply in replies for p in reply.logprobs])
+    forward = Forward(model, temperature=1.0, routing_replay=routes)
+    groups = [grouped(forward, *each) for each in zip(prompts, found, strict=True)]
+    spent: list[str] = []
+    for replays in (False, True) if routes else (False,):
+        packed = forward.pack(groups if replays else list(map(without_experts, groups)), 4096)
+        log_probs, cost = timed(lambda: forward.log_probs(packed, len(engine)))  # noqa: B023
+        spent.append(f"{cost:.1f}")
+        chosen = "recorded" if replays else "its own" if routes else "none"
+        differ = "0" if replays else other_experts(forward, groups) if routes else ""
+        yield f"{chosen} | {described(engine, log_probs)} | {differ}"
+    if routes:
+        size = sum(len(reply.routing.data) for replies in found for reply in replies if reply.routing)
+        notes.append(
+            f"{len(engine)} tokens: generation {plain:.1f} CPU s, with recording {seconds:.1f}; log-probs "
+            f"{spent[0]} and with replay {spent[1]}; {size} bytes of routing"
+        )
 
 
 def grouped(forward: Forward, prompt: list[int], replies: list[Completion]) -> PromptReplies:
@@ -244,8 +267,8 @@ def deterministic(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("part", choices=["routing", "deterministic"])
-    parser.add_argument("--steps", type=int, default=200, help="updates of the models of `routing`")
-    parser.add_argument("--prompts", type=int, default=32, help="of `routing`, with 8 replies each")
+    parser.add_argument("--steps", type=int, default=60, help="updates of the models of `routing`")
+    parser.add_argument("--prompts", type=int, default=16, help="of `routing`, with 8 replies each")
     parser.add_argument("--new", type=int, default=128, help="tokens of a reply")
     parser.add_argument("--layers", type=int, default=8, help="of the models of `deterministic`")
     args = parser.parse_args()
