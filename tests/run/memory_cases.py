@@ -20,7 +20,8 @@ from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.memory import cache_limit
 from whetstone.engine.scheduler import Scheduler, Ticket
-from whetstone.run.memory_plan import GENERATION, PHASES, plan_memory
+from whetstone.run.device_plan import GENERATION, PHASES
+from whetstone.run.memory_plan import plan_memory
 from whetstone.run.parts import build_trainer
 from whetstone.run.recipe import Recipe, model_recipes
 from whetstone.trainer.ranks import Ranks

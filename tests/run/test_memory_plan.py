@@ -20,8 +20,10 @@ from whetstone.core.errors import UserError
 from whetstone.core.shipped_recipes import shipped_names
 from whetstone.engine.architecture import OWN_ATTENTION
 from whetstone.engine.memory_plan import RequestShape, embedded_engine_memory
-from whetstone.run.memory_plan import GENERATION, DevicePlan, plan_memory
+from whetstone.run.device_plan import GENERATION, DevicePlan
+from whetstone.run.memory_plan import memory_errors, plan_memory
 from whetstone.run.recipe import Recipe, load_recipe, model_recipes, stage_recipes
+from whetstone.run.run_dir import check_recipe, write_recipe
 from whetstone.trainer import memory_plan
 from whetstone.trainer.memory_plan import StepShape, TrainerMemory, trainer_memory
 from whetstone.trainer.settings import TrainerSection
@@ -106,9 +108,8 @@ def test_what_saves_memory_has_less_of_it() -> None:
 def recipe_plans(name: str, *overrides: str) -> list[DevicePlan]:
     plans: list[DevicePlan] = []
     for stage in stage_recipes(load_recipe(name, overrides)):
-        config = {
-            model: published_config(each.model.path or "") for model, each in model_recipes(stage).items()
-        }
+        models = model_recipes(stage).items()
+        config = {name: published_config(each.model.path or "") for name, each in models}
         plans += plan_memory(stage, config)
     return plans
 
@@ -147,52 +148,81 @@ def test_without_checkpointing_activations_take_what_was_counted_by_other_means(
 # The dry run
 
 
-def dry_run(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[int, str]:
-    status = main(["train", str(TINY), "--dry-run", *overrides])
-    return status, capsys.readouterr().err
+def refusals(*overrides: str) -> list[str]:
+    return memory_errors(load_recipe(TINY, overrides), lambda _: None)
 
 
 @pytest.mark.process
 def test_the_dry_run_prints_the_memory_of_each_device_and_the_keys(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    status, said = dry_run(capsys, "machine={devices: 4, memory_gb: 24}")
-    assert status == 0
+    assert main(["train", str(TINY), "--dry-run", "machine={devices: 4, memory_gb: 24}"]) == 0
+    said = capsys.readouterr().err
     assert "memory of each of 4 devices (trainer and engine), in GB of 24 GB:" in said
     table = {line.split("  ")[1]: line for line in said.splitlines() if line.startswith("  ")}
-    assert "generation" in said
     assert table["activations"].endswith("trainer.activation_checkpointing, trainer.micro_batch_tokens")
-    assert re.search(r"total +\d.*22.8 may be used", said)
+    assert re.search(r"total +\d.* 22\.8 may be used", said)
 
 
-def test_what_cannot_fit_is_refused_with_settings_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = dry_run(capsys, "machine.memory_gb=0.2")
-    assert status == 2
-    found = re.search(
-        r"memory: training needs (\S+) GB on the device .*; it fits with (.*) \((\S+) GB\)", said
-    )
-    assert found, said
-    assert float(found[3]) < 0.19 < float(found[1])
-    status, said = dry_run(capsys, "machine.memory_gb=0.2", *found[2].split())
-    assert status == 0, said
-
-
-def test_what_no_setting_makes_fit_is_refused_with_what_else_helps(
+@pytest.mark.process
+def test_the_dry_run_plans_another_machine_although_something_is_missing_here(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    status, said = dry_run(capsys, "machine.memory_gb=0.01", "engine.options={cache_mb: 20}")
-    assert status == 2
-    assert "use more devices (torchrun's --nproc-per-node or `flow.ranks`" in said
+    command = ["train", str(TINY), "--dry-run", "machine.memory_gb=0.01", "judge.environment=nowhere"]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "there is no environment `nowhere`" in said
+    assert "memory: training needs" in said
 
 
-def test_a_cache_without_room_for_a_reply_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = dry_run(capsys, "engine.options={cache_mb: 1}", "machine.memory_gb=10")
-    assert status == 2
-    assert "raise `engine.options.cache_mb`" in said
+def test_what_cannot_fit_is_refused_with_settings_that_fit() -> None:
+    [fault] = refusals("machine.memory_gb=0.2")
+    found = re.fullmatch(
+        r"memory: training needs (\S+) GB on the device \(trainer and engine\), and 0.19 of 0.2 GB may be "
+        r"used; it fits with (.*) \((\S+) GB\)",
+        fault,
+    )
+    assert found, fault
+    assert float(found[3]) < 0.19 < float(found[1])
+    assert refusals("machine.memory_gb=0.2", *found[2].split()) == []
+
+
+def test_what_no_setting_makes_fit_is_refused_with_what_else_helps() -> None:
+    [fault] = refusals("machine.memory_gb=0.01", "engine.options={cache_mb: 20}")
+    assert "use more devices (torchrun's --nproc-per-node or `flow.ranks`" in fault
+
+
+def test_a_cache_without_room_for_a_reply_is_refused() -> None:
+    [fault] = refusals("engine.options={cache_mb: 1}", "machine.memory_gb=10")
+    assert "raise `engine.options.cache_mb`" in fault
+
+
+def test_a_stage_that_does_not_fit_is_named() -> None:
+    stages = "stages=[{name: small}, {name: large, trainer: {micro_batch_tokens: 100000}}]"
+    prompts = ["trainer.prompts_per_step=256", "machine.memory_gb=4", "engine.options={cache_mb: 200}"]
+    [fault] = refusals(stages, *prompts)
+    assert fault.startswith("stage `large`: memory: training needs ")
+
+
+def test_a_model_that_is_not_here_is_said_with_the_command_that_gets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    said: list[str] = []
+    assert memory_errors(load_recipe("scalebox-qwen3-4b"), said.append) == []
+    [line] = said
+    assert "`hf download Qwen/Qwen3-4B-Instruct-2507 config.json`" in line
+
+
+def test_the_own_attention_of_a_model_has_no_plan() -> None:
+    said: list[str] = []
+    assert memory_errors(load_recipe(TINY, ["trainer.attention=model"]), said.append) == []
+    [line] = said
+    assert line.startswith("not checked: the memory: there is no plan for a model's own attention")
 
 
 def test_devices_beyond_those_of_the_machine_are_refused() -> None:
-    with pytest.raises(UserError, match="`flow.gpus` names 8 devices, and `machine.devices` is 4"):
+    with pytest.raises(UserError, match=r"`flow\.gpus` names 8 devices, and `machine\.devices` is 4"):
         recipe_plans("astraflow-qwen3-8b-m2po-full", "machine.devices=4")
 
 
@@ -210,8 +240,6 @@ def test_a_server_takes_its_share_while_the_trainer_works_only_if_it_does_not_sl
 
 
 def test_a_resumed_run_may_be_planned_for_another_machine(tmp_path: Path) -> None:
-    from whetstone.run.run_dir import check_recipe, write_recipe
-
     recipe = load_recipe(TINY, [f"out={tmp_path}"])
     write_recipe(tmp_path, recipe)
     changed: Recipe = load_recipe(TINY, [f"out={tmp_path}", "machine={devices: 2, memory_gb: 40}"])

@@ -28,7 +28,7 @@ class StorageTracker(TorchDispatchMode):
         self.peak = 0
         # A storage is known by its address, so the held ones must stay alive.
         self._held = [tensor.untyped_storage() for tensor in held]
-        self._sizes: dict[int, int] = {storage._cdata: 0 for storage in self._held}
+        self._sizes: dict[int, int] = {_address(storage): 0 for storage in self._held}
 
     def reset_peak(self) -> int:
         """Return the peak, and start a new one at the current bytes."""
@@ -47,7 +47,7 @@ class StorageTracker(TorchDispatchMode):
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
+        key = _address(storage)
         if key in self._sizes:
             return
         self._sizes[key] = storage.nbytes()
@@ -57,6 +57,11 @@ class StorageTracker(TorchDispatchMode):
 
     def _freed(self, key: int) -> None:
         self.current -= self._sizes.pop(key)
+
+
+def _address(storage: Any) -> int:
+    # Memory of the meta device has no address, but the objects that stand for it have one.
+    return storage._cdata
 
 
 def _grouped_mm(left: Tensor, right: Tensor, offsets: Tensor | None = None, *_: Any) -> Tensor:
