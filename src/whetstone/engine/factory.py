@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.engine.engine import Engine
-from whetstone.engine.settings import SERVERS, EngineSection
+from whetstone.engine.settings import AUTO, SERVERS, EngineSection
 
 # Name → `module:callable`, imported on first use and called as in `build_engine`.
 ENGINES = {
@@ -22,7 +22,7 @@ ENGINES = {
 def check_plugin_engine(settings: EngineSection) -> None:
     """Raise UserError for an unknown engine or one that cannot be imported, and for wrong options of a user's
     engine. Built-in engines check their own options."""
-    if settings.kind not in ENGINES:
+    if settings.kind not in ENGINES and settings.kind != AUTO:
         _check_options(_constructor(settings.kind), settings, {})
 
 
@@ -80,11 +80,14 @@ def check_capabilities(
 
 
 def _constructor(kind: str) -> Callable[..., Engine]:
+    if kind == AUTO:
+        raise UserError("engine.kind: `auto` is resolved when a run starts; name `vllm` or `torch` here")
     target = ENGINES.get(kind, kind)
     module, _, name = target.partition(":")
     if not name:
+        known = (*ENGINES, AUTO)
         raise UserError(
-            f"engine.kind: unknown engine `{kind}`{did_you_mean(kind, ENGINES)}; known: {', '.join(ENGINES)}"
+            f"engine.kind: unknown engine `{kind}`{did_you_mean(kind, known)}; known: {', '.join(known)}"
             "; or give your own as `package.module:callable`"
         )
     try:

@@ -3,7 +3,6 @@ address."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -77,7 +76,9 @@ def _engine(
     given = options.root()
     interpreter = options.interpreter(launch.package) if given is None else ""
     with ExitStack() as resources:
-        on_a_cpu = bool(interpreter) and (launch.packs or launch.sleeps) and _has_cpu_torch(interpreter)
+        on_a_cpu = (
+            bool(interpreter) and (launch.packs or launch.sleeps) and options.computes_on_cpu(interpreter)
+        )
         if on_a_cpu and launch.sleeps:
             raise UserError(
                 f"engine.placement: the {launch.package} of {interpreter} computes on the CPU, where it "
@@ -106,13 +107,6 @@ def _engine(
         )
         resources.pop_all()
     return engine
-
-
-def _has_cpu_torch(interpreter: str) -> bool:
-    """Return whether an environment's torch supports no accelerator."""
-    asks = "import torch.version as v; print(any(getattr(v, n, None) for n in ('cuda', 'hip', 'xpu')))"
-    done = subprocess.run([interpreter, "-c", asks], capture_output=True, text=True, check=False)
-    return done.stdout.strip() == "False"
 
 
 def _start_server(
