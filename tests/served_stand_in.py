@@ -7,6 +7,7 @@ test decides where an update falls.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import torch
 from safetensors import safe_open
 
 VOCABULARY = 256
@@ -43,6 +45,17 @@ def step_of(folder: str | Path) -> int:
         return round(float(tensors.get_tensor("model.embed_tokens.weight").flatten()[0]))
 
 
+def changed_step(file: str, step: int) -> int:
+    """The number after the changes of a file."""
+    with safe_open(file, framework="pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118
+            if name == "positions:model.embed_tokens.weight":
+                at = tensors.get_tensor(name).tolist()
+                new = tensors.get_tensor("values:model.embed_tokens.weight")
+                return round(float(new.view(torch.float32)[0])) if at[0] == 0 else step
+    return step
+
+
 def text_of(token_ids: list[int]) -> str:
     """Visible ASCII in the order of the tests' tokenizer: token 0 is ``!``."""
     return "".join(chr(33 + i) if i < 94 else "?" for i in token_ids)
@@ -57,6 +70,9 @@ class StandIn:
         self.dtype: str | None = None
         """What it says that it computes in; None: it does not say."""
         self.hold: int | None = None
+        self.extension = ""
+        """The class that extends its workers; it then takes new weights in place."""
+        self.finds_weights = True
         self.tempered = True
         self.dev_mode = True
         self.refuses_weights = False
@@ -70,6 +86,7 @@ class StandIn:
         self.changed = threading.Condition()
         self._paused = False
         self._pauses = 0
+        self._opened = False
 
     def get(self, path: str) -> tuple[int, Any]:
         """Answer a question."""
@@ -78,7 +95,10 @@ class StandIn:
         if self.kind == "sglang" and path == "/get_server_info":
             return 200, {"context_length": 200, "dtype": self.dtype or "auto"}
         if self.kind == "vllm" and path == "/server_info" and self.dtype is not None:
-            config = f"model='x', dtype=torch.{self.dtype}, kv_cache_dtype=auto, max_seq_len=200"
+            config = {
+                "model_config": {"model": "x", "dtype": f"torch.{self.dtype}"},
+                "parallel_config": {"worker_extension_cls": self.extension},
+            }
             return 200, {"vllm_config": config, "vllm_env": {}, "system_env": {}}
         if path == "/v1/models":
             return 200, {"data": [{"id": MODEL, "max_model_len": 200}]}
@@ -120,8 +140,17 @@ class StandIn:
             self.log.append(f"wake {' '.join(parts)}")
             return 200, {}
         if path == "/collective_rpc":
-            self._expect(body.get("method") == "reload_weights", f"method {body.get('method')}")
-            return self._load(body["kwargs"]["weights_path"])
+            method, kwargs = body["method"], body["kwargs"]
+            if method == "whetstone_open" and self.extension:
+                self._expect(step_of(kwargs["folder"]) == self.step, "other weights than in the folder")
+                self._opened = self.finds_weights
+                self.log.append("open")
+                return 200, {"results": [{} if self.finds_weights else {"error": "packed"}]}
+            if method == "whetstone_write" and self.extension:
+                self._expect(self._opened, "weights came before their places were found")
+                return self._write_weights(**kwargs)
+            self._expect(method == "reload_weights", f"method {method}")
+            return self._load(kwargs["weights_path"])
         if path == "/update_weights_from_disk":
             self._expect(set(body) == {"model_path", "flush_cache", "weight_version"}, f"fields {set(body)}")
             return self._load(body["model_path"])
@@ -139,6 +168,18 @@ class StandIn:
         self.step = step_of(folder)
         self.log.append(f"load {self.step}")
         return 200, {"success": True, "message": "", "results": [None]}
+
+    def _write_weights(self, folder: str, changes: str) -> tuple[int, Any]:
+        step = step_of(folder)
+        if changes:
+            # The server has the rest of the weights, so the changes lead to the same.
+            self._expect(self.step != LOST, "changes of weights that it has lost")
+            self._expect(changed_step(changes, self.step) == step, "changes that do not lead to the folder's")
+        status, answer = self._load(folder)
+        if status != 200:
+            return 200, {"results": [{"error": answer["error"]}]}
+        self.log[-1] = f"{'change' if changes else 'write'} {self.step}"
+        return 200, {"results": [{}]}
 
     def _complete(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path == "/v1/completions" and self.kind == "vllm":
@@ -249,6 +290,10 @@ def main(arguments: list[str]) -> None:
     rest = [a for a in arguments if a not in switches]
     said = dict(zip(rest[::2], rest[1::2], strict=True))
     server = StandIn("vllm", step_of(said["--model"]))
+    server.extension = said["--worker-extension-cls"]
+    module, _, name = server.extension.rpartition(".")
+    # As vLLM does, from the path that the run gave it.
+    getattr(importlib.import_module(module), name)
     server.sleeps = bool(switches)
     # Without the argument vLLM computes in half precision, whatever the folder's config.json says.
     server.dtype = said.get("--dtype", "bfloat16")

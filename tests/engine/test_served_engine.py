@@ -6,11 +6,12 @@ The servers are stand-ins that check every field; ``make test-integrations`` run
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ from whetstone.engine.engine import Completion, GenerationRequest, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
 from whetstone.engine.served import process
 from whetstone.engine.served.engine import ServedEngine
-from whetstone.engine.served.model_folders import ModelFolderWriter
+from whetstone.engine.served.model_folders import ModelFolder
 from whetstone.engine.settings import EngineSection
 from whetstone.engine.weights import folder_weights
 
@@ -509,19 +510,118 @@ def _children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
-def test_an_output_layer_that_shares_its_weights_can_be_written_as_one_of_its_own(
-    build_model: Build, tokenizer: Any, tmp_path: Path
+@pytest.fixture
+def extended() -> Iterator[StandIn]:
+    """A vLLM whose workers have the extension."""
+    with listening(StandIn("vllm")) as stand_in:
+        stand_in.extension, stand_in.dtype = "whetstone.engine.served.vllm_worker.WeightWriter", "float32"
+        yield stand_in
+        assert stand_in.faults == []
+
+
+def test_changed_elements_are_sent_where_the_server_has_the_others(
+    extended: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    # vLLM on a CPU packs such a layer when it starts, and never again.
-    model = build_model("llama")
-    handover = ModelFolderWriter(model, tokenizer, str(tmp_path), untied=True)
-    for step in (1, 2):
-        handover.update(weights_of(build_model, step))
-        with handover.current_folder() as folder:
-            found = dict(folder_weights(folder))
-            assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
-            assert round(float(found["lm_head.weight"][0, 0])) == step
-            assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is False
-    handover.close()
-    assert model.lm_head.weight is model.model.embed_tokens.weight
+    async def story() -> None:
+        engine = attached(extended, build_model, tokenizer)
+        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 3, 2)
+        expected = ["load 3", "open"]
+        for version, update in enumerate(("change 5", "sleep", "write 6", "change 7", "write 8"), 1):
+            if update == "sleep":
+                await engine.sleep()
+                continue
+            step = int(update.split()[-1])
+            model = model_of(build_model, step)
+            if step == 8:
+                # Other elements in most places.
+                with torch.no_grad():
+                    model.model.embed_tokens.weight[1:] += 1
+            await engine.update_weights(model.named_parameters(), version)
+            (got,) = await replies(engine, [5], max_tokens=2)
+            assert (got.token_ids, got.versions) == (counted(5, step, 2), [version] * 2)
+            expected.append(update)
+        assert [
+            line for line in extended.log if line.split()[0] in ("load", "open", "change", "write")
+        ] == expected
+        await engine.close()
+
+    run(story)
+
+
+def test_a_cancelled_update_is_made_up_for_by_all_weights(
+    extended: StandIn, build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        engine = attached(extended, build_model, tokenizer)
+        await replies(engine, [5], max_tokens=2)
+        real = ModelFolder.write_changes
+
+        def slow(self: ModelFolder, changes: Any) -> Path:
+            asked.set()
+            return real(self, changes)
+
+        asked = threading.Event()
+        monkeypatch.setattr(ModelFolder, "write_changes", slow)
+        task = asyncio.create_task(engine.update_weights(weights_of(build_model, 5), 1))
+        await asyncio.to_thread(asked.wait, 60)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await engine.update_weights(weights_of(build_model, 5), 2)
+        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 5, 2)
+        assert "write 5" in extended.log
+        await engine.close()
+
+    run(story)
+
+
+def test_a_server_whose_weights_are_not_found_reloads_the_folder(
+    extended: StandIn, build_model: Build, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        extended.finds_weights = False
+        engine = attached(extended, build_model, tokenizer)
+        for step in (5, 6):
+            await engine.update_weights(weights_of(build_model, step), step)
+        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 6, 2)
+        assert "load 6" in extended.log
+        assert "cannot change its weights in place, and reloads them instead: packed" in caplog.text
+        await engine.close()
+
+    run(story)
+
+
+def test_an_extension_of_the_users_is_refused(build_model: Build, tokenizer: Any) -> None:
+    options = {"python": sys.executable, "arguments": ["--worker-extension-cls=mine.Extension"]}
+    with pytest.raises(UserError, match="leave `--worker-extension-cls` out"):
+        build_engine(EngineSection(kind="vllm", options=options), lambda: build_model("llama"), tokenizer)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_the_weights_of_the_model_are_those_of_the_folder(
+    architecture: str, build_model: Build, tokenizer: Any, tmp_path: Path
+) -> None:
+    model = build_model(architecture)
+    folder = ModelFolder(model, tokenizer, str(tmp_path))
+    file = folder.current() / "model.safetensors"
+    for seed in (1, 2):
+        new = build_model(architecture, seed=seed)
+        assert folder.update(new.named_parameters()) is None
+        for name, tensor in folder_weights(folder.current()):
+            assert torch.equal(tensor, new.state_dict()[name])
+            assert torch.equal(tensor, model.state_dict()[name])
+    number = file.stat().st_ino
+    with torch.no_grad():
+        new.model.norm.weight[3] += 1
+        new.model.embed_tokens.weight[1, 2] = float("nan")
+    changes = folder.update(new.named_parameters())
+    assert changes is not None
+    assert {name: positions.tolist() for name, (positions, _) in changes.items()} == {
+        "model.norm.weight": [3],
+        "model.embed_tokens.weight": [new.config.hidden_size + 2],
+    }
+    assert file.stat().st_ino == number
+    assert folder.update(new.named_parameters()) == {}
+    folder.close()
+    assert torch.equal(model.model.norm.weight, new.model.norm.weight)
     assert list(tmp_path.iterdir()) == []

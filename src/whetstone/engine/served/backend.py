@@ -62,9 +62,18 @@ class ServerBackend(Protocol):
         """End every reply in progress, and start none."""
         ...
 
-    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
-        """Load the weights of a model folder, which the server sees under the same path; drop cached
-        prompts."""
+    async def find_weights(self, server: EndpointConnection, folder: Path) -> None:
+        """Prepare updates in place of a server that has the weights of a model folder, if it supports
+        them."""
+        ...
+
+    async def load(
+        self, server: EndpointConnection, folder: Path, version: int, changes: Path | None
+    ) -> None:
+        """Load the weights of a model folder, which the server sees under the same path; drop cached prompts.
+
+        changes: a file with all elements in which they differ from the server's weights; None if unknown.
+        """
         ...
 
     async def sleep(self, server: EndpointConnection) -> None:

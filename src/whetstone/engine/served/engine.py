@@ -13,7 +13,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
 from whetstone.engine.remote.request_policy import RequestPolicy
 from whetstone.engine.remote.server import RemoteServer, headers
 from whetstone.engine.served.backend import Generation, ServerBackend, ServerFacts
-from whetstone.engine.served.model_folders import ModelFolderWriter
+from whetstone.engine.served.model_folders import Changes, ModelFolder
 from whetstone.engine.served.process import ServerProcess
 from whetstone.engine.stopping import StopRule
 
@@ -46,7 +45,7 @@ _CONNECT_S = 30.0
 class ServedEngine:
     """An Engine that uses ``backend`` for the server at ``url`` (its root).
 
-    folder_writer: has the run's initial weights. loaded: whether the server has these weights already;
+    model_folder: has the run's initial weights. loaded: whether the server has these weights already;
     otherwise it loads them before its first reply. process: the server, if it was started here. seeds:
     whether requests carry seeds. Raises UserError for a server that cannot serve a run.
     """
@@ -56,7 +55,7 @@ class ServedEngine:
         backend: ServerBackend,
         url: str,
         tokenizer: Any,
-        folder_writer: ModelFolderWriter,
+        model_folder: ModelFolder,
         *,
         loaded: bool,
         process: ServerProcess | None = None,
@@ -72,15 +71,17 @@ class ServedEngine:
         self._backend = backend
         self._server = RemoteServer(url=url, model="", owner=backend.name)
         self._tokenizer = tokenizer
-        self._folder_writer = folder_writer
+        self._model_folder = model_folder
         self._process = process
         self._seeds = seeds
         self._policy = policy
         self._version = 0
-        facts = _probe(backend, self._server, policy)
-        _check_dtype(facts.dtype, folder_writer.dtype, self._server.url)
+        facts = _probe(backend, self._server, policy, model_folder.current() if loaded else None)
+        _check_dtype(facts.dtype, model_folder.dtype, self._server.url)
         self._context = facts.context
         self._loaded = loaded
+        self._holds_folder = loaded
+        """Whether the server's weights are those of the model folder, so that changes are sufficient."""
         self._asleep = False
         self._connection_of_loop: (
             tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient, EndpointConnection] | None
@@ -125,14 +126,17 @@ class ServedEngine:
         self._raise_if_broken()
         async with self._updating:
             if isinstance(weights, Path):
-                await self._load(weights, version)
+                self._holds_folder = False
+                await self._load(weights, version, None)
             else:
                 # Not in a thread: the tensors may belong to a model that torch uses on this thread.
-                self._folder_writer.update(weights)
+                changes = self._model_folder.update(weights)
+                changes = changes if self._holds_folder else None
+                self._holds_folder = False
                 if self._asleep:
                     # The server needs the memory that the trainer has freed.
                     return_device_memory()
-                await self._load_current(version)
+                await self._load_current(version, changes)
 
     async def sleep(self) -> None:
         """See Sleeper. A request in the meantime wakes the server with the weights that it had."""
@@ -142,7 +146,7 @@ class ServedEngine:
                 return
             server = self._connection()
             self._serving.clear()
-            self._loaded = False
+            self._loaded = self._holds_folder = False
             try:
                 await self._stop_generation(server)
                 await self._backend.sleep(server)
@@ -166,7 +170,7 @@ class ServedEngine:
         if self._process is not None:
             self._process.close()
             self._process = None
-        self._folder_writer.close()
+        self._model_folder.close()
 
     async def _reply(self, request: GenerationRequest, index: int) -> Completion:
         reply = _Reply(index, StopRule(self._tokenizer, frozenset(), request.params))
@@ -217,22 +221,26 @@ class ServedEngine:
             return
         async with self._updating:
             if not self._loaded:
-                await self._load_current(self._version)
+                await self._load_current(self._version, None)
 
-    async def _load_current(self, version: int) -> None:
-        """Load the writer's current weights into the server. The folder is written in a thread."""
-        with ExitStack() as held:
-            written = asyncio.ensure_future(
-                asyncio.to_thread(held.enter_context, self._folder_writer.current_folder())
-            )
-            try:
-                folder = await asyncio.shield(written)
-            except asyncio.CancelledError:
-                await asyncio.wait([written])
-                raise
-            await self._load(folder, version)
+    async def _load_current(self, version: int, changes: Changes | None) -> None:
+        """Load the weights of the model folder into the server, which only lacks ``changes`` if they are
+        given. Files are written in a thread."""
+        model_folder = self._model_folder
 
-    async def _load(self, folder: Path, version: int) -> None:
+        def write() -> tuple[Path, Path | None]:
+            return model_folder.current(), None if changes is None else model_folder.write_changes(changes)
+
+        written = asyncio.ensure_future(asyncio.to_thread(write))
+        try:
+            folder, file = await asyncio.shield(written)
+        except asyncio.CancelledError:
+            await asyncio.wait([written])
+            raise
+        await self._load(folder, version, file)
+        self._holds_folder = True
+
+    async def _load(self, folder: Path, version: int, changes: Path | None) -> None:
         server = self._connection()
         self._serving.clear()
         began = time.perf_counter()
@@ -241,7 +249,7 @@ class ServedEngine:
                 await self._backend.wake(server, "weights")
             else:
                 await self._stop_generation(server)
-            await self._backend.load(server, folder, version)
+            await self._backend.load(server, folder, version, changes)
             if self._asleep:
                 await self._backend.wake(server, "kv_cache")
             await self._backend.resume(server)
@@ -351,13 +359,20 @@ def _check_dtype(served: str | None, trained: str, url: str) -> None:
         )
 
 
-def _probe(dialect: ServerBackend, server: RemoteServer, manners: RequestPolicy) -> ServerFacts:
-    """Query the server's facts, with or without a running event loop."""
+def _probe(
+    dialect: ServerBackend, server: RemoteServer, manners: RequestPolicy, folder: Path | None
+) -> ServerFacts:
+    """Query the server's facts, with or without a running event loop. ``folder``: has the server's weights;
+    None if it has others."""
 
     async def look() -> ServerFacts:
         async with _client(manners) as client:
+            connection = EndpointConnection(client, server, manners)
             try:
-                return await dialect.probe(EndpointConnection(client, server, manners))
+                facts = await dialect.probe(connection)
+                if folder is not None:
+                    await dialect.find_weights(connection, folder)
+                return facts
             except RequestFailed as error:
                 raise UserError(f"{server.url}: {error}") from None
 

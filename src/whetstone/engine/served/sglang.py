@@ -64,7 +64,12 @@ class SGLang:
         """See ServerBackend."""
         await server.post("pause_generation", {"mode": "abort"}, lambda body: body)
 
-    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+    async def find_weights(self, server: EndpointConnection, folder: Path) -> None:
+        """See ServerBackend. Every update is a reload of the folder."""
+
+    async def load(
+        self, server: EndpointConnection, folder: Path, version: int, changes: Path | None
+    ) -> None:
         """See ServerBackend."""
         body = {"model_path": str(folder), "flush_cache": True, "weight_version": str(version)}
 

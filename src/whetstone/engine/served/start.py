@@ -3,6 +3,8 @@ address."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -12,14 +14,17 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.settings import read_settings
+from whetstone.engine.served import vllm_worker
 from whetstone.engine.served.backend import ServerBackend
 from whetstone.engine.served.engine import ServedEngine
-from whetstone.engine.served.model_folders import ModelFolderWriter
+from whetstone.engine.served.model_folders import ModelFolder
 from whetstone.engine.served.process import ServerProcess, free_port
 from whetstone.engine.served.settings import ServedOptions
 from whetstone.engine.served.sglang import SGLang
-from whetstone.engine.served.vllm import DEV_MODE, Vllm
+from whetstone.engine.served.vllm import DEV_MODE, EXTENSION, Vllm
 
+# The name under which a server's workers import ``vllm_worker.py``.
+_WORKER_MODULE = "whetstone_vllm_worker"
 # The model is a local folder. A server that queried the hub would wait for a network.
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
@@ -32,9 +37,8 @@ class _LaunchCommand(Struct, frozen=True):
     environment: Mapping[str, str]
     model: str
     context: str
-    packs: bool = False
-    """Whether, on a CPU, it keeps a packed copy of an output layer that shares the input's weights, and does
-    not update that copy with new weights (vLLM 0.32)."""
+    extended: bool = False
+    """Whether its workers are extended by ``vllm_worker.py``."""
     sleeps: bool = False
     """Whether it must sleep while the trainer uses the devices; ``arguments`` then enable this."""
 
@@ -50,8 +54,14 @@ def vllm_engine(
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
     arguments += ["--logprobs-mode", "processed_logprobs", *(["--enable-sleep-mode"] if shared else [])]
+    arguments += ["--worker-extension-cls", _WORKER_MODULE + EXTENSION]
+    if any(each.startswith("--worker-extension-cls") for each in asked.arguments):
+        raise UserError(
+            "engine.options.arguments: leave `--worker-extension-cls` out; the run sets its own, which "
+            "writes new weights"
+        )
     launch = _LaunchCommand(
-        "vllm", arguments, DEV_MODE, "--model", "--max-model-len", packs=True, sleeps=shared
+        "vllm", arguments, DEV_MODE, "--model", "--max-model-len", extended=True, sleeps=shared
     )
     return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer)
 
@@ -76,30 +86,23 @@ def _engine(
     given = options.root()
     interpreter = options.interpreter(launch.package) if given is None else ""
     with ExitStack() as resources:
-        on_a_cpu = (
-            bool(interpreter) and (launch.packs or launch.sleeps) and options.computes_on_cpu(interpreter)
-        )
-        if on_a_cpu and launch.sleeps:
+        if interpreter and launch.sleeps and options.computes_on_cpu(interpreter):
             raise UserError(
                 f"engine.placement: the {launch.package} of {interpreter} computes on the CPU, where it "
                 "cannot sleep; set it to `apart`"
             )
-        folder_writer = ModelFolderWriter(
-            model(), tokenizer, options.folder, untied=on_a_cpu and launch.packs
-        )
-        resources.callback(folder_writer.close)
+        model_folder = ModelFolder(model(), tokenizer, options.folder)
+        resources.callback(model_folder.close)
         process = None
         root = given
         if root is None:
             root = f"http://127.0.0.1:{free_port()}"
-            process = resources.enter_context(
-                _start_server(interpreter, root, launch, options, folder_writer)
-            )
+            process = resources.enter_context(_start_server(interpreter, root, launch, options, model_folder))
         engine = ServedEngine(
             backend,
             root,
             tokenizer,
-            folder_writer,
+            model_folder,
             loaded=process is not None,
             process=process,
             seeds=options.seeds,
@@ -114,21 +117,27 @@ def _start_server(
     root: str,
     launch: _LaunchCommand,
     options: ServedOptions,
-    folder_writer: ModelFolderWriter,
+    model_folder: ModelFolder,
 ) -> ServerProcess:
     """Start a server at ``root`` with the run's initial weights, and wait until it answers."""
     at = urlsplit(root)
     environment = {**_OFFLINE, **launch.environment, **options.environment}
-    with folder_writer.current_folder() as first:
-        command = [interpreter, *launch.arguments, launch.model, str(first)]
-        command += ["--host", str(at.hostname), "--port", str(at.port)]
-        # The default would be the dtype in the folder's config.json, or half precision.
-        command += ["--dtype", folder_writer.dtype]
-        command += [] if options.max_context is None else [launch.context, str(options.max_context)]
-        process = ServerProcess([*command, *options.arguments], environment, folder_writer.folder / "log")
-        try:
-            process.wait_until_ready(f"{root}/health", options.start_s)
-        except BaseException:
-            process.close()
-            raise
+    if launch.extended:
+        # Its environment does not have Whetstone.
+        modules = model_folder.folder / "modules"
+        modules.mkdir()
+        shutil.copy(vllm_worker.__file__, modules / f"{_WORKER_MODULE}.py")
+        others = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(modules), others)))
+    command = [interpreter, *launch.arguments, launch.model, str(model_folder.current())]
+    command += ["--host", str(at.hostname), "--port", str(at.port)]
+    # The default would be the dtype in the folder's config.json, or half precision.
+    command += ["--dtype", model_folder.dtype]
+    command += [] if options.max_context is None else [launch.context, str(options.max_context)]
+    process = ServerProcess([*command, *options.arguments], environment, model_folder.folder / "log")
+    try:
+        process.wait_until_ready(f"{root}/health", options.start_s)
+    except BaseException:
+        process.close()
+        raise
     return process

@@ -1,4 +1,4 @@
-"""The backend of vLLM's HTTP server (0.32): token ids in and out, pause and resume, weights from a folder.
+"""The backend of vLLM's HTTP server (0.32): token ids in and out, pause and resume, new weights.
 
 The paths outside ``/v1`` only exist with ``VLLM_SERVER_DEV_MODE=1``, so such a server belongs on loopback or
 in a private network.
@@ -6,7 +6,7 @@ in a private network.
 
 from __future__ import annotations
 
-import re
+import logging
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -19,6 +19,10 @@ from whetstone.engine.served.backend import Generation, ServerFacts
 # Environment variable that enables weight updates.
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
 
+# The extension of its workers (``vllm_worker.py``), after the name of its module.
+EXTENSION = ".WeightWriter"
+
+_LOG = logging.getLogger(__name__)
 _SERVER = (
     "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER "
     "--logprobs-mode processed_logprobs"
@@ -36,6 +40,8 @@ class Vllm:
 
     def __init__(self, model: str) -> None:
         self._model = model
+        self._has_extension = False
+        self._found_weights = False
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """Query the context, and check that log-probs follow the temperature.
@@ -57,7 +63,10 @@ class Vllm:
         if await self._best(server, 0.5) == await self._best(server, 1.0):
             raise UserError(f"the server's log-probs do not follow the temperature; start it as {_SERVER}")
         context = entry.get("max_model_len")
-        return ServerFacts(context if isinstance(context, int) else None, await self._dtype(server))
+        config = await self._config(server)
+        self._has_extension = _nested(config, "parallel_config", "worker_extension_cls").endswith(EXTENSION)
+        dtype = _nested(config, "model_config", "dtype").removeprefix("torch.")
+        return ServerFacts(context if isinstance(context, int) else None, dtype or None)
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
@@ -94,10 +103,29 @@ class Vllm:
         """See ServerBackend."""
         await server.post("pause?mode=abort&clear_cache=true", {}, lambda body: body)
 
-    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+    async def find_weights(self, server: EndpointConnection, folder: Path) -> None:
+        """See ServerBackend. Where the workers do not find them, every update is a reload of the folder."""
+        if not self._has_extension:
+            return
+        error = await self._call(server, "whetstone_open", folder=str(folder))
+        self._found_weights = not error
+        if error:
+            _LOG.warning("vLLM cannot change its weights in place, and reloads them instead: %s", error)
+
+    async def load(
+        self, server: EndpointConnection, folder: Path, version: int, changes: Path | None
+    ) -> None:
         """See ServerBackend."""
-        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-        await server.post("collective_rpc", body, lambda body: body)
+        if self._found_weights:
+            error = await self._call(
+                server, "whetstone_write", folder=str(folder), changes=str(changes or "")
+            )
+            if error:
+                raise RequestFailed(error)
+        else:
+            body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            await server.post("collective_rpc", body, lambda body: body)
+            await self.find_weights(server, folder)
         # Cached keys and values are of the old weights.
         await server.post("reset_prefix_cache", {}, lambda body: body)
 
@@ -113,14 +141,18 @@ class Vllm:
         """See ServerBackend."""
         await server.post("resume", {}, lambda body: body)
 
-    async def _dtype(self, server: EndpointConnection) -> str | None:
-        """Return the compute type from the text of its configuration; None if it cannot be read."""
+    async def _call(self, server: EndpointConnection, method: str, **arguments: str) -> str:
+        """Call a method of the workers' extension, and return the first error; empty if there is none."""
+        body = {"method": method, "kwargs": arguments}
+        results = await server.post("collective_rpc", body, lambda body: list[Any](body["results"]))
+        return next((str(each["error"]) for each in results if each), "")
+
+    async def _config(self, server: EndpointConnection) -> Any:
+        """Return its configuration; None if it cannot be read."""
         try:
-            text = await server.get("server_info?config_format=text", lambda body: str(body["vllm_config"]))
+            return await server.get("server_info?config_format=json", lambda body: body["vllm_config"])
         except (RequestFailed, UserError):
             return None
-        found = re.search(r"\bdtype=torch\.([a-z0-9]+)", text)
-        return found.group(1) if found else None
 
     async def _best(self, server: EndpointConnection, temperature: float) -> float:
         """Return the log-prob of the most likely token after an arbitrary one."""
@@ -134,3 +166,9 @@ class Vllm:
         }
         tops = await server.post(self.path, body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0])
         return max(float(value) for value in cast("dict[str, float]", tops).values())
+
+
+def _nested(config: Any, section: str, key: str) -> str:
+    """Return a text of a configuration; empty if there is none."""
+    value = config.get(section, {}).get(key) if isinstance(config, dict) else None
+    return value if isinstance(value, str) else ""
