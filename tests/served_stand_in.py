@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import sys
 import threading
 from collections.abc import Generator
@@ -150,10 +151,10 @@ class StandIn:
                 self._expect(self._opened, "weights came before their places were found")
                 return self._write_weights(**kwargs)
             self._expect(method == "reload_weights", f"method {method}")
-            return self._load(kwargs["weights_path"])
+            return self._reload(kwargs["weights_path"])
         if path == "/update_weights_from_disk":
             self._expect(set(body) == {"model_path", "flush_cache", "weight_version"}, f"fields {set(body)}")
-            return self._load(body["model_path"])
+            return self._reload(body["model_path"])
         if path == "/reset_prefix_cache":
             self.log.append("forget")
             return 200, None
@@ -166,8 +167,13 @@ class StandIn:
         if self.refuses_weights:
             return 400, {"error": "weights of another model"}
         self.step = step_of(folder)
-        self.log.append(f"load {self.step}")
         return 200, {"success": True, "message": "", "results": [None]}
+
+    def _reload(self, folder: str) -> tuple[int, Any]:
+        answer = self._load(folder)
+        if answer[0] == 200:
+            self.log.append(f"load {self.step}")
+        return answer
 
     def _write_weights(self, folder: str, changes: str) -> tuple[int, Any]:
         step = step_of(folder)
@@ -178,7 +184,7 @@ class StandIn:
         status, answer = self._load(folder)
         if status != 200:
             return 200, {"results": [{"error": answer["error"]}]}
-        self.log[-1] = f"{'change' if changes else 'write'} {self.step}"
+        self.log.append(f"{'change' if changes else 'write'} {self.step}")
         return 200, {"results": [{}]}
 
     def _complete(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -284,8 +290,41 @@ def listening(stand_in: StandIn, port: int = 0) -> Generator[StandIn]:
         server.server_close()
 
 
+def package(folder: Path) -> dict[str, str]:
+    """The environment in which ``python -m vllm.entrypoints.openai.api_server`` is the stand-in."""
+    place = folder / "packages" / "vllm" / "entrypoints" / "openai"
+    place.mkdir(parents=True)
+    (place / "api_server.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from tests import served_stand_in\nserved_stand_in.main(sys.argv[1:])\n"
+    )
+    return {"PYTHONPATH": str(folder / "packages")}
+
+
+def interpreter(folder: Path, *, on_a_cpu: bool) -> str:
+    """An interpreter whose torch says that it computes on an accelerator, or on none."""
+    python = folder / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && echo {not on_a_cpu} && exit\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    return str(python)
+
+
+class _FileLog(list[str]):
+    """A log that is also a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def append(self, line: str) -> None:
+        with self._file.open("a") as opened:
+            opened.write(line + "\n")
+        super().append(line)
+
+
 def main(arguments: list[str]) -> None:
-    """Be a server of its own, started as vLLM's is."""
+    """Be a server of its own, started as vLLM's is. ``STAND_IN_LOG``: a folder for logs and faults."""
     switches = [a for a in arguments if a == "--enable-sleep-mode"]
     rest = [a for a in arguments if a not in switches]
     said = dict(zip(rest[::2], rest[1::2], strict=True))
@@ -295,6 +334,12 @@ def main(arguments: list[str]) -> None:
     # As vLLM does, from the path that the run gave it.
     getattr(importlib.import_module(module), name)
     server.sleeps = bool(switches)
+    if folder := os.environ.get("STAND_IN_LOG"):
+        server.log = _FileLog(Path(folder) / f"{said['--port']}.log")
+        server.faults = _FileLog(Path(folder) / f"{said['--port']}.faults")
+        server.log.append(f"devices {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+        if "RANK" in os.environ or "MASTER_PORT" in os.environ:
+            server.faults.append("a server that is told to be a rank of the run")
     # Without the argument vLLM computes in half precision, whatever the folder's config.json says.
     server.dtype = said.get("--dtype", "bfloat16")
     with listening(server, int(said["--port"])):

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests import served_stand_in
 from tests.served_stand_in import VOCABULARY, StandIn, listening, text_of
@@ -28,7 +29,8 @@ from whetstone.engine.engine import Completion, GenerationRequest, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
 from whetstone.engine.served import process
 from whetstone.engine.served.engine import ServedEngine
-from whetstone.engine.served.model_folders import ModelFolder
+from whetstone.engine.served.model_folders import ModelFolder, WeightFiles
+from whetstone.engine.served.vllm_worker import POSITIONS
 from whetstone.engine.settings import EngineSection
 from whetstone.engine.weights import folder_weights
 
@@ -230,8 +232,7 @@ def test_what_the_engine_cannot_serve_is_refused(server: StandIn, build_model: B
         with pytest.raises(UserError, match="the prompt is empty"):
             engine.check(GenerationRequest(prompt_ids=[], params=Sampling()))
         section = EngineSection(kind=server.kind)
-        with pytest.raises(UserError, match=f"`{server.kind}` serves one rank"):
-            check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
+        check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
         if server.kind == "vllm":
             with pytest.raises(UserError, match=r"set `sampling\.top_p` to 1"):
                 check_capabilities(engine, section, repeatable=False, tensors=True, full_logprobs=True)
@@ -293,15 +294,8 @@ def test_options_that_name_no_server_say_the_way_out(
 
 @pytest.fixture
 def package(tmp_path: Path) -> dict[str, str]:
-    """The environment in which ``python -m vllm.entrypoints.openai.api_server`` is the stand-in."""
-    place = tmp_path / "packages" / "vllm" / "entrypoints" / "openai"
-    place.mkdir(parents=True)
-    root = Path(served_stand_in.__file__).parents[1]
-    (place / "api_server.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(root)!r})\n"
-        "from tests import served_stand_in\nserved_stand_in.main(sys.argv[1:])\n"
-    )
-    return {"PYTHONPATH": str(tmp_path / "packages")}
+    """The environment of the stand-in as vLLM."""
+    return served_stand_in.package(tmp_path)
 
 
 def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
@@ -406,14 +400,9 @@ def test_the_workers_of_a_server_remove_their_memory_before_they_are_killed(
 def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
     on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
 ) -> None:
-    # An environment whose torch knows an accelerator, or none.
-    python = tmp_path / "python"
-    python.write_text(
-        f'#!/bin/sh\n[ "$1" = -c ] && echo {not on_a_cpu} && exit\nexec {sys.executable} "$@"\n'
-    )
-    python.chmod(0o755)
+    python = served_stand_in.interpreter(tmp_path, on_a_cpu=on_a_cpu)
     section = EngineSection(
-        kind="vllm", placement="shared", options={"python": str(python), "environment": package}
+        kind="vllm", placement="shared", options={"python": python, "environment": package}
     )
 
     async def story() -> None:
@@ -554,14 +543,13 @@ def test_a_cancelled_update_is_made_up_for_by_all_weights(
     async def story() -> None:
         engine = attached(extended, build_model, tokenizer)
         await replies(engine, [5], max_tokens=2)
-        real = ModelFolder.write_changes
+        real, asked = ModelFolder.files, threading.Event()
 
-        def slow(self: ModelFolder, changes: Any) -> Path:
+        def files(self: ModelFolder) -> WeightFiles:
             asked.set()
-            return real(self, changes)
+            return real(self)
 
-        asked = threading.Event()
-        monkeypatch.setattr(ModelFolder, "write_changes", slow)
+        monkeypatch.setattr(ModelFolder, "files", files)
         task = asyncio.create_task(engine.update_weights(weights_of(build_model, 5), 1))
         await asyncio.to_thread(asked.wait, 60)
         task.cancel()
@@ -603,25 +591,30 @@ def test_the_weights_of_the_model_are_those_of_the_folder(
 ) -> None:
     model = build_model(architecture)
     folder = ModelFolder(model, tokenizer, str(tmp_path))
-    file = folder.current() / "model.safetensors"
+    file = folder.files().folder / "model.safetensors"
     for seed in (1, 2):
         new = build_model(architecture, seed=seed)
-        assert folder.update(new.named_parameters()) is None
-        for name, tensor in folder_weights(folder.current()):
+        folder.update(new.named_parameters())
+        assert folder.files().changes is None
+        for name, tensor in folder_weights(folder.files().folder):
             assert torch.equal(tensor, new.state_dict()[name])
             assert torch.equal(tensor, model.state_dict()[name])
     number = file.stat().st_ino
     with torch.no_grad():
         new.model.norm.weight[3] += 1
         new.model.embed_tokens.weight[1, 2] = float("nan")
-    changes = folder.update(new.named_parameters())
+    folder.update(new.named_parameters())
+    changes = folder.files().changes
     assert changes is not None
-    assert {name: positions.tolist() for name, (positions, _) in changes.items()} == {
-        "model.norm.weight": [3],
-        "model.embed_tokens.weight": [new.config.hidden_size + 2],
+    assert {name: tensor.tolist() for name, tensor in load_file(changes).items() if POSITIONS in name} == {
+        f"{POSITIONS}model.norm.weight": [3],
+        f"{POSITIONS}model.embed_tokens.weight": [new.config.hidden_size + 2],
     }
     assert file.stat().st_ino == number
-    assert folder.update(new.named_parameters()) == {}
+    folder.update(new.named_parameters())
+    changes = folder.files().changes
+    assert changes is not None
+    assert load_file(changes) == {}
     folder.close()
     assert torch.equal(model.model.norm.weight, new.model.norm.weight)
     assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -16,6 +17,7 @@ from tests.weights.published import StoreSource
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.engine.served.model_folders import ModelFolder
+from whetstone.engine.served.vllm_worker import POSITIONS, VALUES
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.engine.weights import folder_weights
 from whetstone.weights.encoder import VersionEncoder
@@ -113,15 +115,18 @@ class ServerOfFolder:
         self.sent: list[int] = []
 
     async def update_weights(self, weights: Any, version: int) -> None:
-        changes = self.folder.update(weights)
-        for name, tensor in folder_weights(self.folder.current()):
-            if changes is None:
+        self.folder.update(weights)
+        files = self.folder.files()
+        sent = {} if files.changes is None else load_file(files.changes)
+        for name, tensor in folder_weights(files.folder):
+            if files.changes is None:
                 self.server[name].copy_(tensor)
-            elif name in changes:
-                positions, elements = changes[name]
+            elif POSITIONS + name in sent:
+                positions, elements = sent[POSITIONS + name].long(), sent[VALUES + name]
                 assert bool((positions.diff() > 0).all())
                 self.server[name].view(-1).view(elements.dtype)[positions] = elements
-        self.sent.append(-1 if changes is None else sum(len(each) for each, _ in changes.values()))
+        changed = sum(len(tensor) for name, tensor in sent.items() if name.startswith(POSITIONS))
+        self.sent.append(-1 if files.changes is None else changed)
         self.version = version
 
 

@@ -108,6 +108,22 @@ class Sleeper(Protocol):
         ...
 
 
+class EngineGroup(Protocol):
+    """The processes of a run, each with its own engine. This one is number ``rank`` of ``size``.
+
+    ``local_size`` of them are on each machine, with consecutive numbers.
+    """
+
+    rank: int
+    size: int
+    local_size: int
+
+    def gather(self, data: bytes, description: str) -> list[bytes]:
+        """Return the bytes of every process, in rank order, on every process. ``description`` names the wait
+        in errors."""
+        ...
+
+
 def check_request(
     request: GenerationRequest,
     context: int | None,

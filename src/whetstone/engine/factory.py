@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.engine.engine import Engine
+from whetstone.engine.engine import Engine, EngineGroup
 from whetstone.engine.settings import AUTO, SERVERS, EngineSection
 
 # Name → `module:callable`, imported on first use and called as in `build_engine`.
@@ -33,14 +33,20 @@ def _check_options(construct: Callable[..., Engine], settings: EngineSection, mo
         raise UserError(f"engine.options: {error}; these are keywords of engine `{settings.kind}`") from None
 
 
-def build_engine(settings: EngineSection, model: Callable[[], Any], tokenizer: Any) -> Engine:
+def build_engine(
+    settings: EngineSection, model: Callable[[], Any], tokenizer: Any, ranks: EngineGroup | None = None
+) -> Engine:
     """Build the engine in ``settings``, with ``model``, ``tokenizer`` and the options as keywords.
 
     model: returns the transformers model to serve, which then belongs to the engine. An engine with another
-    source of weights never calls it. Raises UserError for an unknown name or option.
+    source of weights never calls it. ranks: of a run of several, which all call this together. For a server,
+    ``model`` returns None on a rank that is not the first of its machine. Raises UserError for an unknown
+    name or option.
     """
     construct = _constructor(settings.kind)
-    placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
+    placed: dict[str, Any] = {}
+    if settings.kind in SERVERS:
+        placed = {"shared": settings.placement == "shared", "ranks": ranks}
     _check_options(construct, settings, placed)
     return construct(model, tokenizer, **placed, **settings.options)
 

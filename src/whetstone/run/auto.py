@@ -7,7 +7,6 @@ A run that has started keeps the choices in its ``recipe.yaml``, also on another
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 
 from whetstone.core.errors import UserError
@@ -76,8 +75,6 @@ def _needs_embedded(recipe: Recipe) -> str:
         return "`deterministic: true` needs an engine that repeats its replies"
     if recipe.sampling.top_p < 1 or recipe.sampling.top_k:
         return "vLLM gives log-probs after top-p and top-k"
-    if recipe.flow is None and os.environ.get("WORLD_SIZE", "1") != "1":
-        return "there are several ranks"
     return ""
 
 

@@ -16,6 +16,7 @@ from whetstone.core.problem import Problem
 from whetstone.engine.engine import Engine, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
 from whetstone.engine.loading import LoadedModel
+from whetstone.engine.settings import SERVERS
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
 from whetstone.rollout.flow import Flow
@@ -26,6 +27,7 @@ from whetstone.trainer.checkpoint import Checkpoint
 from whetstone.trainer.loop import WeightSink
 from whetstone.trainer.lora import add_adapters
 from whetstone.trainer.ranks import Ranks
+from whetstone.trainer.sharding import whole_model
 from whetstone.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -93,14 +95,14 @@ def build_trainer(recipe: Recipe, policy: LoadedModel, ranks: Ranks) -> Trainer:
 
 @asynccontextmanager
 async def sampling_engine(
-    recipe: Recipe, model: Callable[[], Any], tokenizer: Any, *, ranks: int = 1
+    recipe: Recipe, model: Callable[[], Any], tokenizer: Any, *, ranks: Ranks | None = None
 ) -> AsyncGenerator[tuple[Engine, EngineReplies]]:
     """The sampling engine of a run, and its replies; closed at the end.
 
-    model: creates the model to serve. Raises UserError for a model that the engine does not support, and for
-    an engine without a required capability.
+    model: creates the model to serve; see ``build_engine``. Raises UserError for a model that the engine does
+    not support, and for an engine without a required capability.
     """
-    engine = build_engine(recipe.engine, model, tokenizer)
+    engine = build_engine(recipe.engine, model, tokenizer, ranks)
     try:
         check_capabilities(
             engine,
@@ -108,7 +110,7 @@ async def sampling_engine(
             repeatable=recipe.deterministic,
             tensors=True,
             full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
-            ranks=ranks,
+            ranks=1 if ranks is None else ranks.size,
         )
         limit = recipe.environment.max_prompt_tokens
         yield engine, EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
@@ -127,8 +129,16 @@ async def trainer_and_engine(
     """
     # Build the trainer first: its frozen reference (`kl_coef`) is a copy of the current weights.
     trainer = build_trainer(recipe, policy, ranks)
-    # The engine serves a copy, because the trainer's weights change while replies may be in flight.
-    serving = sampling_engine(recipe, trainer.plain_copy, policy.tokenizer, ranks=ranks.size)
+
+    def copy() -> Any:
+        """Return a copy to serve, because the trainer's weights change while replies may be in flight."""
+        if recipe.engine.kind not in SERVERS:
+            return trainer.plain_copy()
+        # A server has its own copy on the devices. Only one rank of a machine needs the weights for it.
+        keep = ranks.rank % ranks.local_size == 0
+        return whole_model(policy.model, trainer.dtype, keep=keep, copied=True)
+
+    serving = sampling_engine(recipe, copy, policy.tokenizer, ranks=ranks)
     async with serving as (engine, replies):
         yield trainer, engine, replies
 

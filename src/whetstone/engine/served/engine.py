@@ -26,8 +26,9 @@ from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
 from whetstone.engine.remote.request_policy import RequestPolicy
 from whetstone.engine.remote.server import RemoteServer, headers
 from whetstone.engine.served.backend import Generation, ServerBackend, ServerFacts
-from whetstone.engine.served.model_folders import Changes, ModelFolder
+from whetstone.engine.served.model_folders import SharedFolder, WeightFiles
 from whetstone.engine.served.process import ServerProcess
+from whetstone.engine.served.rank_servers import RankServers
 from whetstone.engine.stopping import StopRule
 
 # After a pause, seconds to wait for answers in transit. Requests without an answer are sent again.
@@ -46,8 +47,9 @@ class ServedEngine:
     """An Engine that uses ``backend`` for the server at ``url`` (its root).
 
     model_folder: has the run's initial weights. loaded: whether the server has these weights already;
-    otherwise it loads them before its first reply. process: the server, if it was started here. seeds:
-    whether requests carry seeds. Raises UserError for a server that cannot serve a run.
+    otherwise it loads them before its first reply. process: the server, if it was started here. ranks: the
+    place of this rank. seeds: whether requests carry seeds. Raises UserError for a server that cannot serve a
+    run.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class ServedEngine:
         backend: ServerBackend,
         url: str,
         tokenizer: Any,
-        model_folder: ModelFolder,
+        model_folder: SharedFolder,
         *,
         loaded: bool,
         process: ServerProcess | None = None,
+        ranks: RankServers | None = None,
         seeds: bool = True,
         policy: RequestPolicy,
     ) -> None:
@@ -66,17 +69,19 @@ class ServedEngine:
             repeatable_streams=False,
             weights=frozenset({"tensors", "folder"}),
             full_logprobs=backend.full_logprobs,
-            every_rank=False,
         )
         self._backend = backend
         self._server = RemoteServer(url=url, model="", owner=backend.name)
         self._tokenizer = tokenizer
         self._model_folder = model_folder
         self._process = process
+        self._ranks = ranks or RankServers(None)
         self._seeds = seeds
         self._policy = policy
         self._version = 0
-        facts = _probe(backend, self._server, policy, model_folder.current() if loaded else None)
+        # The leader of the ranks that share a server prepares it.
+        holds = loaded and self._ranks.leads
+        facts = _probe(backend, self._server, policy, model_folder.files().folder if holds else None)
         _check_dtype(facts.dtype, model_folder.dtype, self._server.url)
         self._context = facts.context
         self._loaded = loaded
@@ -127,22 +132,25 @@ class ServedEngine:
         async with self._updating:
             if isinstance(weights, Path):
                 self._holds_folder = False
-                await self._load(weights, version, None)
+                await self._load(WeightFiles(weights, None), version)
             else:
                 # Not in a thread: the tensors may belong to a model that torch uses on this thread.
-                changes = self._model_folder.update(weights)
-                changes = changes if self._holds_folder else None
-                self._holds_folder = False
+                self._model_folder.update(weights)
+                held, self._holds_folder = self._holds_folder, False
                 if self._asleep:
                     # The server needs the memory that the trainer has freed.
                     return_device_memory()
-                await self._load_current(version, changes)
+                files = self._files_of_owner(await self._written())
+                await self._load(files if held else WeightFiles(files.folder, None), version)
+                self._holds_folder = True
+            # The ranks that share the folder, or a server, continue together.
+            self._ranks.wait("the servers to have new weights")
 
     async def sleep(self) -> None:
         """See Sleeper. A request in the meantime wakes the server with the weights that it had."""
         self._raise_if_broken()
         async with self._updating:
-            if self._asleep:
+            if self._asleep or not self._ranks.leads:
                 return
             server = self._connection()
             self._serving.clear()
@@ -221,26 +229,30 @@ class ServedEngine:
             return
         async with self._updating:
             if not self._loaded:
-                await self._load_current(self._version, None)
+                files = await self._written()
+                await self._load(WeightFiles(files.folder, None), self._version)
+                self._holds_folder = True
 
-    async def _load_current(self, version: int, changes: Changes | None) -> None:
-        """Load the weights of the model folder into the server, which only lacks ``changes`` if they are
-        given. Files are written in a thread."""
-        model_folder = self._model_folder
-
-        def write() -> tuple[Path, Path | None]:
-            return model_folder.current(), None if changes is None else model_folder.write_changes(changes)
-
-        written = asyncio.ensure_future(asyncio.to_thread(write))
+    async def _written(self) -> WeightFiles:
+        """Write the model folder's files in a thread, and return them."""
+        written = asyncio.ensure_future(asyncio.to_thread(self._model_folder.files))
         try:
-            folder, file = await asyncio.shield(written)
+            return await asyncio.shield(written)
         except asyncio.CancelledError:
             await asyncio.wait([written])
             raise
-        await self._load(folder, version, file)
-        self._holds_folder = True
 
-    async def _load(self, folder: Path, version: int, changes: Path | None) -> None:
+    def _files_of_owner(self, files: WeightFiles) -> WeightFiles:
+        """Return the files that the owner of this machine's folder has written."""
+        own = [str(files.folder), str(files.changes or "")]
+        folder, changes = self._ranks.from_owner(own, "the weights for the servers")
+        return WeightFiles(Path(folder), Path(changes) if changes else None)
+
+    async def _load(self, files: WeightFiles, version: int) -> None:
+        """Load files into the server, and report ``version`` from now on. Their changes suffice if given."""
+        if not self._ranks.leads:
+            self._version = version
+            return
         server = self._connection()
         self._serving.clear()
         began = time.perf_counter()
@@ -249,7 +261,7 @@ class ServedEngine:
                 await self._backend.wake(server, "weights")
             else:
                 await self._stop_generation(server)
-            await self._backend.load(server, folder, version, changes)
+            await self._backend.load(server, files.folder, version, files.changes)
             if self._asleep:
                 await self._backend.wake(server, "kv_cache")
             await self._backend.resume(server)

@@ -1,4 +1,4 @@
-"""A model folder with the latest weights, which a server reads."""
+"""A model folder with the latest weights, which servers on this machine read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from msgspec import Struct
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
@@ -18,7 +19,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.outputs import explained
 from whetstone.engine.loading import save_model
 from whetstone.engine.served.vllm_worker import POSITIONS, VALUES, mapped_file, weight_files
-from whetstone.engine.weights import Patch, WeightValue, copy_weights, write_weight
+from whetstone.engine.weights import DeferredWeight, Patch, WeightValue, copy_weights, write_weight
 
 _IN_MEMORY = Path("/dev/shm")
 _NAME = "whetstone-weights-"
@@ -26,12 +27,44 @@ _NAME = "whetstone-weights-"
 _MOST_CHANGED = 1 / 16
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-Changes = dict[str, tuple[Tensor, Tensor]]
+_Changes = dict[str, tuple[Tensor, Tensor]]
 """The changed elements of each tensor: flat positions in ascending order, and new elements as integers."""
 
 
+class WeightFiles(Struct, frozen=True):
+    """A model folder, and a file with all elements that the last update changed; None if they are too many or
+    unknown."""
+
+    folder: Path
+    changes: Path | None
+
+
+class SharedFolder(Protocol):
+    """The model folder of a server. ``folder``: a temporary folder of this process. ``dtype``: of the
+    weights, as torch and the servers name it."""
+
+    folder: Path
+
+    @property
+    def dtype(self) -> str: ...
+
+    def update(self, weights: Iterable[tuple[str, object]]) -> None:
+        """Replace the weights; every weight of the model must be given by name. Raises ValueError if they do
+        not fit, with nothing changed."""
+        ...
+
+    def files(self) -> WeightFiles:
+        """Write what is not written yet, and return the files with the latest weights. Raises UserError if
+        there is no space for them."""
+        ...
+
+    def close(self) -> None:
+        """Remove the files."""
+        ...
+
+
 class ModelFolder:
-    """A complete model folder, inside a temporary folder.
+    """The SharedFolder of the process that writes it: a complete model folder inside a temporary folder.
 
     The weights of ``model`` are those of the files, mapped into memory: an update of the model is one of the
     files. If a file has other tensors than the model (some architectures are saved in another form), the
@@ -45,25 +78,16 @@ class ModelFolder:
     def __init__(self, model: Any, tokenizer: Any, parent_folder: str | None) -> None:
         # Every update would draw a progress bar.
         disable_progress_bar()
-        self._model = model.to("cpu")
+        # Buffers that are not saved may be on the meta device, which cannot be moved.
+        self._model = model if model.device.type == "cpu" else model.to("cpu")
         self._tokenizer = tokenizer
-        try:
-            parent = (
-                Path(parent_folder).expanduser().resolve() if parent_folder else _default_parent(self._model)
-            )
-            self.folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
-        except OSError as error:
-            raise UserError(
-                f"{parent_folder or 'the folder of temporary files'}: {error.strerror}; name a folder "
-                "that can be written in `engine.options.folder`"
-            ) from None
-        # The server may run as another user.
-        self.folder.chmod(0o755)
+        self.folder = _temporary_folder(parent_folder, _size(self._model))
         self._weights = self.folder / "weights"
         self._changes_file = self.folder / "changes.safetensors"
         self._names: dict[int, str] | None = None
         """The name in the files of each of the model's tensors, by its identity; None if they differ."""
         self._stale = False
+        self._changes: _Changes | None = None
         try:
             save_model(self._model, tokenizer, self._weights)
             self._map()
@@ -76,26 +100,29 @@ class ModelFolder:
         """The dtype of the run's model, as torch and the servers name it."""
         return str(self._model.dtype).removeprefix("torch.")
 
-    def current(self) -> Path:
-        """Return the folder with the latest weights. Raises UserError if there is no space for them."""
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each weight by its names in the model."""
+        named = self._model.state_dict(keep_vars=True).items()
+        return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in named}
+
+    def files(self) -> WeightFiles:
+        """See SharedFolder."""
         if self._stale:
             shutil.rmtree(self._weights, ignore_errors=True)
             save_model(self._model, self._tokenizer, self._weights)
             self._stale = False
-        return self._weights
+        return WeightFiles(self._weights, None if self._changes is None else self._write(self._changes))
 
-    def update(self, weights: Iterable[tuple[str, object]]) -> Changes | None:
-        """Replace the weights; every weight of the model must be given by name.
-
-        Returns the changed elements; None if they are too many or unknown. Raises ValueError if the weights
-        do not fit, with nothing changed.
-        """
+    def update(self, weights: Iterable[tuple[str, object]]) -> None:
+        """See SharedFolder."""
+        self._changes = None
         if self._names is None:
             self._stale = True
             copy_weights(self._model, weights)
-            return None
+            return
         names = self._names
-        changes: Changes = {}
+        changes: _Changes = {}
         most = int(_MOST_CHANGED * sum(tensor.numel() for tensor in self._model.parameters()))
         changed = 0
 
@@ -114,10 +141,13 @@ class ModelFolder:
                 changes[names[id(target)]] = positions, elements
 
         copy_weights(self._model, weights, write)
-        return None if changed > most else changes
+        self._changes = changes if changed <= most else None
 
-    def write_changes(self, changes: Changes) -> Path:
-        """Write changed elements to a file for the server, and return its path."""
+    def close(self) -> None:
+        """See SharedFolder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self, changes: _Changes) -> Path:
         tensors: dict[str, Tensor] = {}
         for name, (positions, elements) in changes.items():
             tensors[POSITIONS + name] = positions.int() if positions[-1] < 2**31 else positions
@@ -125,10 +155,6 @@ class ModelFolder:
         with explained(self._changes_file):
             save_file(tensors, self._changes_file)
         return self._changes_file
-
-    def close(self) -> None:
-        """Remove the files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _map(self) -> None:
         """Let the model's tensors be those of the files."""
@@ -146,6 +172,37 @@ class ModelFolder:
         for tensor in own.values():
             tensor.data = files[found[id(tensor)]]
         self._names = found
+
+
+class FollowedFolder:
+    """The SharedFolder of a process whose machine has another one that writes it.
+
+    path: of the model folder. dtypes: see ``ModelFolder``. parent_folder: of this process's own files.
+    """
+
+    def __init__(self, path: Path, dtype: str, dtypes: dict[str, str], parent_folder: str | None) -> None:
+        self.folder = _temporary_folder(parent_folder, 0)
+        self._path, self._dtype = path, dtype
+        self._dtypes = {name: getattr(torch, each) for name, each in dtypes.items()}
+
+    @property
+    def dtype(self) -> str:
+        """See SharedFolder."""
+        return self._dtype
+
+    def update(self, weights: Iterable[tuple[str, object]]) -> None:
+        """Take part in the gathering of sharded weights."""
+        for name, weight in weights:
+            if isinstance(weight, DeferredWeight):
+                weight.make(self._dtypes[name])
+
+    def files(self) -> WeightFiles:
+        """See SharedFolder. Only the writing process knows the changes."""
+        return WeightFiles(self._path, None)
+
+    def close(self) -> None:
+        """Remove this process's own files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _write_and_compare(target: Tensor, weight: WeightValue) -> Tensor:
@@ -171,10 +228,28 @@ def _remove_stale_folders() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _default_parent(model: Any) -> Path:
+def _temporary_folder(parent_folder: str | None, size: int) -> Path:
+    """Create a folder for ``size`` bytes of weights. Raises UserError if it cannot be written."""
+    try:
+        parent = Path(parent_folder).expanduser().resolve() if parent_folder else _default_parent(size)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise UserError(
+            f"{parent_folder or 'the folder of temporary files'}: {error.strerror}; name a folder "
+            "that can be written in `engine.options.folder`"
+        ) from None
+    # The server may run as another user.
+    folder.chmod(0o755)
+    return folder
+
+
+def _size(model: Any) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def _default_parent(size: int) -> Path:
     """Return memory if it has room for two copies, because a file is written before it replaces the old
     one."""
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
     _remove_stale_folders()
     if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 2 * size:
         return _IN_MEMORY

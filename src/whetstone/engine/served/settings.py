@@ -25,8 +25,9 @@ class ServedOptions(Section):
     python: the interpreter of an environment with the package; default: this one. It starts a server on
         loopback, with ``arguments`` appended and ``environment`` added to this process's. ``max_context`` is
         the most tokens of prompt and reply together; default: the model's maximum.
-    url: the root address of a running server, instead of ``python``. It must see ``folder`` under the same
-        path; vLLM knows the model as ``served_as``.
+    tensor_parallel: devices of a server. Of several ranks, so many neighbours share one.
+    url: the root address of a running server, instead of ``python``; for a single process. It must see
+        ``folder`` under the same path; vLLM knows the model as ``served_as``.
     folder: where weights are written for the server; default: this machine's memory.
     seeds: whether requests carry seeds, which costs vLLM some time for every token.
     concurrency: concurrent requests.
@@ -39,6 +40,7 @@ class ServedOptions(Section):
     python: NonEmpty | None = None
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict[str, str])
+    tensor_parallel: Count = 1
     max_context: Count | None = None
     folder: NonEmpty | None = None
     seeds: bool = True

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,11 +15,13 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.settings import read_settings
+from whetstone.engine.engine import EngineGroup
 from whetstone.engine.served import vllm_worker
 from whetstone.engine.served.backend import ServerBackend
 from whetstone.engine.served.engine import ServedEngine
-from whetstone.engine.served.model_folders import ModelFolder
+from whetstone.engine.served.model_folders import FollowedFolder, ModelFolder, SharedFolder
 from whetstone.engine.served.process import ServerProcess, free_port
+from whetstone.engine.served.rank_servers import RankServers
 from whetstone.engine.served.settings import ServedOptions
 from whetstone.engine.served.sglang import SGLang
 from whetstone.engine.served.vllm import DEV_MODE, EXTENSION, Vllm
@@ -37,6 +40,7 @@ class _LaunchCommand(Struct, frozen=True):
     environment: Mapping[str, str]
     model: str
     context: str
+    tensor_parallel: str
     extended: bool = False
     """Whether its workers are extended by ``vllm_worker.py``."""
     sleeps: bool = False
@@ -44,12 +48,18 @@ class _LaunchCommand(Struct, frozen=True):
 
 
 def vllm_engine(
-    model: Callable[[], Any], tokenizer: Any, *, shared: bool = False, **options: Any
+    model: Callable[[], Any],
+    tokenizer: Any,
+    *,
+    shared: bool = False,
+    ranks: EngineGroup | None = None,
+    **options: Any,
 ) -> ServedEngine:
     """Build the engine ``vllm`` of the table in ``factory.py``; ``options`` are those of ``ServedOptions``.
 
-    shared: whether it sleeps while the trainer works. Raises UserError for wrong options, and for a server
-    that does not start or cannot serve a run.
+    shared: whether it sleeps while the trainer works. ranks: of a run of several, which all call this
+    together; ``model`` then returns None on a rank that is not the first of its machine. Raises UserError for
+    wrong options, and for a server that does not start or cannot serve a run.
     """
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
@@ -60,20 +70,25 @@ def vllm_engine(
             "engine.options.arguments: leave `--worker-extension-cls` out; the run sets its own, which "
             "writes new weights"
         )
-    launch = _LaunchCommand(
-        "vllm", arguments, DEV_MODE, "--model", "--max-model-len", extended=True, sleeps=shared
-    )
-    return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer)
+    names = ("--model", "--max-model-len", "--tensor-parallel-size")
+    launch = _LaunchCommand("vllm", arguments, DEV_MODE, *names, extended=True, sleeps=shared)
+    return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer, ranks)
 
 
 def sglang_engine(
-    model: Callable[[], Any], tokenizer: Any, *, shared: bool = False, **options: Any
+    model: Callable[[], Any],
+    tokenizer: Any,
+    *,
+    shared: bool = False,
+    ranks: EngineGroup | None = None,
+    **options: Any,
 ) -> ServedEngine:
     """Build the engine ``sglang``, like ``vllm_engine``."""
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "sglang.launch_server", *(["--enable-memory-saver"] if shared else [])]
-    launch = _LaunchCommand("sglang", arguments, {}, "--model-path", "--context-length", sleeps=shared)
-    return _engine(SGLang(), launch, asked, model, tokenizer)
+    names = ("--model-path", "--context-length", "--tp-size")
+    launch = _LaunchCommand("sglang", arguments, {}, *names, sleeps=shared)
+    return _engine(SGLang(), launch, asked, model, tokenizer, ranks)
 
 
 def _engine(
@@ -82,8 +97,15 @@ def _engine(
     options: ServedOptions,
     model: Callable[[], Any],
     tokenizer: Any,
+    group: EngineGroup | None,
 ) -> ServedEngine:
     given = options.root()
+    ranks = RankServers(group, options.tensor_parallel)
+    if given is not None and ranks.several:
+        raise UserError(
+            "engine.options.url: it is one server, and each rank needs its own: leave it out, and give "
+            "`engine.options.python`"
+        )
     interpreter = options.interpreter(launch.package) if given is None else ""
     with ExitStack() as resources:
         if interpreter and launch.sleeps and options.computes_on_cpu(interpreter):
@@ -91,20 +113,23 @@ def _engine(
                 f"engine.placement: the {launch.package} of {interpreter} computes on the CPU, where it "
                 "cannot sleep; set it to `apart`"
             )
-        model_folder = ModelFolder(model(), tokenizer, options.folder)
-        resources.callback(model_folder.close)
+        folder = _shared_folder(model(), tokenizer, options, ranks)
+        resources.callback(folder.close)
         process = None
         root = given
-        if root is None:
+        if root is None and ranks.leads:
             root = f"http://127.0.0.1:{free_port()}"
-            process = resources.enter_context(_start_server(interpreter, root, launch, options, model_folder))
+            process = resources.enter_context(
+                _start_server(interpreter, root, launch, options, folder, ranks.environment())
+            )
         engine = ServedEngine(
             backend,
-            root,
+            ranks.from_leader(root, "the servers to start"),
             tokenizer,
-            model_folder,
-            loaded=process is not None,
+            folder,
+            loaded=given is None,
             process=process,
+            ranks=ranks,
             seeds=options.seeds,
             policy=options.request_policy(),
         )
@@ -112,29 +137,43 @@ def _engine(
     return engine
 
 
+def _shared_folder(model: Any, tokenizer: Any, options: ServedOptions, ranks: RankServers) -> SharedFolder:
+    """Return the model folder, which the first rank of a machine writes. All ranks call this together."""
+    if not ranks.owns_folder:
+        told = ranks.from_owner(None, "the model folder")
+        return FollowedFolder(Path(told["path"]), told["dtype"], told["dtypes"], options.folder)
+    folder = ModelFolder(model, tokenizer, options.folder)
+    path = str(folder.files().folder)
+    ranks.from_owner({"path": path, "dtype": folder.dtype, "dtypes": folder.dtypes}, "the model folder")
+    return folder
+
+
 def _start_server(
     interpreter: str,
     root: str,
     launch: _LaunchCommand,
     options: ServedOptions,
-    model_folder: ModelFolder,
+    folder: SharedFolder,
+    devices: Mapping[str, str | None],
 ) -> ServerProcess:
     """Start a server at ``root`` with the run's initial weights, and wait until it answers."""
     at = urlsplit(root)
-    environment = {**_OFFLINE, **launch.environment, **options.environment}
+    environment = {**_OFFLINE, **launch.environment, **devices, **options.environment}
     if launch.extended:
         # Its environment does not have Whetstone.
-        modules = model_folder.folder / "modules"
+        modules = folder.folder / "modules"
         modules.mkdir()
         shutil.copy(vllm_worker.__file__, modules / f"{_WORKER_MODULE}.py")
-        others = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        others = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(modules), others)))
-    command = [interpreter, *launch.arguments, launch.model, str(model_folder.current())]
+    command = [interpreter, *launch.arguments, launch.model, str(folder.files().folder)]
     command += ["--host", str(at.hostname), "--port", str(at.port)]
     # The default would be the dtype in the folder's config.json, or half precision.
-    command += ["--dtype", model_folder.dtype]
+    command += ["--dtype", folder.dtype]
+    if options.tensor_parallel > 1:
+        command += [launch.tensor_parallel, str(options.tensor_parallel)]
     command += [] if options.max_context is None else [launch.context, str(options.max_context)]
-    process = ServerProcess([*command, *options.arguments], environment, model_folder.folder / "log")
+    process = ServerProcess([*command, *options.arguments], environment, folder.folder / "log")
     try:
         process.wait_until_ready(f"{root}/health", options.start_s)
     except BaseException:
