@@ -34,6 +34,11 @@ VLLM_BODY = {
     "stop": list, "include_stop_str_in_output": bool, "seed": (int, type(None)), "logprobs": int,
     "return_token_ids": bool, "add_special_tokens": bool, "skip_special_tokens": bool,
 }  # fmt: skip
+GENERATE_SAMPLING = {
+    "temperature": float, "top_p": float, "top_k": int, "max_tokens": int, "stop": list,
+    "include_stop_str_in_output": bool, "seed": (int, type(None)), "logprobs": int,
+    "skip_special_tokens": bool,
+}  # fmt: skip
 SGLANG_SAMPLING = {
     "temperature": float, "top_p": float, "top_k": int, "max_new_tokens": int, "stop": list,
     "no_stop_trim": bool, "skip_special_tokens": bool, "sampling_seed": int,
@@ -74,6 +79,8 @@ class StandIn:
         self.extension = ""
         """The class that extends its workers; it then takes new weights in place."""
         self.finds_weights = True
+        self.supports = False
+        """Whether it returns the support of each token: the token and the next one."""
         self.tempered = True
         self.dev_mode = True
         self.refuses_weights = False
@@ -97,7 +104,11 @@ class StandIn:
             return 200, {"context_length": 200, "dtype": self.dtype or "auto"}
         if self.kind == "vllm" and path == "/server_info" and self.dtype is not None:
             config = {
-                "model_config": {"model": "x", "dtype": f"torch.{self.dtype}"},
+                "model_config": {
+                    "model": "x",
+                    "dtype": f"torch.{self.dtype}",
+                    "return_sampling_mask": self.supports,
+                },
                 "parallel_config": {"worker_extension_cls": self.extension},
             }
             return 200, {"vllm_config": config, "vllm_env": {}, "system_env": {}}
@@ -202,6 +213,19 @@ class StandIn:
                 ],
                 "usage": {},
             }  # fmt: skip
+        if path == "/inference/v1/generate" and self.supports:
+            self._expect(set(body) == {"model", "token_ids", "sampling_params"}, f"fields {set(body)}")
+            sampling = body["sampling_params"]
+            self._check(sampling, GENERATE_SAMPLING)
+            # As vLLM does, which would otherwise return the whole vocabulary for each token.
+            self._expect(sampling["top_k"] > 0 and sampling["temperature"] > 0, f"no limit in {sampling}")
+            tokens, logprobs, ended = self._write(
+                body["token_ids"], sampling["max_tokens"], sampling["stop"], sampling["temperature"]
+            )
+            content = [{"token_id": t, "logprob": p} for t, p in zip(tokens, logprobs, strict=True)]
+            masks = [[(t + 1) % VOCABULARY, t] for t in tokens]
+            choice = {"index": 0, "token_ids": tokens, "finish_reason": ended, "sampling_mask": masks}
+            return 200, {"choices": [{**choice, "logprobs": {"content": content}}]}
         if path == "/generate" and self.kind == "sglang":
             self._expect(
                 set(body) == {"input_ids", "sampling_params", "return_logprob"}, f"fields {set(body)}"
@@ -325,7 +349,8 @@ class _FileLog(list[str]):
 
 def main(arguments: list[str]) -> None:
     """Be a server of its own, started as vLLM's is. ``STAND_IN_LOG``: a folder for logs and faults."""
-    switches = [a for a in arguments if a == "--enable-sleep-mode"]
+    known = {"--enable-sleep-mode", "--return-sampling-mask", "--enable-scale-out"}
+    switches = [a for a in arguments if a in known]
     rest = [a for a in arguments if a not in switches]
     said = dict(zip(rest[::2], rest[1::2], strict=True))
     server = StandIn("vllm", step_of(said["--model"]))
@@ -333,7 +358,8 @@ def main(arguments: list[str]) -> None:
     module, _, name = server.extension.rpartition(".")
     # As vLLM does, from the path that the run gave it.
     getattr(importlib.import_module(module), name)
-    server.sleeps = bool(switches)
+    server.sleeps = "--enable-sleep-mode" in switches
+    server.supports = {"--return-sampling-mask", "--enable-scale-out"} <= set(switches)
     if folder := os.environ.get("STAND_IN_LOG"):
         server.log = _FileLog(Path(folder) / f"{said['--port']}.log")
         server.faults = _FileLog(Path(folder) / f"{said['--port']}.faults")

@@ -233,9 +233,8 @@ def test_what_the_engine_cannot_serve_is_refused(server: StandIn, build_model: B
             engine.check(GenerationRequest(prompt_ids=[], params=Sampling()))
         section = EngineSection(kind=server.kind)
         check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
-        if server.kind == "vllm":
-            with pytest.raises(UserError, match=r"set `sampling\.top_p` to 1"):
-                check_capabilities(engine, section, repeatable=False, tensors=True, full_logprobs=True)
+        with pytest.raises(UserError, match=r"does not return which tokens top-p and top-k leave"):
+            check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
         await engine.close()
 
     run(story)
@@ -574,6 +573,53 @@ def test_a_server_whose_weights_are_not_found_reloads_the_folder(
         assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 6, 2)
         assert "load 6" in extended.log
         assert "cannot change its weights in place, and reloads them instead: packed" in caplog.text
+        await engine.close()
+
+    run(story)
+
+
+def test_the_supports_of_a_truncated_reply_follow_its_tokens(
+    package: dict[str, str], build_model: Build, tokenizer: Any, extended: StandIn
+) -> None:
+    async def story() -> None:
+        options = {"python": sys.executable, "environment": package}
+        section = EngineSection(kind="vllm", options=options)
+        engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+        assert isinstance(engine, ServedEngine)
+        check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
+        samplings: list[dict[str, Any]] = [{"top_p": 0.8}, {"top_k": 5}, {"temperature": 0.0}]
+        for sampling in samplings:
+            (got,) = await replies(engine, [5, 10], max_tokens=4, **sampling)
+            assert got.supports == [[t, t + 1] for t in counted(10, 3, 4)]
+        (stopped,) = await replies(engine, BEFORE_A, max_tokens=9, stop=("dg",), top_p=0.5)
+        assert (text_of(stopped.token_ids), len(stopped.supports)) == ("adg", 3)
+        with pytest.raises(UserError, match=r"set their `top_p` or `top_k` too, or `evaluation\.process"):
+            engine.check(GenerationRequest(prompt_ids=[1], params=Sampling(max_tokens=1)))
+        await engine.close()
+
+    run(story)
+    section = EngineSection(kind="vllm", options={"url": extended.url})
+    with pytest.raises(UserError, match=r"start it with `--return-sampling-mask --enable-scale-out`"):
+        build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+
+
+def test_a_stop_string_that_an_update_cuts_in_two_cuts_the_supports_too(
+    extended: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    extended.supports = True
+
+    async def story() -> None:
+        section = EngineSection(kind="vllm", options={"url": extended.url})
+        engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+        assert isinstance(engine, ServedEngine)
+        extended.hold = 2
+        task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",), top_p=0.9))
+        await asyncio.to_thread(_until_writing, extended, 1)
+        extended.hold = None
+        await engine.update_weights(weights_of(build_model, 3), 1)
+        (got,) = await task
+        assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
+        assert got.supports == [[t, t + 1] for t in got.token_ids]
         await engine.close()
 
     run(story)

@@ -18,19 +18,25 @@ from whetstone.core.settings import Sampling
 
 
 class GenerationRequest(Struct, frozen=True):
-    """``n`` replies to one prompt. Reply i has its own random stream, fixed by (seed, i)."""
+    """``n`` replies to one prompt. Reply i has its own random stream, fixed by (seed, i).
+
+    supports: whether the replies need the supports of their tokens, as in training.
+    """
 
     prompt_ids: list[int]
     params: Sampling
     n: int = 1
     seed: int = 0
+    supports: bool = False
 
 
 class Completion(Struct, frozen=True):
     """One reply. ``index`` is its number among the request's ``n``.
 
-    ``logprobs`` are natural logarithms of the sampled tokens' probabilities under softmax(logits /
-    temperature), before top-p and top-k (temperature 1 for greedy sampling).
+    ``supports`` has the token ids that top-p and top-k left for each token, in ascending order; it is empty
+    if the request truncates nothing or does not need them. ``logprobs`` are natural logarithms of the sampled
+    tokens' probabilities under softmax(logits / temperature) over these ids, or over the whole vocabulary
+    (temperature 1 for greedy sampling).
     """
 
     index: int
@@ -38,6 +44,7 @@ class Completion(Struct, frozen=True):
     logprobs: list[float]
     versions: list[int]
     finish_reason: FinishReason
+    supports: list[list[int]] = []
 
 
 class Capabilities(Struct, frozen=True):
@@ -45,15 +52,14 @@ class Capabilities(Struct, frozen=True):
 
     repeatable_streams: equal requests, seeds and weights give equal tokens.
     weights: the supported forms of new weights.
-    full_logprobs: log-probs are taken before top-p and top-k, as in ``Completion``; otherwise after them,
-        which differs unless both are off.
+    supports: it returns the support of each token, so that top-p and top-k may be used in training.
     every_rank: each of several ranks may have its own engine.
     in_place: it generates with the model object that it was built with, and writes new weights into it.
     """
 
     repeatable_streams: bool
     weights: frozenset[Literal["tensors", "folder"]]
-    full_logprobs: bool = True
+    supports: bool = False
     every_rank: bool = True
     in_place: bool = False
 

@@ -34,19 +34,26 @@ def _check_options(construct: Callable[..., Engine], settings: EngineSection, mo
 
 
 def build_engine(
-    settings: EngineSection, model: Callable[[], Any], tokenizer: Any, ranks: EngineGroup | None = None
+    settings: EngineSection,
+    model: Callable[[], Any],
+    tokenizer: Any,
+    ranks: EngineGroup | None = None,
+    *,
+    truncated: bool = False,
 ) -> Engine:
     """Build the engine in ``settings``, with ``model``, ``tokenizer`` and the options as keywords.
 
     model: returns the transformers model to serve, which then belongs to the engine. An engine with another
     source of weights never calls it. ranks: of a run of several, which all call this together. For a server,
-    ``model`` returns None on a rank that is not the first of its machine. Raises UserError for an unknown
-    name or option.
+    ``model`` returns None on a rank that is not the first of its machine. truncated: whether replies of
+    requests with top-p or top-k need their supports. Raises UserError for an unknown name or option.
     """
     construct = _constructor(settings.kind)
     placed: dict[str, Any] = {}
     if settings.kind in SERVERS:
         placed = {"shared": settings.placement == "shared", "ranks": ranks}
+    if settings.kind == "vllm":
+        placed["truncated"] = truncated
     _check_options(construct, settings, placed)
     return construct(model, tokenizer, **placed, **settings.options)
 
@@ -57,7 +64,7 @@ def check_capabilities(
     *,
     repeatable: bool,
     tensors: bool,
-    full_logprobs: bool = False,
+    truncated: bool = False,
     ranks: int = 1,
 ) -> None:
     """Raise UserError with a remedy if ``engine`` lacks a capability that a run needs."""
@@ -72,11 +79,11 @@ def check_capabilities(
             f"engine `{settings.kind}` does not accept tensors as new weights, which training in one process "
             "needs; use `engine.kind: torch`"
         )
-    if full_logprobs and not can.full_logprobs:
+    if truncated and not can.supports:
         raise UserError(
-            f"engine `{settings.kind}` gives log-probs after top-p and top-k, but the trainer's are before "
-            "them; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take `engine.kind: "
-            "torch`"
+            f"engine `{settings.kind}` does not return which tokens top-p and top-k leave, and the trainer's "
+            "log-probs are over these; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take "
+            "`engine.kind: torch` or `vllm`"
         )
     if ranks > 1 and not can.every_rank:
         raise UserError(

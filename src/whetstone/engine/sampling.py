@@ -27,13 +27,14 @@ class Sampler:
 
     def draw(
         self, logits: Tensor, params: Sequence[Sampling], uniforms: Sequence[float]
-    ) -> tuple[list[int], list[float]]:
+    ) -> tuple[list[int], list[float], list[list[int]]]:
         """Draw a token for each row of ``logits`` ([rows, vocabulary], any float dtype).
 
         uniforms: one number in [0, 1) a row; unused where the temperature is 0.
-        Returns token ids and their natural log-probabilities under softmax(logits / temperature),
-        before top-k and top-p (temperature 1 where it is 0). Tokens that tie with the last one that
-        top-k or top-p keeps are kept as well, so the order of equal logits decides nothing.
+        Returns token ids, their natural log-probabilities under softmax(logits / temperature) over the tokens
+        that top-k and top-p keep (temperature 1 where it is 0), and the ids of these; none where nothing is
+        truncated. Tokens that tie with the last one that top-k or top-p keeps are kept as well, so the order
+        of equal logits decides nothing.
         Raises FloatingPointError when a row's logits are not finite.
         """
         temperatures = torch.tensor([[p.temperature or 1.0] for p in params], device=logits.device)
@@ -42,19 +43,25 @@ class Sampler:
         totals = sums.sum(-1)
         if not bool(torch.isfinite(totals).all()):
             raise FloatingPointError("the model gave logits that are not finite")
-        cut = [row for row, p in enumerate(params) if p.temperature and (p.top_k or p.top_p < 1)]
+        cut = [row for row, p in enumerate(params) if p.truncates]
+        supports: list[list[int]] = [[] for _ in params]
         if cut:
             chosen = weights[cut]
             chosen[chosen < _thresholds(chosen, [params[row] for row in cut])] = 0
             weights[cut] = chosen
             sums[cut] = chosen.view(len(cut), -1, _BLOCK).sum(-1).double()
+            totals[cut] = sums[cut].sum(-1)
+            rows, ids = chosen.nonzero(as_tuple=True)
+            counts = rows.bincount(minlength=len(cut)).tolist()
+            for row, kept in zip(cut, ids.split(counts), strict=True):
+                supports[row] = kept.tolist()
         tokens = _invert(weights, sums, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
         greedy = [row for row, p in enumerate(params) if p.temperature == 0]
         if greedy:
             tokens[greedy] = logits[greedy].argmax(-1)
         drawn = logits.gather(-1, tokens[:, None]).float()
         logprobs = ((drawn - peak) / temperatures).squeeze(-1).double() - totals.log()
-        return tokens.tolist(), logprobs.tolist()
+        return tokens.tolist(), logprobs.tolist(), supports
 
     def _weights(self, logits: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
         """exp((logits - peak) / temperature) in float32, padded with zeros to whole blocks; the peaks.

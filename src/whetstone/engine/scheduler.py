@@ -61,9 +61,12 @@ class _Row:
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
+    supports: list[list[int]] = field(default_factory=list[list[int]])
 
     def completion(self, reason: FinishReason) -> Completion:
-        return Completion(self.index, self.token_ids, self.logprobs, self.versions, reason)
+        return Completion(
+            self.index, self.token_ids, self.logprobs, self.versions, reason, supports=self.supports
+        )
 
 
 Ended = list[tuple[Ticket, Completion]]
@@ -199,18 +202,20 @@ class Scheduler:
 
     def _draw(self, batch: _Batch, version: int) -> Ended:
         """Sample one token for every row of a batch."""
-        tokens, logprobs = self._sampler.draw(
+        drawn = self._sampler.draw(
             batch.forward(self._model),
             [row.ticket.request.params for row in batch.rows],
             [row.stream.random() for row in batch.rows],
         )
         ended: Ended = []
         kept: list[int] = []
-        for i, (row, token, logprob) in enumerate(zip(batch.rows, tokens, logprobs, strict=True)):
+        for i, (row, token, logprob, support) in enumerate(zip(batch.rows, *drawn, strict=True)):
             row.newest = token
             row.token_ids.append(token)
             row.logprobs.append(logprob)
             row.versions.append(version)
+            if support and row.ticket.request.supports:
+                row.supports.append(support)
             reason = row.rule.check(row.token_ids)
             if reason is None:
                 kept.append(i)

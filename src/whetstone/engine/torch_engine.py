@@ -66,7 +66,7 @@ class TorchEngine:
     """
 
     capabilities = Capabilities(
-        repeatable_streams=True, weights=frozenset({"tensors", "folder"}), in_place=True
+        repeatable_streams=True, weights=frozenset({"tensors", "folder"}), supports=True, in_place=True
     )
 
     def __init__(
@@ -143,7 +143,7 @@ class TorchEngine:
         return self._replies(ticket, inbox)
 
     async def score(self, prompt_ids: list[int], reply_ids: list[int], temperature: float) -> list[float]:
-        """Return the log-probs of a given reply under the current weights; see Completion."""
+        """Return the log-probs of a given reply under the current weights, over the whole vocabulary."""
         return await self._on_worker(self._score, prompt_ids, reply_ids, temperature or 1.0)
 
     async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:

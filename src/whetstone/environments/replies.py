@@ -42,13 +42,21 @@ class EngineReplies:
     """Text replies from an engine, with one set of sampling settings."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, params: Sampling, *, max_prompt_tokens: int
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        params: Sampling,
+        *,
+        max_prompt_tokens: int,
+        supports: bool = False,
     ) -> None:
-        """Prompts with more than ``max_prompt_tokens`` tokens are refused."""
+        """Prompts with more than ``max_prompt_tokens`` tokens are refused. ``supports``: whether the replies
+        need the supports of their tokens, as in training."""
         self._engine = engine
         self._tokenizer = tokenizer
         self._params = params
         self._max_prompt_tokens = max_prompt_tokens
+        self._supports = supports
 
     @property
     def version(self) -> int:
@@ -96,7 +104,7 @@ class EngineReplies:
         if between and before[-1] == between[0] and not self._text(between[:1]):
             between = between[1:]  # the reply already contains the end of its turn
         params = self._limited(limits)
-        request = GenerationRequest(prompt_ids=[*before, *between], params=params, n=1, seed=seed)
+        request = self._engine_request([*before, *between], params, 1, seed)
         try:
             self._engine.check(request)
         except UserError:
@@ -115,7 +123,10 @@ class EngineReplies:
     ) -> GenerationRequest:
         ids = encode_prompt(prompt, self._tokenizer)
         check_length(problem, ids, self._max_prompt_tokens)
-        return GenerationRequest(prompt_ids=ids, params=self._limited(limits), n=n, seed=seed)
+        return self._engine_request(ids, self._limited(limits), n, seed)
+
+    def _engine_request(self, ids: list[int], params: Sampling, n: int, seed: int) -> GenerationRequest:
+        return GenerationRequest(prompt_ids=ids, params=params, n=n, seed=seed, supports=self._supports)
 
     def _limited(self, limits: ReplyLimits | None) -> Sampling:
         if limits is None:

@@ -73,8 +73,6 @@ def _needs_embedded(recipe: Recipe) -> str:
     """Return why a run cannot use a server; empty if it can."""
     if recipe.deterministic:
         return "`deterministic: true` needs an engine that repeats its replies"
-    if recipe.sampling.top_p < 1 or recipe.sampling.top_k:
-        return "vLLM gives log-probs after top-p and top-k"
     return ""
 
 

@@ -102,18 +102,22 @@ async def sampling_engine(
     model: creates the model to serve; see ``build_engine``. Raises UserError for a model that the engine does
     not support, and for an engine without a required capability.
     """
-    engine = build_engine(recipe.engine, model, tokenizer, ranks)
+    truncated = recipe.sampling.truncates
+    engine = build_engine(recipe.engine, model, tokenizer, ranks, truncated=truncated)
     try:
         check_capabilities(
             engine,
             recipe.engine,
             repeatable=recipe.deterministic,
             tensors=True,
-            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
+            truncated=truncated,
             ranks=1 if ranks is None else ranks.size,
         )
         limit = recipe.environment.max_prompt_tokens
-        yield engine, EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
+        yield (
+            engine,
+            EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit, supports=truncated),
+        )
     finally:
         await engine.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -36,13 +37,45 @@ _FUSED_TOKENS = 1024
 _TOLERANCE = 0.02
 
 
+# Below any logit, and finite at any temperature: an infinite one times a probability of 0 is not a number.
+_EXCLUDED = -1e30
+
+
+@dataclass(frozen=True)
+class Supports:
+    """For each of T tokens the vocabulary entries from which it was sampled, if top-p or top-k left some out.
+
+    ids: [n], those of all tokens in order. starts, counts: [T], the place of each token's ids in them; a
+    token without ids was sampled from the whole vocabulary.
+    """
+
+    ids: Tensor
+    starts: Tensor
+    counts: Tensor
+
+    def to(self, device: torch.device) -> Supports:
+        """Return a copy on ``device``."""
+        return Supports(self.ids.to(device), self.starts.to(device), self.counts.to(device))
+
+    def exclude(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Return logits ([t, vocabulary]) of ``tokens`` ([t], their numbers) without those that sampling
+        could not choose."""
+        counts = self.counts[tokens]
+        rows = torch.arange(len(tokens), device=logits.device).repeat_interleave(counts)
+        first = counts.cumsum(0) - counts
+        places = torch.arange(len(rows), device=logits.device) - first[rows] + self.starts[tokens][rows]
+        excluded = (counts > 0)[:, None].repeat(1, logits.shape[1])
+        excluded[rows, self.ids[places]] = False
+        return logits.masked_fill(excluded, _EXCLUDED)
+
+
 class LogProbHead:
     """The language-model head of ``model``, and what follows it.
 
-    Log-probs are those of ``softmax(logits / temperature)``. logits_per_chunk: the most logits at once; 0: as
-    the free memory of a CUDA device allows, and 2^24 elsewhere and with deterministic algorithms.
-    exact_entropies: whether entropies rounded to bf16 are not sufficient. Raises UserError for a model
-    without a head.
+    Log-probs are those of ``softmax(logits / temperature)``, over the support of each token.
+    logits_per_chunk: the most logits at once; 0: as the free memory of a CUDA device allows, and 2^24
+    elsewhere and with deterministic algorithms. exact_entropies: whether entropies rounded to bf16 are not
+    sufficient. Raises UserError for a model without a head.
     """
 
     def __init__(
@@ -79,9 +112,17 @@ class LogProbHead:
             size = max(1, (self._limit or logits_at_once(device)) // self._vocabulary)
         return [slice(i, min(i + size, tokens)) for i in range(0, tokens, size)]
 
-    def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def score(
+        self, hidden: Tensor, targets: Tensor, tokens: Tensor, supports: Supports | None
+    ) -> tuple[Tensor, Tensor]:
         """Return the log-probs of ``targets`` ([t]) after ``hidden`` ([t, width]), and the entropies, in
-        nats; [t] each. Gradients flow once."""
+        nats; [t] each. Gradients flow once.
+
+        tokens: [t], the numbers of the tokens in ``supports``.
+        """
+        if supports is not None:
+            logits = supports.exclude(self.logits(hidden), tokens)
+            return selected_log_probs(logits, targets, self._temperature)
         return self._own_score(hidden, targets) if self._fused is None else self._fused_score(hidden, targets)
 
     def logits(self, hidden: Tensor) -> Tensor:

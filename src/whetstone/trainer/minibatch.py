@@ -17,7 +17,8 @@ from torch import Tensor
 from whetstone.algorithm.advantage import group_advantages, soft_overlong_penalty, still_to_come, whitened
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.loss import token_weights
-from whetstone.core.sample import Batch, Group
+from whetstone.core.sample import Batch, Group, Sample
+from whetstone.trainer.log_probs import Supports
 from whetstone.trainer.packing import PromptReplies
 
 
@@ -38,7 +39,7 @@ class MiniBatch:
     weights (fp32, summing the token losses to the mini-batch's loss), the engine's log-probs (fp32), the
     version of the weights that drew it, and the number of the token's reply. lengths: [N], the written tokens
     of each reply. written: bool, [all tokens of these replies in their flat order], which of them are the T
-    that the model wrote.
+    that the model wrote. supports: the tokens from which sampling chose; None if always from all.
     """
 
     scored: list[_ScoredGroup]
@@ -48,6 +49,7 @@ class MiniBatch:
     replies: Tensor
     lengths: Tensor
     written: Tensor
+    supports: Supports | None = None
 
     @property
     def groups(self) -> list[PromptReplies]:
@@ -70,7 +72,8 @@ class MiniBatch:
     def to(self, device: torch.device) -> MiniBatch:
         """Return a copy with its tensors on ``device``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})
+        moved = {k: v.to(device) for k, v in values.items() if isinstance(v, Tensor | Supports)}
+        return replace(self, **moved)
 
 
 def make_minibatches(batch: Batch, spec: Algorithm, *, count: int, max_tokens: int) -> list[MiniBatch]:
@@ -159,4 +162,23 @@ def _minibatch(part: list[_ScoredGroup], spec: Algorithm, max_tokens: int) -> Mi
         replies=torch.arange(len(lengths)).repeat_interleave(lengths),
         lengths=lengths,
         written=written,
+        supports=_supports(samples),
+    )
+
+
+def _supports(samples: Sequence[Sample]) -> Supports | None:
+    """Return the supports of the written tokens of samples in their flat order; None without any."""
+    if not any(sample.supports for sample in samples):
+        return None
+    written = [
+        support
+        for sample in samples
+        for support, wrote in zip(
+            sample.supports or [[]] * len(sample.response_ids), sample.written(), strict=True
+        )
+        if wrote
+    ]
+    counts = torch.tensor([len(support) for support in written])
+    return Supports(
+        torch.tensor([i for support in written for i in support]), counts.cumsum(0) - counts, counts
     )

@@ -13,11 +13,13 @@ from whetstone.engine.remote.connection import EndpointConnection
 
 
 class Generation(Struct, frozen=True):
-    """The result of one request. ``abort``: the server ended it before the reply was complete."""
+    """The result of one request. ``abort``: the server ended it before the reply was complete. ``supports``:
+    see ``Completion``."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: FinishReason
+    supports: list[list[int]] = []
 
 
 class ServerFacts(Struct, frozen=True):
@@ -33,14 +35,18 @@ class ServerFacts(Struct, frozen=True):
 class ServerBackend(Protocol):
     """One kind of server, addressed at its root URL.
 
-    name: as in recipes. full_logprobs: whether log-probs are taken before top-p and top-k.
+    name: as in recipes. supports: whether it returns the supports of tokens.
     """
 
     name: str
-    full_logprobs: bool
+    supports: bool
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """Query the server's facts. Raises UserError with a remedy for a server that cannot serve a run."""
+        ...
+
+    def check(self, params: Sampling) -> None:
+        """Raise UserError for sampling parameters that the server does not accept."""
         ...
 
     def request(
@@ -49,9 +55,8 @@ class ServerBackend(Protocol):
         """Return the body of a request for one reply of at most ``max_tokens``."""
         ...
 
-    @property
-    def path(self) -> str:
-        """The path for such requests."""
+    def path(self, params: Sampling) -> str:
+        """Return the path for such requests."""
         ...
 
     def read_reply(self, answer: Any) -> Generation:

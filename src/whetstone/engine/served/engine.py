@@ -68,7 +68,7 @@ class ServedEngine:
         self.capabilities = Capabilities(
             repeatable_streams=False,
             weights=frozenset({"tensors", "folder"}),
-            full_logprobs=backend.full_logprobs,
+            supports=backend.supports,
         )
         self._backend = backend
         self._server = RemoteServer(url=url, model="", owner=backend.name)
@@ -110,6 +110,7 @@ class ServedEngine:
         """See Engine."""
         remedy = "lower max_tokens, or start it with a longer one"
         check_request(request, self._context, owner="the server's", remedy=remedy)
+        self._backend.check(request.params)
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Request the replies now, and yield each as it ends. Call it inside an event loop.
@@ -195,7 +196,7 @@ class ServedEngine:
             own = None if seed is None else (seed + len(reply.token_ids)) % 2**31
             body = self._backend.request(ids, request.params, left, own)
             try:
-                drawn = await self._request(body)
+                drawn = await self._request(self._backend.path(request.params), body)
             except RequestFailed as error:
                 self._count_failure(error)
                 return reply.completion("abort")
@@ -206,11 +207,9 @@ class ServedEngine:
                 self._count_failure(RequestFailed("it ended a reply without a token"))
                 return reply.completion("abort")
 
-    async def _request(self, body: dict[str, Any]) -> Generation:
+    async def _request(self, path: str, body: dict[str, Any]) -> Generation:
         """Return the result of one request; an empty ``abort`` if an update cancelled it."""
-        ask = asyncio.ensure_future(
-            self._connection().post(self._backend.path, body, self._backend.read_reply)
-        )
+        ask = asyncio.ensure_future(self._connection().post(path, body, self._backend.read_reply))
         self._requests.add(ask)
         try:
             drawn = await ask
@@ -315,6 +314,7 @@ class _Reply:
         self._rule = rule
         self._logprobs: list[float] = []
         self._versions: list[int] = []
+        self._supports: list[list[int]] = []
 
     def add(self, drawn: Generation, version: int, most: int) -> FinishReason | None:
         """Add the result of a request, and return why the reply has ended, or None."""
@@ -322,6 +322,7 @@ class _Reply:
         self.token_ids += drawn.token_ids[:most]
         self._logprobs += drawn.logprobs[:most]
         self._versions += [version] * len(drawn.token_ids[:most])
+        self._supports += drawn.supports[:most]
         if before:
             # The server only checks its own tokens, but a stop string may have begun in an earlier request.
             for length in range(before + 1, min(before + self._rule.reach, len(self.token_ids)) + 1):
@@ -334,10 +335,13 @@ class _Reply:
 
     def completion(self, ended: FinishReason) -> Completion:
         """Return the reply so far."""
-        return Completion(self._index, self.token_ids, self._logprobs, self._versions, ended)
+        return Completion(
+            self._index, self.token_ids, self._logprobs, self._versions, ended, supports=self._supports
+        )
 
     def _cut(self, length: int) -> None:
-        del self.token_ids[length:], self._logprobs[length:], self._versions[length:]
+        for each in (self.token_ids, self._logprobs, self._versions, self._supports):
+            del each[length:]
 
 
 async def _as_completed(replies: list[asyncio.Task[Completion]]) -> AsyncIterator[Completion]:

@@ -26,8 +26,7 @@ class SGLang:
     """See ServerBackend. Its log-probs follow the temperature, and are taken before top-p and top-k."""
 
     name = "sglang"
-    path = "generate"
-    full_logprobs = True
+    supports = False
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """See ServerBackend."""
@@ -35,6 +34,13 @@ class SGLang:
         context = info.get("context_length") or info.get("max_req_input_len")
         dtype = _DTYPES.get(str(info.get("dtype")))
         return ServerFacts(context if isinstance(context, int) else None, dtype)
+
+    def check(self, params: Sampling) -> None:
+        """See ServerBackend. It accepts all."""
+
+    def path(self, params: Sampling) -> str:
+        """See ServerBackend."""
+        return "generate"
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None

@@ -24,7 +24,7 @@ from whetstone.engine.served.process import ServerProcess, free_port
 from whetstone.engine.served.rank_servers import RankServers
 from whetstone.engine.served.settings import ServedOptions
 from whetstone.engine.served.sglang import SGLang
-from whetstone.engine.served.vllm import DEV_MODE, EXTENSION, Vllm
+from whetstone.engine.served.vllm import DEV_MODE, EXTENSION, SUPPORTS, Vllm
 
 # The name under which a server's workers import ``vllm_worker.py``.
 _WORKER_MODULE = "whetstone_vllm_worker"
@@ -53,18 +53,21 @@ def vllm_engine(
     *,
     shared: bool = False,
     ranks: EngineGroup | None = None,
+    truncated: bool = False,
     **options: Any,
 ) -> ServedEngine:
     """Build the engine ``vllm`` of the table in ``factory.py``; ``options`` are those of ``ServedOptions``.
 
     shared: whether it sleeps while the trainer works. ranks: of a run of several, which all call this
-    together; ``model`` then returns None on a rank that is not the first of its machine. Raises UserError for
-    wrong options, and for a server that does not start or cannot serve a run.
+    together; ``model`` then returns None on a rank that is not the first of its machine. truncated: whether
+    replies need their supports. Raises UserError for wrong options, and for a server that does not start or
+    cannot serve a run.
     """
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
     arguments += ["--logprobs-mode", "processed_logprobs", *(["--enable-sleep-mode"] if shared else [])]
     arguments += ["--worker-extension-cls", _WORKER_MODULE + EXTENSION]
+    arguments += SUPPORTS if truncated else ()
     if any(each.startswith("--worker-extension-cls") for each in asked.arguments):
         raise UserError(
             "engine.options.arguments: leave `--worker-extension-cls` out; the run sets its own, which "
@@ -72,7 +75,8 @@ def vllm_engine(
         )
     names = ("--model", "--max-model-len", "--tensor-parallel-size")
     launch = _LaunchCommand("vllm", arguments, DEV_MODE, *names, extended=True, sleeps=shared)
-    return _engine(Vllm(asked.served_as), launch, asked, model, tokenizer, ranks)
+    backend = Vllm(asked.served_as, vocabulary=len(tokenizer) if truncated else None)
+    return _engine(backend, launch, asked, model, tokenizer, ranks)
 
 
 def sglang_engine(
@@ -83,7 +87,7 @@ def sglang_engine(
     ranks: EngineGroup | None = None,
     **options: Any,
 ) -> ServedEngine:
-    """Build the engine ``sglang``, like ``vllm_engine``."""
+    """Build the engine ``sglang``, like ``vllm_engine``. It returns no supports."""
     asked = read_settings(ServedOptions, options, where="engine.options")
     arguments = ["-m", "sglang.launch_server", *(["--enable-memory-saver"] if shared else [])]
     names = ("--model-path", "--context-length", "--tp-size")

@@ -19,6 +19,12 @@ from whetstone.engine.served.backend import Generation, ServerFacts
 # Environment variable that enables weight updates.
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
 
+# The arguments of a server that returns the support of each token, which needs vLLM's model runner V2.
+SUPPORTS = ("--return-sampling-mask", "--enable-scale-out")
+
+# The likeliest tokens among which a test of the temperature compares.
+_BEST_OF = 16
+
 # The extension of its workers (``vllm_worker.py``), after the name of its module.
 EXTENSION = ".WeightWriter"
 
@@ -32,14 +38,18 @@ _ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class Vllm:
-    """See ServerBackend. ``model``: the model's name on the server."""
+    """See ServerBackend.
+
+    model: the model's name on the server. vocabulary: the number of token ids, if it must return the supports
+    of truncated replies. It then accepts no request that truncates nothing.
+    """
 
     name = "vllm"
-    path = "v1/completions"
-    full_logprobs = False
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, vocabulary: int | None = None) -> None:
         self._model = model
+        self._vocabulary = vocabulary
+        self.supports = vocabulary is not None
         self._has_extension = False
         self._found_weights = False
 
@@ -64,17 +74,34 @@ class Vllm:
             raise UserError(f"the server's log-probs do not follow the temperature; start it as {_SERVER}")
         context = entry.get("max_model_len")
         config = await self._config(server)
+        if self.supports and not _value(config, "model_config", "return_sampling_mask"):
+            raise UserError(
+                "the server does not return which tokens top-p and top-k leave, over which the trainer's "
+                f"log-probs are; start it with `{' '.join(SUPPORTS)}`, or set `sampling.top_p` to 1 and "
+                "`sampling.top_k` to 0"
+            )
         self._has_extension = _nested(config, "parallel_config", "worker_extension_cls").endswith(EXTENSION)
         dtype = _nested(config, "model_config", "dtype").removeprefix("torch.")
         return ServerFacts(context if isinstance(context, int) else None, dtype or None)
+
+    def check(self, params: Sampling) -> None:
+        """See ServerBackend. The whole vocabulary as the support of every token would fill the memory."""
+        if self.supports and params.temperature and not params.truncates:
+            raise UserError(
+                "the run's vLLM returns the support of every token, since `sampling` has top-p or top-k, and "
+                "these replies have neither: set their `top_p` or `top_k` too, or "
+                "`evaluation.process: separate`"
+            )
+
+    def path(self, params: Sampling) -> str:
+        """See ServerBackend."""
+        return "inference/v1/generate" if self.supports else "v1/completions"
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
     ) -> dict[str, Any]:
         """See ServerBackend."""
-        return {
-            "model": self._model,
-            "prompt": prompt_ids,
+        sampling: dict[str, Any] = {
             "temperature": params.temperature,
             "top_p": params.top_p,
             # vLLM writes -1 for no limit.
@@ -84,20 +111,33 @@ class Vllm:
             "include_stop_str_in_output": True,
             "seed": seed,
             "logprobs": 0,
-            "return_token_ids": True,
-            # The prompt is token ids, which already have all special tokens.
-            "add_special_tokens": False,
             "skip_special_tokens": False,
         }
+        if self.supports:
+            # With supports it requires a temperature and a limit. The likeliest token alone is greedy.
+            greedy = {"temperature": 1.0, "top_p": 1.0, "top_k": 1}
+            sampling |= greedy if params.temperature == 0 else {"top_k": params.top_k or self._vocabulary}
+            return {"model": self._model, "token_ids": prompt_ids, "sampling_params": sampling}
+        # The prompt is token ids, which already have all special tokens.
+        more = {"return_token_ids": True, "add_special_tokens": False}
+        return {"model": self._model, "prompt": prompt_ids, **sampling, **more}
 
     def read_reply(self, answer: Any) -> Generation:
         """See ServerBackend."""
         choice = answer["choices"][0]
         token_ids = [int(i) for i in choice["token_ids"] or ()]
-        logprobs = [float(p) for p in choice["logprobs"]["token_logprobs"]] if token_ids else []
+        found = choice["logprobs"] if token_ids else {}
+        if self.supports:
+            listed = [entry["logprob"] for entry in found.get("content", ())]
+        else:
+            listed = found.get("token_logprobs", ())
+        logprobs = [float(p) for p in listed]
+        supports = [sorted(map(int, ids)) for ids in choice["sampling_mask"] or ()] if self.supports else []
         if len(logprobs) != len(token_ids):
             raise ValueError(f"{len(token_ids)} tokens with {len(logprobs)} log-probs")
-        return Generation(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"))
+        if self.supports and not all(t in kept for t, kept in zip(token_ids, supports, strict=True)):
+            raise ValueError("a token outside its support")
+        return Generation(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"), supports)
 
     async def pause(self, server: EndpointConnection) -> None:
         """See ServerBackend."""
@@ -160,15 +200,24 @@ class Vllm:
             "model": self._model,
             "prompt": [1],
             "temperature": temperature,
+            # A server with supports requires a limit.
+            "top_k": _BEST_OF,
             "max_tokens": 1,
             "logprobs": 1,
             "seed": 0,
         }
-        tops = await server.post(self.path, body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0])
+        tops = await server.post(
+            "v1/completions", body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0]
+        )
         return max(float(value) for value in cast("dict[str, float]", tops).values())
+
+
+def _value(config: Any, section: str, key: str) -> Any:
+    """Return a value of a configuration; None if there is none."""
+    return config.get(section, {}).get(key) if isinstance(config, dict) else None
 
 
 def _nested(config: Any, section: str, key: str) -> str:
     """Return a text of a configuration; empty if there is none."""
-    value = config.get(section, {}).get(key) if isinstance(config, dict) else None
+    value = _value(config, section, key)
     return value if isinstance(value, str) else ""
