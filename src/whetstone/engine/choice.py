@@ -10,6 +10,9 @@ from whetstone.core.errors import UserError
 from whetstone.engine.served.settings import ServedOptions
 from whetstone.engine.settings import AUTO, EngineSection, TorchOptions
 
+# The options of the engines between which ``auto`` chooses.
+_OPTIONS = {"torch": frozenset(TorchOptions.model_fields), "vllm": frozenset(ServedOptions.model_fields)}
+
 
 class EngineChoice(Struct, frozen=True):
     """``kind``: an engine of ``factory.ENGINES``. ``reason``: for the log."""
@@ -50,5 +53,5 @@ def with_kind(section: EngineSection, kind: str) -> EngineSection:
 
 
 def _options_for(kind: str, options: dict[str, Any]) -> dict[str, Any]:
-    known = TorchOptions if kind == "torch" else ServedOptions
-    return {key: value for key, value in options.items() if key in known.model_fields}
+    known = _OPTIONS[kind]
+    return {key: value for key, value in options.items() if key in known}

@@ -155,9 +155,8 @@ class Forward:
                 with self.memory_for("the log-probs of", cpu_batch):
                     batch, hidden, row_of = self._hidden_to_score(cpu_batch)
                     for part in self._head.chunks(len(batch.targets)):
-                        places = batch.tokens[part]
-                        scored = self._head.score(hidden[row_of[part]], batch.targets[part], places, supports)
-                        result[:, places] = torch.stack(scored).to(result.dtype)
+                        scored = self._score(batch, part, hidden[row_of[part]], supports)
+                        result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
         free_gathered(self.model)
         return result[0], result[1]
 
@@ -188,16 +187,13 @@ class Forward:
             # The logits of all tokens do not fit into memory. Compute their log-probs first, and each
             # chunk's logits again once the gradient of the loss is known.
             with torch.no_grad():
-                parts = [
-                    self._head.score(hidden[row_of[part]], batch.targets[part], batch.tokens[part], supports)
-                    for part in chunks
-                ]
+                parts = [self._score(batch, part, hidden[row_of[part]], supports) for part in chunks]
             columns = [torch.cat(column).requires_grad_() for column in zip(*parts, strict=True)]
             yield Scores(batch.tokens, *columns, whole=True)
             slopes = [torch.zeros_like(c) if c.grad is None else c.grad for c in columns]
         for part in chunks:
             leaf = hidden[row_of[part]].detach().requires_grad_()
-            values, entropies = self._head.score(leaf, batch.targets[part], batch.tokens[part], supports)
+            values, entropies = self._score(batch, part, leaf, supports)
             if slopes is None:
                 yield Scores(batch.tokens[part], values, entropies, whole=len(chunks) == 1)
             else:
@@ -209,6 +205,13 @@ class Forward:
         # With activation checkpointing, layers are computed again in the backward pass.
         with self._attending(batch):
             hidden.backward(gradient.to(hidden.dtype))
+
+    def _score(
+        self, batch: MicroBatch, part: slice, hidden: Tensor, supports: Supports | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs and entropies of some of the targets, whose hidden states are given."""
+        own = None if supports is None else supports.select(batch.tokens[part])
+        return self._head.score(hidden, batch.targets[part], own)
 
     @contextmanager
     def _attending(self, batch: MicroBatch) -> Generator[None]:

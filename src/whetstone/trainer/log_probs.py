@@ -45,8 +45,8 @@ _EXCLUDED = -1e30
 class Supports:
     """For each of T tokens the vocabulary entries from which it was sampled, if top-p or top-k left some out.
 
-    ids: [n], those of all tokens in order. starts, counts: [T], the place of each token's ids in them; a
-    token without ids was sampled from the whole vocabulary.
+    ids: [n], in which ``starts`` and ``counts`` ([T]) are the place of each token's; a token without ids was
+    sampled from the whole vocabulary.
     """
 
     ids: Tensor
@@ -57,14 +57,16 @@ class Supports:
         """Return a copy on ``device``."""
         return Supports(self.ids.to(device), self.starts.to(device), self.counts.to(device))
 
-    def exclude(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Return logits ([t, vocabulary]) of ``tokens`` ([t], their numbers) without those that sampling
-        could not choose."""
-        counts = self.counts[tokens]
-        rows = torch.arange(len(tokens), device=logits.device).repeat_interleave(counts)
-        first = counts.cumsum(0) - counts
-        places = torch.arange(len(rows), device=logits.device) - first[rows] + self.starts[tokens][rows]
-        excluded = (counts > 0)[:, None].repeat(1, logits.shape[1])
+    def select(self, tokens: Tensor) -> Supports:
+        """Return the supports of some of the tokens, by number."""
+        return Supports(self.ids, self.starts[tokens], self.counts[tokens])
+
+    def exclude(self, logits: Tensor) -> Tensor:
+        """Return the logits ([T, vocabulary]) without those that sampling could not choose."""
+        rows = torch.arange(len(logits), device=logits.device).repeat_interleave(self.counts)
+        first = self.counts.cumsum(0) - self.counts
+        places = torch.arange(len(rows), device=logits.device) - first[rows] + self.starts[rows]
+        excluded = (self.counts > 0)[:, None].repeat(1, logits.shape[1])
         excluded[rows, self.ids[places]] = False
         return logits.masked_fill(excluded, _EXCLUDED)
 
@@ -113,16 +115,12 @@ class LogProbHead:
         return [slice(i, min(i + size, tokens)) for i in range(0, tokens, size)]
 
     def score(
-        self, hidden: Tensor, targets: Tensor, tokens: Tensor, supports: Supports | None
+        self, hidden: Tensor, targets: Tensor, supports: Supports | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the log-probs of ``targets`` ([t]) after ``hidden`` ([t, width]), and the entropies, in
-        nats; [t] each. Gradients flow once.
-
-        tokens: [t], the numbers of the tokens in ``supports``.
-        """
+        nats; [t] each. Both are over the ``supports`` of the targets if given. Gradients flow once."""
         if supports is not None:
-            logits = supports.exclude(self.logits(hidden), tokens)
-            return selected_log_probs(logits, targets, self._temperature)
+            return selected_log_probs(supports.exclude(self.logits(hidden)), targets, self._temperature)
         return self._own_score(hidden, targets) if self._fused is None else self._fused_score(hidden, targets)
 
     def logits(self, hidden: Tensor) -> Tensor:
