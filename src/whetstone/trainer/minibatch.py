@@ -20,6 +20,7 @@ from whetstone.algorithm.loss import token_weights
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch, Group, Sample
 from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.trainer.log_probs import Supports
 from whetstone.trainer.packing import PromptReplies
 
 
@@ -41,6 +42,7 @@ class MiniBatch:
     version of the weights that drew it, and the number of the token's reply. lengths: [N], the written tokens
     of each reply. written: bool, [all tokens of these replies in their flat order], which of them are the T
     that the model wrote. routers: of the model that replays the recorded experts of the replies, or None.
+    supports: those of the T tokens, over which log-probs are; None if always over the whole vocabulary.
     """
 
     scored: list[_ScoredGroup]
@@ -51,6 +53,7 @@ class MiniBatch:
     lengths: Tensor
     written: Tensor
     routers: ExpertRouters | None = None
+    supports: Supports | None = None
 
     @property
     def groups(self) -> list[PromptReplies]:
@@ -74,7 +77,8 @@ class MiniBatch:
     def to(self, device: torch.device) -> MiniBatch:
         """Return a copy with its tensors on ``device``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})
+        moved = {k: v.to(device) for k, v in values.items() if isinstance(v, Tensor | Supports)}
+        return replace(self, **moved)
 
 
 def make_minibatches(
@@ -208,4 +212,24 @@ def _minibatch(
         lengths=lengths,
         written=written,
         routers=routers,
+        # A cross-entropy is that of the whole vocabulary, however the replies were sampled.
+        supports=None if spec.cross_entropy else _supports(samples),
+    )
+
+
+def _supports(samples: Sequence[Sample]) -> Supports | None:
+    """Return the supports of the written tokens of samples in their flat order; None without any."""
+    if not any(sample.supports for sample in samples):
+        return None
+    written = [
+        support
+        for sample in samples
+        for support, wrote in zip(
+            sample.supports or [[]] * len(sample.response_ids), sample.written(), strict=True
+        )
+        if wrote
+    ]
+    counts = torch.tensor([len(support) for support in written])
+    return Supports(
+        torch.tensor([i for support in written for i in support]), counts.cumsum(0) - counts, counts
     )
