@@ -94,6 +94,7 @@ class StandIn:
         self.down = False
         self.url = ""
         self.faults: list[str] = []
+        self.seeds: list[str] = []
         self.log: list[str] = []
         self.writing = 0
         self.changed = threading.Condition()
@@ -211,6 +212,7 @@ class StandIn:
                 value = -2.0 * (body["temperature"] if self.tempered else 1.0)
                 return 200, {"choices": [{"logprobs": {"top_logprobs": [{"a": value, "b": -9.0}]}}]}
             self._check(body, VLLM_BODY)
+            self.seeds.append(str(body["seed"]))
             ids, most, stop = body["prompt"], body["max_tokens"], body["stop"]
             tokens, logprobs, ended = self._write(ids, most, stop, body["temperature"])
             return 200, {
@@ -382,6 +384,7 @@ def main(arguments: list[str]) -> None:
     if folder := os.environ.get("STAND_IN_LOG"):
         server.log = _FileLog(Path(folder) / f"{said['--port']}.log")
         server.faults = _FileLog(Path(folder) / f"{said['--port']}.faults")
+        server.seeds = _FileLog(Path(folder) / f"{said['--port']}.seeds")
         server.log.append(f"devices {os.environ.get('CUDA_VISIBLE_DEVICES')}")
         if "RANK" in os.environ or "MASTER_PORT" in os.environ:
             server.faults.append("a server that is told to be a rank of the run")

@@ -396,6 +396,26 @@ def test_the_workers_of_a_server_remove_their_memory_before_they_are_killed(
 
 
 @pytest.mark.parametrize("on_a_cpu", [False, True])
+def test_a_vllm_on_a_cpu_gets_no_seeds(
+    on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
+) -> None:
+    (tmp_path / "logs").mkdir()
+    environment = {**package, "STAND_IN_LOG": str(tmp_path / "logs")}
+    python = served_stand_in.interpreter(tmp_path, on_a_cpu=on_a_cpu)
+    section = EngineSection(kind="vllm", options={"python": python, "environment": environment})
+
+    async def story() -> None:
+        engine = build_engine(section, lambda: model_of(build_model, 4), tokenizer)
+        assert isinstance(engine, ServedEngine)
+        await replies(engine, [5], max_tokens=3)
+        await engine.close()
+
+    run(story)
+    [seeds] = (file.read_text().split() for file in (tmp_path / "logs").glob("*.seeds"))
+    assert (seeds == ["None"]) is on_a_cpu
+
+
+@pytest.mark.parametrize("on_a_cpu", [False, True])
 def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
     on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
 ) -> None:

@@ -29,7 +29,8 @@ class ServedOptions(Section):
     url: the root address of a running server, instead of ``python``; for a single process. It must see
         ``folder`` under the same path; vLLM knows the model as ``served_as``.
     folder: where weights are written for the server; default: this machine's memory.
-    seeds: whether requests carry seeds, which costs vLLM some time for every token.
+    seeds: whether requests carry seeds, which costs vLLM some time for every token. A vLLM that is started
+        here on a CPU gets none.
     concurrency: concurrent requests.
     start_s, timeout_s, silence_s: the longest waits in seconds for the start, for one reply, and without a
         byte of any answer.

@@ -113,8 +113,9 @@ def _engine(
             "`engine.options.python`"
         )
     interpreter = options.interpreter(launch.package) if given is None else ""
+    on_a_cpu = bool(interpreter) and options.computes_on_cpu(interpreter)
     with ExitStack() as resources:
-        if interpreter and launch.sleeps and options.computes_on_cpu(interpreter):
+        if on_a_cpu and launch.sleeps:
             raise UserError(
                 f"engine.placement: the {launch.package} of {interpreter} computes on the CPU, where it "
                 "cannot sleep; set it to `apart`"
@@ -136,7 +137,8 @@ def _engine(
             loaded=given is None,
             process=process,
             ranks=ranks,
-            seeds=options.seeds,
+            # On a CPU vLLM 0.32 ends when it reads a long prompt of a request with a seed in parts.
+            seeds=options.seeds and not (on_a_cpu and launch.extended),
             policy=options.request_policy(),
         )
         resources.pop_all()

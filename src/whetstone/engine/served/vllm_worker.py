@@ -17,7 +17,7 @@ import mmap
 import sys
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+_POPULATE_WRITE = 23
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 POSITIONS, VALUES = "positions:", "values:"
 """The names of a tensor's changed positions (flat) and new elements in a file of changes, before its name."""
@@ -162,6 +163,10 @@ def mapped_file(file: Path, *, writable: bool = False) -> dict[str, Tensor]:
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     with file.open("r+b" if writable else "rb") as opened:
         data = mmap.mmap(opened.fileno(), 0, access=access)
+    if writable:
+        # Otherwise the first update would wait for each page. Linux before 5.14 cannot.
+        with suppress(OSError):
+            data.madvise(_POPULATE_WRITE)
     size = int.from_bytes(data[:8], "little")
     tensors: dict[str, Tensor] = {}
     with warnings.catch_warnings():
