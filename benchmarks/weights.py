@@ -271,7 +271,7 @@ def measure_steps(args: argparse.Namespace, lr: float) -> tuple[Training, Versio
 async def follow(
     args: argparse.Namespace, training: Training, publisher: VersionEncoder, shelf: VersionStore, link: str
 ) -> None:
-    """An engine that generates while it follows two versions by a socket."""
+    """An engine that generates while it follows a full version and deltas by a socket."""
     loaded = load_model(args.model, dtype="bfloat16")
     served = loaded.model
     with torch.no_grad():
@@ -290,15 +290,16 @@ async def follow(
         follower = EngineUpdater(engine, replica, source, copies=bool(args.vllm))
         asked = GenerationRequest([1, 2, 3], Sampling(max_tokens=1900), n=8)
         reply = asyncio.ensure_future(anext(engine.generate(asked)))
-        [full] = await follower.update()
-        training.step()
-        publisher.begin(training.number, whole_tensors(training.model.named_parameters()))
-        publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
-        [delta] = await follower.update()
+        steps = await follower.update()
+        for _ in range(args.deltas):
+            training.step()
+            publisher.begin(training.number, whole_tensors(training.model.named_parameters()))
+            publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
+            steps += await follower.update()
         reply.cancel()
         await engine.close()
         source.close()
-    for step in (full, delta):
+    for step in steps:
         figures = f"{step.fetched_bytes:,} | {step.prepare_s:.2f} | {step.pause_s * 1e3:.0f}"
         print(f"| {link} | {step.kind} | {figures} |", flush=True)
 
@@ -311,6 +312,7 @@ def main() -> None:
     parser.add_argument("--lrs", type=float, nargs="+", default=[1e-6, 3e-6, 1e-5])
     parser.add_argument("--links", nargs="*", default=list(LINKS), choices=LINKS)
     parser.add_argument("--repeat", type=int, default=3, help="times that each part is encoded for its speed")
+    parser.add_argument("--deltas", type=int, default=1)
     parser.add_argument("--vllm", help="an interpreter with vLLM, which then is the engine")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -20,6 +20,7 @@ from whetstone.engine.invariance import supports_invariance
 from whetstone.engine.settings import EngineSection
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.trainer.forward import Forward
+from whetstone.trainer.log_probs import Supports
 from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
@@ -73,9 +74,12 @@ async def generated(engine: TorchEngine, asked: list[GenerationRequest]) -> list
     return await asyncio.gather(*(replies(request) for request in asked))
 
 
-def differing(model: Any, batch: int, micro_batch_tokens: int) -> tuple[int, int]:
+def differing(model: Any, batch: int, micro_batch_tokens: int, **truncation: Any) -> tuple[int, int]:
     """How many log-probs of generated tokens the trainer does not compute alike, and of how many."""
-    asked = requests(min(batch, 3))
+    asked = [
+        replace(each, params=each.params.model_copy(update=truncation), supports=True)
+        for each in requests(min(batch, 3))
+    ]
     engine = TorchEngine(model, Endless(), max_batch=batch, invariant=True)
     found = asyncio.run(generated(engine, asked))
     said = torch.tensor([p for replies in found for reply in replies for p in reply.logprobs])
@@ -84,8 +88,16 @@ def differing(model: Any, batch: int, micro_batch_tokens: int) -> tuple[int, int
         for request, replies in zip(asked, found, strict=True)
     ]
     forward = Forward(model, temperature=TEMPERATURE, invariant=True)
-    own = forward.log_probs(forward.pack(groups, micro_batch_tokens), len(said))
+    packed = forward.pack(groups, micro_batch_tokens)
+    own = forward.log_probs(packed, len(said), supports_of([r for replies in found for r in replies]))
     return int((own != said).sum()), len(said)
+
+
+def supports_of(replies: list[Completion]) -> Supports | None:
+    listed = [support for reply in replies for support in reply.supports]
+    counts = torch.tensor([len(support) for support in listed])
+    ids = torch.tensor([i for support in listed for i in support])
+    return Supports(ids, counts.cumsum(0) - counts, counts) if listed else None
 
 
 def endless(build_model: Build, family: str, dtype: torch.dtype) -> Any:
@@ -115,6 +127,16 @@ def test_they_agree_for_any_number_of_threads_and_size_of_micro_batches(
     threads(count)
     model = endless(build_model, "qwen3", torch.float32)
     assert differing(model, 5, micro_batch_tokens)[0] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("truncation", [{"top_p": 0.8}, {"top_k": 5}])
+def test_they_agree_over_the_supports_of_truncated_replies(
+    truncation: dict[str, Any], dtype: torch.dtype, build_model: Build
+) -> None:
+    model = endless(build_model, "llama", dtype)
+    wrong, tokens = differing(model, 7, 100, **truncation)
+    assert (wrong, tokens >= 180) == (0, True)
 
 
 def test_they_agree_with_sliding_windows(build_model: Build) -> None:

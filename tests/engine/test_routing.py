@@ -134,6 +134,24 @@ def test_a_reply_of_vllm_that_an_update_divided_has_the_experts_of_every_token(
 
 
 @pytest.mark.process
+def test_a_truncated_reply_of_vllm_has_experts_and_supports(build_model: Build, tokenizer: Any) -> None:
+    async def story(server: StandIn) -> None:
+        engine = served(server, build_model, tokenizer, routing=True, truncated=True)
+        params = Sampling(max_tokens=4, top_p=0.9)
+        asked = GenerationRequest([5, 10], params, routing=True, supports=True)
+        (got,) = await replies(engine, asked)
+        assert routing_of(got).tokens == 2 + 4 - 1
+        assert all(token in support for token, support in zip(got.token_ids, got.supports, strict=True))
+        await engine.close()
+        assert server.faults == []
+
+    with listening(StandIn("vllm")) as server:
+        server.routes = server.supports = True
+        server.dtype = "float32"
+        asyncio.run(asyncio.wait_for(story(server), 60))
+
+
+@pytest.mark.process
 def test_servers_without_experts_are_refused_with_the_way_out(build_model: Build, tokenizer: Any) -> None:
     with listening(StandIn("vllm")) as server:
         with pytest.raises(UserError, match=r"routing_replay.*start it as .*--enable-return-routed-experts"):

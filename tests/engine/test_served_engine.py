@@ -6,11 +6,12 @@ The servers are stand-ins that check every field; ``make test-integrations`` run
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests import served_stand_in
 from tests.served_stand_in import VOCABULARY, StandIn, listening, text_of
@@ -27,7 +29,8 @@ from whetstone.engine.engine import Completion, GenerationRequest, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
 from whetstone.engine.served import process
 from whetstone.engine.served.engine import ServedEngine
-from whetstone.engine.served.model_folders import ModelFolderWriter
+from whetstone.engine.served.model_folders import ModelFolder, WeightFiles
+from whetstone.engine.served.vllm_worker import POSITIONS
 from whetstone.engine.settings import EngineSection
 from whetstone.engine.weights import folder_weights
 
@@ -237,11 +240,9 @@ def test_what_the_engine_cannot_serve_is_refused(server: StandIn, build_model: B
         with pytest.raises(UserError, match="the prompt is empty"):
             engine.check(GenerationRequest(prompt_ids=[], params=Sampling()))
         section = EngineSection(kind=server.kind)
-        with pytest.raises(UserError, match=f"`{server.kind}` serves one rank"):
-            check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
-        if server.kind == "vllm":
-            with pytest.raises(UserError, match=r"set `sampling\.top_p` to 1"):
-                check_capabilities(engine, section, repeatable=False, tensors=True, full_logprobs=True)
+        check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
+        with pytest.raises(UserError, match=r"does not return which tokens top-p and top-k leave"):
+            check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
         await engine.close()
 
     run(story)
@@ -300,15 +301,8 @@ def test_options_that_name_no_server_say_the_way_out(
 
 @pytest.fixture
 def package(tmp_path: Path) -> dict[str, str]:
-    """The environment in which ``python -m vllm.entrypoints.openai.api_server`` is the stand-in."""
-    place = tmp_path / "packages" / "vllm" / "entrypoints" / "openai"
-    place.mkdir(parents=True)
-    root = Path(served_stand_in.__file__).parents[1]
-    (place / "api_server.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(root)!r})\n"
-        "from tests import served_stand_in\nserved_stand_in.main(sys.argv[1:])\n"
-    )
-    return {"PYTHONPATH": str(tmp_path / "packages")}
+    """The environment of the stand-in as vLLM."""
+    return served_stand_in.package(tmp_path)
 
 
 def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
@@ -410,17 +404,32 @@ def test_the_workers_of_a_server_remove_their_memory_before_they_are_killed(
 
 
 @pytest.mark.parametrize("on_a_cpu", [False, True])
+def test_a_vllm_on_a_cpu_gets_no_seeds(
+    on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
+) -> None:
+    (tmp_path / "logs").mkdir()
+    environment = {**package, "STAND_IN_LOG": str(tmp_path / "logs")}
+    python = served_stand_in.interpreter(tmp_path, on_a_cpu=on_a_cpu)
+    section = EngineSection(kind="vllm", options={"python": python, "environment": environment})
+
+    async def story() -> None:
+        engine = build_engine(section, lambda: model_of(build_model, 4), tokenizer)
+        assert isinstance(engine, ServedEngine)
+        await replies(engine, [5], max_tokens=3)
+        await engine.close()
+
+    run(story)
+    [seeds] = (file.read_text().split() for file in (tmp_path / "logs").glob("*.seeds"))
+    assert (seeds == ["None"]) is on_a_cpu
+
+
+@pytest.mark.parametrize("on_a_cpu", [False, True])
 def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
     on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
 ) -> None:
-    # An environment whose torch knows an accelerator, or none.
-    python = tmp_path / "python"
-    python.write_text(
-        f'#!/bin/sh\n[ "$1" = -c ] && echo {not on_a_cpu} && exit\nexec {sys.executable} "$@"\n'
-    )
-    python.chmod(0o755)
+    python = served_stand_in.interpreter(tmp_path, on_a_cpu=on_a_cpu)
     section = EngineSection(
-        kind="vllm", placement="shared", options={"python": str(python), "environment": package}
+        kind="vllm", placement="shared", options={"python": python, "environment": package}
     )
 
     async def story() -> None:
@@ -517,19 +526,169 @@ def _children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
-def test_an_output_layer_that_shares_its_weights_can_be_written_as_one_of_its_own(
-    build_model: Build, tokenizer: Any, tmp_path: Path
+@pytest.fixture
+def extended() -> Iterator[StandIn]:
+    """A vLLM whose workers have the extension."""
+    with listening(StandIn("vllm")) as stand_in:
+        stand_in.extension, stand_in.dtype = "whetstone.engine.served.vllm_worker.WeightWriter", "float32"
+        yield stand_in
+        assert stand_in.faults == []
+
+
+def test_changed_elements_are_sent_where_the_server_has_the_others(
+    extended: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    # vLLM on a CPU packs such a layer when it starts, and never again.
-    model = build_model("llama")
-    handover = ModelFolderWriter(model, tokenizer, str(tmp_path), untied=True)
-    for step in (1, 2):
-        handover.update(weights_of(build_model, step))
-        with handover.current_folder() as folder:
-            found = dict(folder_weights(folder))
-            assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
-            assert round(float(found["lm_head.weight"][0, 0])) == step
-            assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is False
-    handover.close()
-    assert model.lm_head.weight is model.model.embed_tokens.weight
+    async def story() -> None:
+        engine = attached(extended, build_model, tokenizer)
+        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 3, 2)
+        expected = ["load 3", "open"]
+        for version, update in enumerate(("change 5", "sleep", "write 6", "change 7", "write 8"), 1):
+            if update == "sleep":
+                await engine.sleep()
+                continue
+            step = int(update.split()[-1])
+            model = model_of(build_model, step)
+            if step == 8:
+                # Other elements in most places.
+                with torch.no_grad():
+                    model.model.embed_tokens.weight[1:] += 1
+            await engine.update_weights(model.named_parameters(), version)
+            (got,) = await replies(engine, [5], max_tokens=2)
+            assert (got.token_ids, got.versions) == (counted(5, step, 2), [version] * 2)
+            expected.append(update)
+        assert [
+            line for line in extended.log if line.split()[0] in ("load", "open", "change", "write")
+        ] == expected
+        await engine.close()
+
+    run(story)
+
+
+def test_a_cancelled_update_is_made_up_for_by_all_weights(
+    extended: StandIn, build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        engine = attached(extended, build_model, tokenizer)
+        await replies(engine, [5], max_tokens=2)
+        real, asked = ModelFolder.files, threading.Event()
+
+        def files(self: ModelFolder) -> WeightFiles:
+            asked.set()
+            return real(self)
+
+        monkeypatch.setattr(ModelFolder, "files", files)
+        task = asyncio.create_task(engine.update_weights(weights_of(build_model, 5), 1))
+        await asyncio.to_thread(asked.wait, 60)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await engine.update_weights(weights_of(build_model, 5), 2)
+        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 5, 2)
+        assert "write 5" in extended.log
+        await engine.close()
+
+    run(story)
+
+
+def test_a_server_whose_weights_are_not_found_reloads_the_folder(
+    extended: StandIn, build_model: Build, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        extended.finds_weights = False
+        engine = attached(extended, build_model, tokenizer)
+        for step in (5, 6):
+            await engine.update_weights(weights_of(build_model, step), step)
+        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 6, 2)
+        assert "load 6" in extended.log
+        assert "cannot change its weights in place, and reloads them instead: packed" in caplog.text
+        await engine.close()
+
+    run(story)
+
+
+def test_the_supports_of_a_truncated_reply_follow_its_tokens(
+    package: dict[str, str], build_model: Build, tokenizer: Any, extended: StandIn
+) -> None:
+    async def story() -> None:
+        options = {"python": sys.executable, "environment": package}
+        section = EngineSection(kind="vllm", options=options)
+        engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+        assert isinstance(engine, ServedEngine)
+        check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
+        samplings: list[dict[str, Any]] = [{"top_p": 0.8}, {"top_k": 5}, {"temperature": 0.0}]
+        for sampling in samplings:
+            (got,) = await replies(engine, [5, 10], max_tokens=4, **sampling)
+            assert got.supports == [[t, t + 1] for t in counted(10, 3, 4)]
+        (stopped,) = await replies(engine, BEFORE_A, max_tokens=9, stop=("dg",), top_p=0.5)
+        assert (text_of(stopped.token_ids), len(stopped.supports)) == ("adg", 3)
+        with pytest.raises(UserError, match=r"set their `top_p` or `top_k` too, or `evaluation\.process"):
+            engine.check(GenerationRequest(prompt_ids=[1], params=Sampling(max_tokens=1)))
+        await engine.close()
+
+    run(story)
+    section = EngineSection(kind="vllm", options={"url": extended.url})
+    with pytest.raises(UserError, match=r"start it with `--return-sampling-mask --enable-scale-out`"):
+        build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+
+
+def test_a_stop_string_that_an_update_cuts_in_two_cuts_the_supports_too(
+    extended: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    extended.supports = True
+
+    async def story() -> None:
+        section = EngineSection(kind="vllm", options={"url": extended.url})
+        engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+        assert isinstance(engine, ServedEngine)
+        extended.hold = 2
+        task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",), top_p=0.9))
+        await asyncio.to_thread(_until_writing, extended, 1)
+        extended.hold = None
+        await engine.update_weights(weights_of(build_model, 3), 1)
+        (got,) = await task
+        assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
+        assert got.supports == [[t, t + 1] for t in got.token_ids]
+        await engine.close()
+
+    run(story)
+
+
+def test_an_extension_of_the_users_is_refused(build_model: Build, tokenizer: Any) -> None:
+    options = {"python": sys.executable, "arguments": ["--worker-extension-cls=mine.Extension"]}
+    with pytest.raises(UserError, match="leave `--worker-extension-cls` out"):
+        build_engine(EngineSection(kind="vllm", options=options), lambda: build_model("llama"), tokenizer)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_the_weights_of_the_model_are_those_of_the_folder(
+    architecture: str, build_model: Build, tokenizer: Any, tmp_path: Path
+) -> None:
+    model = build_model(architecture)
+    folder = ModelFolder(model, tokenizer, str(tmp_path))
+    file = folder.files().folder / "model.safetensors"
+    for seed in (1, 2):
+        new = build_model(architecture, seed=seed)
+        folder.update(new.named_parameters())
+        assert folder.files().changes is None
+        for name, tensor in folder_weights(folder.files().folder):
+            assert torch.equal(tensor, new.state_dict()[name])
+            assert torch.equal(tensor, model.state_dict()[name])
+    number = file.stat().st_ino
+    with torch.no_grad():
+        new.model.norm.weight[3] += 1
+        new.model.embed_tokens.weight[1, 2] = float("nan")
+    folder.update(new.named_parameters())
+    changes = folder.files().changes
+    assert changes is not None
+    assert {name: tensor.tolist() for name, tensor in load_file(changes).items() if POSITIONS in name} == {
+        f"{POSITIONS}model.norm.weight": [3],
+        f"{POSITIONS}model.embed_tokens.weight": [new.config.hidden_size + 2],
+    }
+    assert file.stat().st_ino == number
+    folder.update(new.named_parameters())
+    changes = folder.files().changes
+    assert changes is not None
+    assert load_file(changes) == {}
+    folder.close()
+    assert torch.equal(model.model.norm.weight, new.model.norm.weight)
     assert list(tmp_path.iterdir()) == []

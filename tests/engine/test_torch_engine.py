@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,13 @@ def serve(engine: TorchEngine, *requests: GenerationRequest) -> list[list[Comple
     return asyncio.run(run())
 
 
-def teacher_forced(model: Any, prompt: list[int], reply: list[int], temperature: float = 1.0) -> list[float]:
+def teacher_forced(
+    model: Any,
+    prompt: list[int],
+    reply: list[int],
+    temperature: float = 1.0,
+    supports: Sequence[list[int]] = (),
+) -> list[float]:
     """Log-probs of a reply by one forward over prompt and reply, without any cache."""
     ids = torch.tensor([prompt + reply])
     with torch.no_grad():
@@ -47,6 +53,8 @@ def teacher_forced(model: Any, prompt: list[int], reply: list[int], temperature:
             logits = torch.stack([model(input_ids=ids[:, :e], use_cache=False).logits[0, -1] for e in ends])
         else:
             logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    for row, support in zip(logits, supports, strict=False):
+        row[[i not in support for i in range(len(row))]] = -torch.inf
     scores = torch.log_softmax(logits.float() / temperature, -1)
     return scores.gather(-1, torch.tensor(reply)[:, None]).squeeze(-1).tolist()
 
@@ -91,10 +99,13 @@ def test_logprobs_are_those_of_a_plain_forward(
     model = build_model(architecture)
     prompts = [tokenizer.encode(text) for text in ("x", "for i in range", LONG)]
     params = Sampling(max_tokens=20, temperature=temperature, top_p=0.9, top_k=50)
-    requests = [GenerationRequest(p, params, n=2, seed=s) for s, p in enumerate(prompts)]
+    requests = [GenerationRequest(p, params, n=2, seed=s, supports=True) for s, p in enumerate(prompts)]
     for request, group in zip(requests, serve(TorchEngine(model, tokenizer), *requests), strict=True):
         for reply in group:
-            expected = teacher_forced(model, request.prompt_ids, reply.token_ids, temperature)
+            kept = reply.supports
+            assert len(kept) == len(reply.token_ids)
+            assert all(token in support for token, support in zip(reply.token_ids, kept, strict=True))
+            expected = teacher_forced(model, request.prompt_ids, reply.token_ids, temperature, kept)
             assert reply.logprobs == pytest.approx(expected, abs=2e-4)
 
 

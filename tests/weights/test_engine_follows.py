@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.weights.published import StoreSource
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
+from whetstone.engine.served.model_folders import ModelFolder
+from whetstone.engine.served.vllm_worker import POSITIONS, VALUES
 from whetstone.engine.torch_engine import TorchEngine
+from whetstone.engine.weights import folder_weights
 from whetstone.weights.encoder import VersionEncoder
 from whetstone.weights.engine_updater import EngineUpdater
 from whetstone.weights.replica import VersionRejected, WeightReplica, published_tensors
@@ -98,6 +102,54 @@ def test_copies_are_followed_for_an_engine_elsewhere(run: Run) -> None:
         asyncio.run(follower.update())
         for name, parameter in run.trained.named_parameters():
             assert torch.equal(run.tensors()[name], parameter.bfloat16())
+
+
+class ServerOfFolder:
+    """An engine whose server reads a model folder, whose tensors are the replica's own copies."""
+
+    capabilities = Capabilities(repeatable_streams=False, weights=frozenset({"tensors"}))
+
+    def __init__(self, folder: ModelFolder, served: Any) -> None:
+        self.folder, self.version = folder, 0
+        self.server = {name: tensor.detach().clone() for name, tensor in served.named_parameters()}
+        self.sent: list[int] = []
+
+    async def update_weights(self, weights: Any, version: int) -> None:
+        self.folder.update(weights)
+        files = self.folder.files()
+        sent = {} if files.changes is None else load_file(files.changes)
+        for name, tensor in folder_weights(files.folder):
+            if files.changes is None:
+                self.server[name].copy_(tensor)
+            elif POSITIONS + name in sent:
+                positions, elements = sent[POSITIONS + name].long(), sent[VALUES + name]
+                assert bool((positions.diff() > 0).all())
+                self.server[name].view(-1).view(elements.dtype)[positions] = elements
+        changed = sum(len(tensor) for name, tensor in sent.items() if name.startswith(POSITIONS))
+        self.sent.append(-1 if files.changes is None else changed)
+        self.version = version
+
+
+def test_a_server_gets_the_changes_of_all_missed_versions_once(run: Run, tmp_path: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
+    folder = ModelFolder(run.served, tokenizer, str(tmp_path))
+    engine: Any = ServerOfFolder(folder, run.served)
+    follower = EngineUpdater(
+        engine, WeightReplica(run.tensors(), "llama"), StoreSource(run.store), copies=True
+    )
+    run.step(1)
+    asyncio.run(follower.update())
+    for number in (2, 3):
+        with torch.no_grad():
+            run.trained.model.norm.weight[4] += number
+            run.trained.model.embed_tokens.weight[number] += 1
+        run.publisher.publish(number, whole_tensors(published_tensors(run.trained).items())).result()
+    [applied] = asyncio.run(follower.update())
+    assert (applied.number, engine.version, engine.sent) == (3, 3, [-1, 1 + 2 * 32])
+    for name, parameter in run.trained.named_parameters():
+        assert torch.equal(engine.server[name], parameter.bfloat16())
+        assert torch.equal(run.tensors()[name], parameter.bfloat16())
+    folder.close()
 
 
 def test_a_replica_that_cannot_apply_stays_on_its_version_and_a_full_copy_mends_it(run: Run) -> None:

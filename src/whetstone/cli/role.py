@@ -16,7 +16,7 @@ from whetstone.cli.results import print_results
 from whetstone.core.errors import INTERRUPTED, UserError
 from whetstone.core.flag import Flag
 from whetstone.evaluate.settings import EvaluationSection
-from whetstone.run.dtype import check_dtype_given
+from whetstone.run.auto import check_choices_given
 from whetstone.run.preflight import check_machine
 from whetstone.run.recipe import Recipe, load_recipe, with_values
 from whetstone.run.structure import check_structure
@@ -121,7 +121,7 @@ def run_role(args: _RoleFlags) -> int:
     die_with_parent(args.parent)
     recipe = load_recipe(args.recipe, args.overrides)
     check_structure(recipe)
-    check_dtype_given(recipe)
+    check_choices_given(recipe)
     try:
         return {"flow": _flow, "rollout": _rollout, "trainer": _trainer}[args.role](args, recipe)
     except UserError as error:

@@ -132,7 +132,7 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
 
 
 def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) -> None:
-    from whetstone.run.dtype import check_dtype_given, with_dtype
+    from whetstone.run.auto import check_choices_given, chosen_overrides, with_choices
     from whetstone.run.roles.single_host import check_async_run, train_async
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -141,14 +141,13 @@ def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) ->
         )
     check_async_run(recipe, ray=ray)  # before the data are built, which may take hours
     if ray is not None:
-        check_dtype_given(recipe)
+        check_choices_given(recipe)
     build_data(recipe, console)
     with Display(console) as display:
-        decided = with_dtype(recipe, display.log)
-        if shown and decided.model.dtype != recipe.model.dtype:
-            shown += (
-                f" model.dtype={decided.model.dtype}"  # for the command that starts replicas on other hosts
-            )
+        decided = with_choices(recipe, display.log)
+        if shown:
+            # For the command that starts replicas on other hosts.
+            shown += chosen_overrides(recipe, decided)
         evaluated = train_async(decided, display, shown, ray=ray)
         if evaluated is None:
             raise KeyboardInterrupt

@@ -58,8 +58,10 @@ class Routing(Struct, frozen=True, array_like=True):
 class Sample(Struct, frozen=True):
     """One reply to a prompt, or all replies of a conversation with the texts between them.
 
-    ``response_ids``, ``logprobs`` (natural log, under the sampling temperature, before top-p and
-    top-k) and ``versions`` (of the weights that produced the token) have equal length.
+    ``response_ids``, ``logprobs`` (natural log, under the sampling temperature, over the token's support)
+    and ``versions`` (of the weights that produced the token) have equal length. ``supports`` has the token
+    ids that top-p and top-k left for each token; an empty list stands for the whole vocabulary. It is empty
+    if nothing was truncated.
 
     ``given`` are the spans [start, end) of ``response_ids``, in order, that the model did not write, such as
     feedback. They have no loss, and log-probs of 0. ``prompt_ids`` is the prompt of the sample if it differs
@@ -91,6 +93,7 @@ class Sample(Struct, frozen=True):
     dialogue: list[tuple[str, str]] = []
     routing: Routing | None = None
     prompt_routing: Routing | None = None
+    supports: list[list[int]] = []
 
     def __post_init__(self) -> None:
         if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
@@ -98,6 +101,8 @@ class Sample(Struct, frozen=True):
                 f"{len(self.response_ids)} tokens, {len(self.logprobs)} log-probs, "
                 f"{len(self.versions)} versions"
             )
+        if self.supports and len(self.supports) != len(self.response_ids):
+            raise ValueError(f"{len(self.response_ids)} tokens, {len(self.supports)} supports")
         edges = [edge for span in self.given for edge in span]
         if edges != sorted(set(edges)) or (edges and not 0 <= edges[0] < edges[-1] <= len(self.response_ids)):
             raise ValueError(f"spans {self.given} in a reply of {len(self.response_ids)} tokens")

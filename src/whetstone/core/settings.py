@@ -91,6 +91,11 @@ class Sampling(Section):
     max_tokens: MaxTokens = 256
     stop: StopTexts = ()
 
+    @property
+    def truncates(self) -> bool:
+        """Whether ``top_p`` or ``top_k`` exclude tokens from sampling."""
+        return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0)
+
 
 def stream_seed(*parts: object) -> int:
     """Return a 63-bit seed that depends on all ``parts`` only, and not on hash randomization."""

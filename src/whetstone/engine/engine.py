@@ -20,7 +20,8 @@ from whetstone.core.settings import Sampling
 class GenerationRequest(Struct, frozen=True):
     """``n`` replies to one prompt. Reply i has its own random stream, fixed by (seed, i).
 
-    ``routing``: whether replies have the experts that processed them.
+    routing: whether the replies have the experts that processed them. supports: whether they have the
+    supports of their tokens, as in training.
     """
 
     prompt_ids: list[int]
@@ -28,13 +29,16 @@ class GenerationRequest(Struct, frozen=True):
     n: int = 1
     seed: int = 0
     routing: bool = False
+    supports: bool = False
 
 
 class Completion(Struct, frozen=True):
     """One reply. ``index`` is its number among the request's ``n``.
 
-    ``logprobs`` are natural logarithms of the sampled tokens' probabilities under softmax(logits /
-    temperature), before top-p and top-k (temperature 1 for greedy sampling).
+    ``supports`` has the token ids that top-p and top-k left for each token, in ascending order; it is empty
+    if the request truncates nothing or does not need them. ``logprobs`` are natural logarithms of the sampled
+    tokens' probabilities under softmax(logits / temperature) over these ids, or over the whole vocabulary
+    (temperature 1 for greedy sampling).
 
     ``routing`` are the experts that processed the prompt and the reply except its last token, if requested.
     """
@@ -45,6 +49,7 @@ class Completion(Struct, frozen=True):
     versions: list[int]
     finish_reason: FinishReason
     routing: Routing | None = None
+    supports: list[list[int]] = []
 
 
 class Capabilities(Struct, frozen=True):
@@ -52,8 +57,7 @@ class Capabilities(Struct, frozen=True):
 
     repeatable_streams: equal requests, seeds and weights give equal tokens.
     weights: the supported forms of new weights.
-    full_logprobs: log-probs are taken before top-p and top-k, as in ``Completion``; otherwise after them,
-        which differs unless both are off.
+    supports: it returns the support of each token, so that top-p and top-k may be used in training.
     every_rank: each of several ranks may have its own engine.
     in_place: it generates with the model object that it was built with, and writes new weights into it.
     routing: it can return the experts that processed a reply.
@@ -61,7 +65,7 @@ class Capabilities(Struct, frozen=True):
 
     repeatable_streams: bool
     weights: frozenset[Literal["tensors", "folder"]]
-    full_logprobs: bool = True
+    supports: bool = False
     every_rank: bool = True
     in_place: bool = False
     routing: bool = False
@@ -126,6 +130,22 @@ class Sleeper(Protocol):
 
         Raises UserError if it fails; the engine is then not used again.
         """
+        ...
+
+
+class EngineGroup(Protocol):
+    """The processes of a run, each with its own engine. This one is number ``rank`` of ``size``.
+
+    ``local_size`` of them are on each machine, with consecutive numbers.
+    """
+
+    rank: int
+    size: int
+    local_size: int
+
+    def gather(self, data: bytes, description: str) -> list[bytes]:
+        """Return the bytes of every process, in rank order, on every process. ``description`` names the wait
+        in errors."""
         ...
 
 

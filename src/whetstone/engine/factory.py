@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.engine.engine import Engine
-from whetstone.engine.settings import SERVERS, EngineSection
+from whetstone.engine.engine import Engine, EngineGroup
+from whetstone.engine.settings import AUTO, SERVERS, EngineSection
 
 # Name → `module:callable`, imported on first use and called as in `build_engine`.
 ENGINES = {
@@ -22,7 +22,7 @@ ENGINES = {
 def check_plugin_engine(settings: EngineSection) -> None:
     """Raise UserError for an unknown engine or one that cannot be imported, and for wrong options of a user's
     engine. Built-in engines check their own options."""
-    if settings.kind not in ENGINES:
+    if settings.kind not in ENGINES and settings.kind != AUTO:
         _check_options(_constructor(settings.kind), settings, {})
 
 
@@ -38,20 +38,26 @@ def build_engine(
     model: Callable[[], Any],
     tokenizer: Any,
     *,
+    ranks: EngineGroup | None = None,
     routing: bool = False,
+    truncated: bool = False,
     deterministic: bool = False,
 ) -> Engine:
     """Build the engine in ``settings``, with ``model``, ``tokenizer`` and the options as keywords.
 
     model: returns the transformers model to serve, which then belongs to the engine. An engine with another
-    source of weights never calls it. routing: whether requests will want the experts of their tokens, which a
-    server must know from its start. deterministic: whether the run is. Raises UserError for an unknown name
-    or option.
+    source of weights never calls it. ranks: of a run of several, which all call this together. For a server,
+    ``model`` returns None on a rank that is not the first of its machine. deterministic: whether the run is.
+    A server must know two things from its start: ``routing``, whether requests will want the experts of their
+    tokens, and ``truncated``, whether replies of requests with top-p or top-k need their supports. Raises
+    UserError for an unknown name or option.
     """
     construct = _constructor(settings.kind)
-    placed = {"shared": settings.placement == "shared"} if settings.kind in SERVERS else {}
-    if routing and settings.kind == "vllm":
-        placed["routing"] = True
+    placed: dict[str, Any] = {}
+    if settings.kind in SERVERS:
+        placed = {"shared": settings.placement == "shared", "ranks": ranks}
+    if settings.kind == "vllm":
+        placed |= {"routing": routing, "truncated": truncated}
     if deterministic and settings.kind == "torch":
         placed["invariant"] = True
     _check_options(construct, settings, placed)
@@ -64,7 +70,7 @@ def check_capabilities(
     *,
     repeatable: bool,
     tensors: bool,
-    full_logprobs: bool = False,
+    truncated: bool = False,
     ranks: int = 1,
     routing: bool = False,
 ) -> None:
@@ -80,11 +86,11 @@ def check_capabilities(
             f"engine `{settings.kind}` does not accept tensors as new weights, which training in one process "
             "needs; use `engine.kind: torch`"
         )
-    if full_logprobs and not can.full_logprobs:
+    if truncated and not can.supports:
         raise UserError(
-            f"engine `{settings.kind}` gives log-probs after top-p and top-k, but the trainer's are before "
-            "them; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take `engine.kind: "
-            "torch`"
+            f"engine `{settings.kind}` does not return which tokens top-p and top-k leave, and the trainer's "
+            "log-probs are over these; set `sampling.top_p` to 1 and `sampling.top_k` to 0, or take "
+            "`engine.kind: torch` or `vllm`"
         )
     if ranks > 1 and not can.every_rank:
         raise UserError(
@@ -104,11 +110,14 @@ def no_routing(kind: str) -> UserError:
 
 
 def _constructor(kind: str) -> Callable[..., Engine]:
+    if kind == AUTO:
+        raise UserError("engine.kind: `auto` is resolved when a run starts; name `vllm` or `torch` here")
     target = ENGINES.get(kind, kind)
     module, _, name = target.partition(":")
     if not name:
+        known = (*ENGINES, AUTO)
         raise UserError(
-            f"engine.kind: unknown engine `{kind}`{did_you_mean(kind, ENGINES)}; known: {', '.join(ENGINES)}"
+            f"engine.kind: unknown engine `{kind}`{did_you_mean(kind, known)}; known: {', '.join(known)}"
             "; or give your own as `package.module:callable`"
         )
     try:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface
 
-from whetstone.engine.sampling import log_softmax
+from whetstone.engine.sampling import log_softmax, within_supports
 
 # The fewest rows of a matrix product in a thread.
 ROWS = 4
@@ -83,9 +83,15 @@ def row_lengths(lengths: list[int]) -> Tensor:
     return torch.tensor(lengths)[:, None, None, None]
 
 
-def invariant_log_probs(logits: Tensor, tokens: Sequence[int], temperatures: Sequence[float]) -> list[float]:
-    """Return the log-prob of one token a row, as the trainer computes it. logits: [whole rows, vocabulary],
-    at least as many as tokens."""
+def invariant_log_probs(
+    logits: Tensor, tokens: Sequence[int], temperatures: Sequence[float], supports: Sequence[Sequence[int]]
+) -> list[float]:
+    """Return the log-prob of one token a row over its support, as the trainer computes it; an empty support
+    is the whole vocabulary. logits: [whole rows, vocabulary], at least as many as tokens."""
+    if any(supports):
+        counts = torch.tensor([len(support) for support in supports])
+        ids = torch.tensor([i for support in supports for i in support])
+        logits = within_supports(logits, ids, pad(counts, (0, len(logits) - len(counts))))
     found = [0.0] * len(tokens)
     for temperature in set(temperatures):
         rows = [row for row, own in enumerate(temperatures) if own == temperature]

@@ -17,6 +17,8 @@ from whetstone.core.settings import Sampling
 _BLOCK = 256
 # Top-p usually ends within this many tokens. Otherwise the whole row is sorted.
 _CANDIDATES = 1024
+# Below any logit, and finite at any temperature: an infinite one times a probability of 0 is not a number.
+_EXCLUDED = -1e30
 
 
 def log_softmax(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -34,6 +36,18 @@ def log_softmax(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     return scores.sub_(total.log()), probabilities
 
 
+def within_supports(logits: Tensor, ids: Tensor, counts: Tensor) -> Tensor:
+    """Return logits ([rows, vocabulary]) whose softmax is over the support of each row.
+
+    ids: [n], the supports one after another; counts: [rows], their lengths. A row without ids keeps the whole
+    vocabulary.
+    """
+    rows = torch.arange(len(logits), device=logits.device).repeat_interleave(counts)
+    excluded = (counts > 0)[:, None].repeat(1, logits.shape[1])
+    excluded[rows, ids] = False
+    return logits.masked_fill(excluded, _EXCLUDED)
+
+
 class Sampler:
     """Draws one token a row. Keeps its work space between calls; one call at a time."""
 
@@ -42,13 +56,14 @@ class Sampler:
 
     def draw(
         self, logits: Tensor, params: Sequence[Sampling], uniforms: Sequence[float]
-    ) -> tuple[list[int], list[float]]:
+    ) -> tuple[list[int], list[float], list[list[int]]]:
         """Draw a token for each row of ``logits`` ([rows, vocabulary], any float dtype).
 
         uniforms: one number in [0, 1) a row; unused where the temperature is 0.
-        Returns token ids and their natural log-probabilities under softmax(logits / temperature),
-        before top-k and top-p (temperature 1 where it is 0). Tokens that tie with the last one that
-        top-k or top-p keeps are kept as well, so the order of equal logits decides nothing.
+        Returns token ids, their natural log-probabilities under softmax(logits / temperature) over the tokens
+        that top-k and top-p keep (temperature 1 where it is 0), and the ids of these; none where nothing is
+        truncated. Tokens that tie with the last one that top-k or top-p keeps are kept as well, so the order
+        of equal logits decides nothing.
         Raises FloatingPointError when a row's logits are not finite.
         """
         temperatures = torch.tensor([[p.temperature or 1.0] for p in params], device=logits.device)
@@ -57,19 +72,25 @@ class Sampler:
         totals = sums.sum(-1)
         if not bool(torch.isfinite(totals).all()):
             raise FloatingPointError("the model gave logits that are not finite")
-        cut = [row for row, p in enumerate(params) if p.temperature and (p.top_k or p.top_p < 1)]
+        cut = [row for row, p in enumerate(params) if p.truncates]
+        supports: list[list[int]] = [[] for _ in params]
         if cut:
             chosen = weights[cut]
             chosen[chosen < _thresholds(chosen, [params[row] for row in cut])] = 0
             weights[cut] = chosen
             sums[cut] = chosen.view(len(cut), -1, _BLOCK).sum(-1).double()
+            totals[cut] = sums[cut].sum(-1)
+            rows, ids = chosen.nonzero(as_tuple=True)
+            counts = rows.bincount(minlength=len(cut)).tolist()
+            for row, kept in zip(cut, ids.split(counts), strict=True):
+                supports[row] = kept.tolist()
         tokens = _invert(weights, sums, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
         greedy = [row for row, p in enumerate(params) if p.temperature == 0]
         if greedy:
             tokens[greedy] = logits[greedy].argmax(-1)
         drawn = logits.gather(-1, tokens[:, None]).float()
         logprobs = ((drawn - peak) / temperatures).squeeze(-1).double() - totals.log()
-        return tokens.tolist(), logprobs.tolist()
+        return tokens.tolist(), logprobs.tolist(), supports
 
     def _weights(self, logits: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
         """exp((logits - peak) / temperature) in float32, padded with zeros to whole blocks; the peaks.

@@ -74,12 +74,20 @@ class _Row:
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
+    supports: list[list[int]] = field(default_factory=list[list[int]])
     # Those of every token that was read, if the request wants them.
     experts: bytearray = field(default_factory=bytearray)
 
     def completion(self, reason: FinishReason, routers: ExpertRouters | None) -> Completion:
-        routing = routers.routing(bytes(self.experts)) if routers is not None else None
-        return Completion(self.index, self.token_ids, self.logprobs, self.versions, reason, routing)
+        return Completion(
+            self.index,
+            self.token_ids,
+            self.logprobs,
+            self.versions,
+            reason,
+            routing=routers.routing(bytes(self.experts)) if routers is not None else None,
+            supports=self.supports,
+        )
 
 
 Ended = list[tuple[Ticket, Completion]]
@@ -250,18 +258,22 @@ class Scheduler:
             logits = batch.forward(self._model, self._routers)
         params = [row.ticket.request.params for row in batch.rows]
         uniforms = [row.stream.random() for row in batch.rows]
-        tokens, logprobs = self._sampler.draw(logits[: len(params)], params, uniforms)
+        tokens, logprobs, supports = self._sampler.draw(logits[: len(params)], params, uniforms)
         if self._invariant:
-            logprobs = invariant_log_probs(logits, tokens, [p.temperature or 1.0 for p in params])
+            temperatures = [p.temperature or 1.0 for p in params]
+            logprobs = invariant_log_probs(logits, tokens, temperatures, supports)
         ended: Ended = []
         kept: list[int] = []
-        for i, (row, token, logprob) in enumerate(zip(batch.rows, tokens, logprobs, strict=True)):
+        drawn = zip(batch.rows, tokens, logprobs, supports, strict=True)
+        for i, (row, token, logprob, support) in enumerate(drawn):
             if row.ticket.oldest is None:
                 row.ticket.oldest = version
             row.newest = token
             row.token_ids.append(token)
             row.logprobs.append(logprob)
             row.versions.append(version)
+            if support and row.ticket.request.supports:
+                row.supports.append(support)
             reason = row.rule.check(row.token_ids)
             if reason is None:
                 kept.append(i)

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
+from whetstone.engine.served.settings import ServedOptions
 
 # Engines whose weights are in separate processes. Models passed to them belong in host memory.
 SERVERS = frozenset({"vllm", "sglang"})
+# The kind that a run replaces by that of another engine (``engine/choice.py``).
+AUTO = "auto"
 
 
 # Every byte, the end of a reply, and padding.
@@ -45,8 +48,16 @@ class ScratchModel(Section):
 
 
 def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    if info.data.get("kind") == "torch":
+    kind = info.data.get("kind")
+    if kind == "torch":
         TorchOptions.model_validate(value, context=info.context)
+    elif kind == AUTO:
+        # Only one of the two engines will get its options, but a mistake is reported in any case.
+        embedded = {key: value[key] for key in value.keys() & TorchOptions.model_fields.keys()}
+        TorchOptions.model_validate(embedded, context=info.context)
+        rest = {key: each for key, each in value.items() if key not in embedded or key == "max_context"}
+        if ServedOptions.model_validate(rest, context=info.context).url is not None:
+            raise ValueError("`url` names a server: set `engine.kind` to `vllm` or `sglang`")
     return value
 
 
@@ -59,12 +70,14 @@ class TorchOptions(Section):
 
 
 class EngineSection(Section):
-    """The engine: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; or your own
+    """The engine: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; ``auto``; or your own
     ``package.module:callable``.
 
-    ``options`` are the engine's keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``; servers:
-    ``engine/served/settings.py``). ``placement: shared`` is for a server on the trainer's devices: it sleeps
-    while the trainer works, and releases their memory.
+    ``auto`` is ``vllm`` where CUDA and the package exist, and ``torch`` otherwise. A run keeps its initial
+    engine. ``options`` are the engine's keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``;
+    servers: ``engine/served/settings.py``; ``auto``: of both, and each engine gets its own). ``placement:
+    shared`` is for a server on the trainer's devices: it sleeps while the trainer works, and releases their
+    memory. The embedded engine that ``auto`` may choose ignores it.
     """
 
     kind: NonEmpty = "torch"
@@ -73,7 +86,7 @@ class EngineSection(Section):
 
     @model_validator(mode="after")
     def _check_placement(self) -> EngineSection:
-        if self.placement == "shared" and self.kind not in SERVERS:
+        if self.placement == "shared" and self.kind not in SERVERS | {AUTO}:
             raise ValueError(
                 f"`engine.placement: shared` is for {' and '.join(sorted(SERVERS))}; `{self.kind}` runs in "
                 "the trainer's process and always shares its devices; set it to `apart`"

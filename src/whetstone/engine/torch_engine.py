@@ -48,7 +48,11 @@ class TorchEngine:
     """
 
     capabilities = Capabilities(
-        repeatable_streams=True, weights=frozenset({"tensors", "folder"}), in_place=True, routing=True
+        repeatable_streams=True,
+        weights=frozenset({"tensors", "folder"}),
+        supports=True,
+        in_place=True,
+        routing=True,
     )
 
     def __init__(
@@ -148,7 +152,8 @@ class TorchEngine:
     async def score(
         self, request: GenerationRequest, reply_ids: list[int]
     ) -> tuple[list[float], Routing | None]:
-        """Return log-probs and routing of a given reply under the current weights; see Completion."""
+        """Return log-probs and routing of a given reply under the current weights; see Completion. The
+        log-probs are over the whole vocabulary."""
         return await self._on_worker(self._score, request, reply_ids)
 
     async def update_weights(self, weights: Iterable[tuple[str, object]] | Path, version: int) -> None:

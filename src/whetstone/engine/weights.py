@@ -27,19 +27,37 @@ class DeferredWeight:
 
 @dataclass(frozen=True)
 class Patch:
-    """A weight with changes to some elements: ``write`` writes them into the model's own tensor."""
+    """A weight with changes to some elements: ``write`` writes them into the model's own tensor.
+
+    ``positions`` returns the flat positions of these elements, some possibly more than once.
+    """
 
     shape: torch.Size
     dtype: torch.dtype
     write: Callable[[Tensor], None]
+    positions: Callable[[], Tensor]
 
 
 WeightValue = Tensor | DeferredWeight | Patch
 """The forms in which a weight may be given."""
 
 
-def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
+def write_weight(target: Tensor, weight: WeightValue) -> None:
+    """Write a weight into the model's own tensor, cast to its dtype and device."""
+    if isinstance(weight, Patch):
+        weight.write(target)
+    else:
+        target.copy_(weight.make(target.dtype) if isinstance(weight, DeferredWeight) else weight)
+
+
+def copy_weights(
+    model: Any,
+    tensors: Iterable[tuple[str, object]],
+    write: Callable[[Tensor, WeightValue], None] = write_weight,
+) -> None:
     """Copy named tensors into the model's own, in place, casting to its dtype and device.
+
+    write: writes one weight, if the caller needs more than that.
 
     Each may be a :class:`DeferredWeight`, of which one exists at a time, or a :class:`Patch`, which leaves
     the rest of a tensor unchanged. Every parameter must be given; for tied parameters any of their names is
@@ -55,10 +73,7 @@ def copy_weights(model: Any, tensors: Iterable[tuple[str, object]]) -> None:
     pairs = _unique_pairs(targets, given)
     with torch.no_grad():
         for target, tensor in pairs:
-            if isinstance(tensor, Patch):
-                tensor.write(target)
-            else:
-                target.copy_(tensor.make(target.dtype) if isinstance(tensor, DeferredWeight) else tensor)
+            write(target, tensor)
 
 
 def copy_model(

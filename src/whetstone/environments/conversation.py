@@ -124,7 +124,7 @@ class Conversation:
 
     def response_ids(self) -> list[int]:
         """Return the tokens after the prompt, of all turns."""
-        return _tokens_of(self.turns)[0]
+        return _tokens_of(self.turns).ids
 
     def messages(self) -> list[Message]:
         """Return the whole conversation as messages."""
@@ -150,25 +150,26 @@ class Conversation:
         before them, and no loss.
         """
         first_turn = max(first_turn, self.shared)
-        ids, logprobs, versions, given = _tokens_of(self.turns[first_turn:], after=first_turn > 0)
+        drawn = _tokens_of(self.turns[first_turn:], after=first_turn > 0)
         prompt_ids = self.prompt_ids if self._own_prompt else []
         if first_turn:
             turn = self.turns[first_turn]
-            prompt_ids = [*self.prompt_ids, *_tokens_of(self.turns[:first_turn])[0], *turn.between]
+            prompt_ids = [*self.prompt_ids, *_tokens_of(self.turns[:first_turn]).ids, *turn.between]
         routing = _routing_of(self.turns)
         prompt_tokens = len(prompt_ids or self.prompt_ids)
         last = self.reply.finish_reason
         dialogue = _dialogue_of(self.turns[first_turn:])
         return Sample(
-            response_ids=ids,
-            logprobs=logprobs,
-            versions=versions,
+            response_ids=drawn.ids,
+            logprobs=drawn.logprobs,
+            versions=drawn.versions,
+            supports=drawn.supports if any(drawn.supports) else [],
             finish_reason="abort" if last == "failed" else last,
             text="\n\n".join(text for _, text in dialogue),
             program=program,
             judgement=judgement,
             reward=reward,
-            given=given,
+            given=drawn.given,
             prompt_ids=prompt_ids,
             metrics=dict(metrics or {}),
             accepted=accepted,
@@ -192,29 +193,36 @@ def _routing_of(turns: Sequence[Turn]) -> Routing | None:
     return whole
 
 
-def _tokens_of(
-    turns: Sequence[Turn], *, after: bool = False
-) -> tuple[list[int], list[float], list[int], list[tuple[int, int]]]:
-    """Return the tokens of turns, their log-probs and versions, and the given spans. ``after``: without the
-    messages before the first reply, which belong to the prompt."""
+class _Tokens(Struct):
+    """The tokens of turns, with the fields of a ``Sample``; ``supports`` has a list for each token."""
+
     ids: list[int] = []
     logprobs: list[float] = []
     versions: list[int] = []
+    supports: list[list[int]] = []
     given: list[tuple[int, int]] = []
+
+
+def _tokens_of(turns: Sequence[Turn], *, after: bool = False) -> _Tokens:
+    """Return the tokens of turns. ``after``: without the messages before the first reply, which belong to the
+    prompt."""
+    found = _Tokens()
     for number, turn in enumerate(turns):
         drawn = turn.reply.drawn
         if turn.between and not (after and number == 0):
-            given.append((len(ids), len(ids) + len(turn.between)))
-            ids += turn.between
-            logprobs += [0.0] * len(turn.between)
+            found.given.append((len(found.ids), len(found.ids) + len(turn.between)))
+            found.ids += turn.between
+            found.logprobs += [0.0] * len(turn.between)
             # If nothing was generated before, the reply after it has a version.
-            version = (versions[-1:] or (drawn.versions[:1] if drawn else [])) or [0]
-            versions += version * len(turn.between)
+            version = (found.versions[-1:] or (drawn.versions[:1] if drawn else [])) or [0]
+            found.versions += version * len(turn.between)
+            found.supports += [[]] * len(turn.between)
         if drawn is not None:
-            ids += drawn.token_ids
-            logprobs += drawn.logprobs
-            versions += drawn.versions
-    return ids, logprobs, versions, given
+            found.ids += drawn.token_ids
+            found.logprobs += drawn.logprobs
+            found.versions += drawn.versions
+            found.supports += drawn.supports or [[]] * len(drawn.token_ids)
+    return found
 
 
 def _dialogue_of(turns: Sequence[Turn]) -> list[tuple[str, str]]:

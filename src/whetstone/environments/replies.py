@@ -86,14 +86,16 @@ class EngineReplies:
         *,
         max_prompt_tokens: int,
         routing: bool = False,
+        supports: bool = False,
     ) -> None:
-        """Prompts with more than ``max_prompt_tokens`` tokens are refused. ``routing``: whether replies have
-        the experts that processed them."""
+        """Prompts with more than ``max_prompt_tokens`` tokens are refused. ``routing``, ``supports``: whether
+        replies have the experts that processed them, and the supports of their tokens, as training needs."""
         self._engine = engine
         self._tokenizer = tokenizer
         self._params = params
         self._max_prompt_tokens = max_prompt_tokens
         self._routing = routing
+        self._supports = supports
         self._progress = GenerationProgress(engine)
 
     def tracked(self) -> tuple[EngineReplies, GenerationProgress]:
@@ -147,7 +149,7 @@ class EngineReplies:
         if between and before[-1] == between[0] and not self._text(between[:1]):
             between = between[1:]  # the reply already contains the end of its turn
         params = self._limited(limits)
-        request = GenerationRequest([*before, *between], params, 1, seed, self._routing)
+        request = self._engine_request([*before, *between], params, 1, seed)
         try:
             self._engine.check(request)
         except UserError:
@@ -165,7 +167,10 @@ class EngineReplies:
     ) -> GenerationRequest:
         ids = encode_prompt(prompt, self._tokenizer)
         check_length(problem, ids, self._max_prompt_tokens)
-        return GenerationRequest(ids, self._limited(limits), n, seed, self._routing)
+        return self._engine_request(ids, self._limited(limits), n, seed)
+
+    def _engine_request(self, ids: list[int], params: Sampling, n: int, seed: int) -> GenerationRequest:
+        return GenerationRequest(ids, params, n, seed, routing=self._routing, supports=self._supports)
 
     def _limited(self, limits: ReplyLimits | None) -> Sampling:
         if limits is None:

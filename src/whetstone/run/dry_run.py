@@ -15,8 +15,8 @@ from whetstone.core.errors import UserError
 from whetstone.engine.dry_run import DryRunEngine
 from whetstone.engine.preview import preview
 from whetstone.engine.sources import HubModelUnavailable
+from whetstone.run.auto import with_recorded_choices
 from whetstone.run.checks import check_judging, check_prompts, check_references
-from whetstone.run.dtype import with_recorded_dtype
 from whetstone.run.evaluation import EvaluationSet, evaluation_sets
 from whetstone.run.initial_model import scratch_tokenizer
 from whetstone.run.preflight import error_of, recipe_parts
@@ -76,7 +76,7 @@ def _recipe_errors(recipe: Recipe, log: Log, *, reads_problems: bool, first: boo
         sets = problem_sets(read, model.tokenizer, log)
         recipe = with_steps(recipe, len(sets.train))
         if first:
-            check_recipe(recipe.run_dir(), with_recorded_dtype(recipe))
+            check_recipe(recipe.run_dir(), with_recorded_choices(recipe))
         measured = evaluation_sets(recipe, sets)
     except UserError as error:
         return [str(error)]

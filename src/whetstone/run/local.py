@@ -28,9 +28,9 @@ from whetstone.report.metrics import MetricsWriter, Record
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
 from whetstone.report.sinks.shown import ShownMetrics, check_views
 from whetstone.rollout.flow import FlowBatch
+from whetstone.run.auto import with_choices
 from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.display import Display
-from whetstone.run.dtype import with_dtype
 from whetstone.run.evaluation import Evaluator
 from whetstone.run.evaluation_process import SeparateEvaluation
 from whetstone.run.evaluations import (
@@ -99,7 +99,7 @@ def train(
     """
     with join_ranks(recipe.model.device, recipe.trainer.wait_s) as ranks:
         _check_ranks(recipe, ranks)
-        recipe = with_dtype(recipe, display.log)
+        recipe = with_choices(recipe, display.log)
         prepared = preflight_run(recipe, display.log)
         folder = recipe.run_dir()
         # All ranks use the same folder, so only the first one takes the lock.

@@ -16,6 +16,7 @@ from whetstone.core.problem import Problem
 from whetstone.engine.engine import Engine, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
 from whetstone.engine.loading import LoadedModel
+from whetstone.engine.settings import SERVERS
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
 from whetstone.rollout.flow import Flow
@@ -28,6 +29,7 @@ from whetstone.trainer.checkpoint import Checkpoint
 from whetstone.trainer.loop import WeightSink
 from whetstone.trainer.lora import add_adapters
 from whetstone.trainer.ranks import Ranks
+from whetstone.trainer.sharding import whole_model
 from whetstone.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -90,16 +92,24 @@ def build_trainer(recipe: Recipe, policy: LoadedModel, ranks: Ranks) -> Trainer:
 
 @asynccontextmanager
 async def sampling_engine(
-    recipe: Recipe, model: Callable[[], Any], tokenizer: Any, *, ranks: int = 1
+    recipe: Recipe, model: Callable[[], Any], tokenizer: Any, *, ranks: Ranks | None = None
 ) -> AsyncGenerator[tuple[Engine, EngineReplies]]:
     """The sampling engine of a run, and its replies; closed at the end.
 
-    model: creates the model to serve. Raises UserError for a model that the engine does not support, and for
-    an engine without a required capability.
+    model: creates the model to serve; see ``build_engine``. Raises UserError for a model that the engine does
+    not support, and for an engine without a required capability.
     """
     routing = recipe.trainer.routing_replay
+    # A cross-entropy is that of the whole vocabulary.
+    truncated = recipe.sampling.truncates and not recipe.algorithm.cross_entropy
     engine = build_engine(
-        recipe.engine, model, tokenizer, routing=routing, deterministic=recipe.deterministic
+        recipe.engine,
+        model,
+        tokenizer,
+        ranks=ranks,
+        routing=routing,
+        truncated=truncated,
+        deterministic=recipe.deterministic,
     )
     try:
         check_capabilities(
@@ -107,14 +117,21 @@ async def sampling_engine(
             recipe.engine,
             repeatable=recipe.deterministic,
             tensors=True,
-            full_logprobs=recipe.sampling.top_p < 1 or recipe.sampling.top_k > 0,
-            ranks=ranks,
+            truncated=truncated,
+            ranks=1 if ranks is None else ranks.size,
             routing=routing,
         )
         limit = recipe.environment.max_prompt_tokens
         yield (
             engine,
-            EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit, routing=routing),
+            EngineReplies(
+                engine,
+                tokenizer,
+                recipe.sampling,
+                max_prompt_tokens=limit,
+                routing=routing,
+                supports=truncated,
+            ),
         )
     finally:
         await engine.close()
@@ -131,8 +148,16 @@ async def trainer_and_engine(
     """
     # Build the trainer first: its frozen reference (`kl_coef`) is a copy of the current weights.
     trainer = build_trainer(recipe, policy, ranks)
-    # The engine serves a copy, because the trainer's weights change while replies may be in flight.
-    serving = sampling_engine(recipe, trainer.plain_copy, policy.tokenizer, ranks=ranks.size)
+
+    def copy() -> Any:
+        """Return a copy to serve, because the trainer's weights change while replies may be in flight."""
+        if recipe.engine.kind not in SERVERS:
+            return trainer.plain_copy()
+        # A server has its own copy on the devices. Only one rank of a machine needs the weights for it.
+        keep = ranks.rank % ranks.local_size == 0
+        return whole_model(policy.model, trainer.dtype, keep=keep, copied=True)
+
+    serving = sampling_engine(recipe, copy, policy.tokenizer, ranks=ranks)
     async with serving as (engine, replies):
         yield trainer, engine, replies
 

@@ -14,7 +14,7 @@ from whetstone.engine.settings import MachineSection
 from whetstone.report.audit import AUDIT_FILE
 from whetstone.report.metrics import read_metrics
 from whetstone.rollout.settings import Gpus
-from whetstone.run.dtype import with_recorded_dtype
+from whetstone.run.auto import with_recorded_choices
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe
 from whetstone.weights.settings import WeightsSection
 
@@ -91,7 +91,7 @@ def check_folder(recipe: Recipe) -> None:
     if "recipe.yaml" in names:
         # With passes, the number of steps is only known once the problems are read.
         if not recipe.trainer.passes:
-            check_recipe(folder, with_recorded_dtype(recipe))
+            check_recipe(folder, with_recorded_choices(recipe))
     elif other := [name for name in names if not name.startswith(".") and name not in _RUN_FILES]:
         raise UserError(f"`out`: {folder} contains {other[0]}, which is not a file of a run; {_REMEDY}")
 

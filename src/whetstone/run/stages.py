@@ -24,7 +24,7 @@ from whetstone.evaluate.benchmarks import problems_hash
 from whetstone.evaluate.folder import MANIFEST_FILE
 from whetstone.evaluate.results import EVALUATION_FILE
 from whetstone.judge.settings import JudgeSection
-from whetstone.run.dtype import with_dtype
+from whetstone.run.auto import with_choices
 from whetstone.run.evaluation import EvaluationSet, evaluation_manifest
 from whetstone.run.evaluations import evaluation_records
 from whetstone.run.prepared_run import preflight, preflight_model
@@ -52,7 +52,7 @@ def remaining_runs(
     The caller must finish a run before it asks for the next. Raises UserError for invalid input of any stage
     before the first one starts.
     """
-    recipe = with_dtype(recipe, log)
+    recipe = with_choices(recipe, log)
     if not recipe.stages:
         yield recipe, None
         return

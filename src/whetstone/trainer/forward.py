@@ -27,7 +27,7 @@ from whetstone.engine.architecture import (
 from whetstone.engine.expert_routing import ExpertRouters
 from whetstone.engine.invariance import missing_rows, supports_invariance
 from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
-from whetstone.trainer.log_probs import LogProbHead
+from whetstone.trainer.log_probs import LogProbHead, Supports
 from whetstone.trainer.packed_attention import INVARIANT_PACKED, PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, PromptReplies, pack
 from whetstone.trainer.ranks import Ranks
@@ -151,11 +151,15 @@ class Forward:
             switch=self._rope.switch,
         )
 
-    def log_probs(self, micro_batches: list[MicroBatch], tokens: int) -> Tensor:
+    def log_probs(
+        self, micro_batches: list[MicroBatch], tokens: int, supports: Supports | None = None
+    ) -> Tensor:
         """Return [tokens] fp32 log-probs in the flat order of tokens, without gradients."""
-        return self.log_probs_and_entropies(micro_batches, tokens)[0]
+        return self.log_probs_and_entropies(micro_batches, tokens, supports)[0]
 
-    def log_probs_and_entropies(self, micro_batches: list[MicroBatch], tokens: int) -> tuple[Tensor, Tensor]:
+    def log_probs_and_entropies(
+        self, micro_batches: list[MicroBatch], tokens: int, supports: Supports | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return [tokens] fp32 log-probs and entropies in the flat order of tokens, without gradients."""
         result = torch.zeros(2, tokens, device=self.model.device)
         with torch.no_grad():
@@ -163,7 +167,7 @@ class Forward:
                 with self.memory_for("the log-probs of", cpu_batch):
                     batch, hidden, row_of = self._hidden_to_score(cpu_batch)
                     for part in self._head.chunks(len(batch.targets)):
-                        scored = self._head.score(hidden[row_of[part]], batch.targets[part])
+                        scored = self._score(batch, part, hidden[row_of[part]], supports)
                         result[:, batch.tokens[part]] = torch.stack(scored).to(result.dtype)
         free_gathered(self.model)
         return result[0], result[1]
@@ -177,7 +181,9 @@ class Forward:
 
         return explain_out_of_memory(f"{phase} a micro-batch", self.model.device, amount, TRAINING_KEYS)
 
-    def scores(self, micro_batch: MicroBatch, *, whole: bool = False) -> Generator[Scores]:
+    def scores(
+        self, micro_batch: MicroBatch, *, whole: bool = False, supports: Supports | None = None
+    ) -> Generator[Scores]:
         """Yield the log-probs of a micro-batch's reply tokens, and add gradients to the parameters.
 
         For each yielded item the caller computes its loss and calls ``backward`` before it continues. With
@@ -193,13 +199,13 @@ class Forward:
             # The logits of all tokens do not fit into memory. Compute their log-probs first, and each
             # chunk's logits again once the gradient of the loss is known.
             with torch.no_grad():
-                parts = [self._head.score(hidden[row_of[part]], batch.targets[part]) for part in chunks]
+                parts = [self._score(batch, part, hidden[row_of[part]], supports) for part in chunks]
             columns = [torch.cat(column).requires_grad_() for column in zip(*parts, strict=True)]
             yield Scores(batch.tokens, *columns, whole=True)
             slopes = [torch.zeros_like(c) if c.grad is None else c.grad for c in columns]
         for part in chunks:
             leaf = hidden[row_of[part]].detach().requires_grad_()
-            values, entropies = self._head.score(leaf, batch.targets[part])
+            values, entropies = self._score(batch, part, leaf, supports)
             if slopes is None:
                 yield Scores(batch.tokens[part], values, entropies, whole=len(chunks) == 1)
             else:
@@ -211,6 +217,13 @@ class Forward:
         # With activation checkpointing, layers are computed again in the backward pass.
         with self._layers_set_for(batch):
             hidden.backward(gradient.to(hidden.dtype))
+
+    def _score(
+        self, batch: MicroBatch, part: slice, hidden: Tensor, supports: Supports | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs and entropies of some of the targets, whose hidden states are given."""
+        own = None if supports is None else supports.select(batch.tokens[part])
+        return self._head.score(hidden, batch.targets[part], own)
 
     @contextmanager
     def _layers_set_for(self, batch: MicroBatch) -> Generator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from transformers import PreTrainedModel
 
 from whetstone.core.errors import UserError
 from whetstone.engine.invariance import whole_rows
-from whetstone.engine.sampling import log_softmax
+from whetstone.engine.sampling import log_softmax, within_supports
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +40,46 @@ _FUSED_TOKENS = 1024
 _TOLERANCE = 0.02
 
 
+@dataclass(frozen=True)
+class Supports:
+    """For each of T tokens the vocabulary entries from which it was sampled, if top-p or top-k left some out.
+
+    ids: [n], in which ``starts`` and ``counts`` ([T]) are the place of each token's; a token without ids was
+    sampled from the whole vocabulary.
+    """
+
+    ids: Tensor
+    starts: Tensor
+    counts: Tensor
+
+    def to(self, device: torch.device) -> Supports:
+        """Return a copy on ``device``."""
+        return Supports(self.ids.to(device), self.starts.to(device), self.counts.to(device))
+
+    def select(self, tokens: Tensor) -> Supports:
+        """Return the supports of some of the tokens, by number."""
+        return Supports(self.ids, self.starts[tokens], self.counts[tokens])
+
+    def whole_rows(self) -> Supports:
+        """Return these and the whole vocabulary for each row that ``invariance.whole_rows`` adds."""
+        return Supports(self.ids, whole_rows(self.starts), whole_rows(self.counts))
+
+    def exclude(self, logits: Tensor) -> Tensor:
+        """Return the logits ([T, vocabulary]) without those that sampling could not choose."""
+        first = self.counts.cumsum(0) - self.counts
+        shifts = (self.starts - first).repeat_interleave(self.counts)
+        places = torch.arange(len(shifts), device=logits.device) + shifts
+        return within_supports(logits, self.ids[places], self.counts)
+
+
 class LogProbHead:
     """The language-model head of ``model``, and what follows it.
 
-    Log-probs are those of ``softmax(logits / temperature)``. logits_per_chunk: the most logits at once; 0: as
-    the free memory of a CUDA device allows, and 2^24 elsewhere and with deterministic algorithms.
-    exact_entropies: whether entropies rounded to bf16 are not sufficient. invariant: whether log-probs are
-    those of an engine bit for bit (``engine/invariance.py``). Raises UserError for a model without a head.
+    Log-probs are those of ``softmax(logits / temperature)``, over the support of each token.
+    logits_per_chunk: the most logits at once; 0: as the free memory of a CUDA device allows, and 2^24
+    elsewhere and with deterministic algorithms. exact_entropies: whether entropies rounded to bf16 are not
+    sufficient. invariant: whether log-probs are those of an engine bit for bit (``engine/invariance.py``).
+    Raises UserError for a model without a head.
     """
 
     def __init__(
@@ -88,11 +122,13 @@ class LogProbHead:
             size = max(1, (self._limit or logits_at_once(device)) // self._vocabulary)
         return [slice(i, min(i + size, tokens)) for i in range(0, tokens, size)]
 
-    def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def score(
+        self, hidden: Tensor, targets: Tensor, supports: Supports | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the log-probs of ``targets`` ([t]) after ``hidden`` ([t, width]), and the entropies, in
-        nats; [t] each. Gradients flow once."""
-        if self._fused is None:
-            return self._own_score(hidden, targets)
+        nats; [t] each. Both are over the ``supports`` of the targets if given. Gradients flow once."""
+        if supports is not None or self._fused is None:
+            return self._own_score(hidden, targets, supports)
         return self._fused_score(hidden, targets, self._fused)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -104,13 +140,17 @@ class LogProbHead:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
-    def _own_score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if not self._invariant:
-            return selected_log_probs(self.logits(hidden), targets, self._temperature)
+    def _own_score(
+        self, hidden: Tensor, targets: Tensor, supports: Supports | None = None
+    ) -> tuple[Tensor, Tensor]:
         rows = len(targets)
-        values, entropies = selected_log_probs(
-            self.logits(whole_rows(hidden)), whole_rows(targets), self._temperature
-        )
+        if self._invariant:
+            hidden, targets = whole_rows(hidden), whole_rows(targets)
+            supports = supports and supports.whole_rows()
+        logits = self.logits(hidden)
+        if supports is not None:
+            logits = supports.exclude(logits)
+        values, entropies = selected_log_probs(logits, targets, self._temperature)
         return values[:rows], entropies[:rows]
 
     def _fused_score(self, hidden: Tensor, targets: Tensor, operation: Any) -> tuple[Tensor, Tensor]:

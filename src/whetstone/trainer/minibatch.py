@@ -21,6 +21,7 @@ from whetstone.algorithm.loss_free import loss_free_reasons
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch, Group, Sample
 from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.trainer.log_probs import Supports
 from whetstone.trainer.packing import PromptReplies
 
 
@@ -43,7 +44,8 @@ class MiniBatch:
     version of the weights that drew it, and the number of the token's reply. lengths: [N], the tokens with
     loss of each reply. written: bool, [all tokens of these replies in their flat order], which of them are
     the T that the model wrote and that are not too old. routers: of the model that replays the recorded
-    experts of the replies, or None.
+    experts of the replies, or None. supports: those of the T tokens, over which log-probs are; None if always
+    over the whole vocabulary.
     """
 
     scored: list[_ScoredGroup]
@@ -54,6 +56,7 @@ class MiniBatch:
     lengths: Tensor
     written: Tensor
     routers: ExpertRouters | None = None
+    supports: Supports | None = None
 
     @property
     def groups(self) -> list[PromptReplies]:
@@ -77,7 +80,8 @@ class MiniBatch:
     def to(self, device: torch.device) -> MiniBatch:
         """Return a copy with its tensors on ``device``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})
+        moved = {k: v.to(device) for k, v in values.items() if isinstance(v, Tensor | Supports)}
+        return replace(self, **moved)
 
 
 def make_minibatches(
@@ -205,4 +209,22 @@ def _minibatch(
         lengths=lengths,
         written=written,
         routers=routers,
+        # A cross-entropy is that of the whole vocabulary, however the replies were sampled.
+        supports=None if spec.cross_entropy else _supports(samples, trainable),
+    )
+
+
+def _supports(samples: Sequence[Sample], trainable: Sequence[Sequence[bool]]) -> Supports | None:
+    """Return the supports of the ``trainable`` tokens of samples in their flat order; None without any."""
+    if not any(sample.supports for sample in samples):
+        return None
+    chosen = [
+        support
+        for sample, tokens in zip(samples, trainable, strict=True)
+        for support, carries in zip(sample.supports or [[]] * len(tokens), tokens, strict=True)
+        if carries
+    ]
+    counts = torch.tensor([len(support) for support in chosen])
+    return Supports(
+        torch.tensor([i for support in chosen for i in support]), counts.cumsum(0) - counts, counts
     )

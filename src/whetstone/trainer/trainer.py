@@ -114,14 +114,15 @@ class _PreparedMiniBatch:
 class Trainer:
     """Trains ``model`` by the algorithm of ``spec``.
 
-    temperature: that of sampling; log-probs are those of softmax(logits / temperature), as the engine's are.
-    A cross-entropy has those of softmax(logits). max_tokens: the longest reply that may be sampled. The model
-    is put into evaluation mode, since dropout would make the ratio of a policy to itself differ from 1. With
-    a KL penalty, the weights that ``model`` has *now* become the frozen reference. So construct the trainer
-    with the run's starting weights, and resume by :meth:`load_state_dict`. ``deterministic`` makes torch
-    refuse operations that may give other bits for the same input, in the whole process. With several
-    ``ranks`` the model, which may be in host memory, is sharded in place. All of them construct a trainer of
-    the same weights, and make each step together, on one batch.
+    temperature: that of sampling; log-probs are those of softmax(logits / temperature) over the support of
+    each token, as the engine's are. A cross-entropy has those of softmax(logits) over the whole vocabulary.
+    max_tokens: the longest reply that may be sampled. The model is put into evaluation mode, since dropout
+    would make the ratio of a policy to itself differ from 1. With a KL penalty, the weights that ``model``
+    has *now* become the frozen reference. So construct the trainer with the run's starting weights, and
+    resume by :meth:`load_state_dict`. ``deterministic`` makes torch refuse operations that may give other
+    bits for the same input, in the whole process. With several ``ranks`` the model, which may be in host
+    memory, is sharded in place. All of them construct a trainer of the same weights, and make each step
+    together, on one batch.
 
     ``version`` is the number of steps taken. Raises UserError for a model that cannot be trained, and for an
     ``overlong_buffer`` that does not fit ``max_tokens``.
@@ -318,7 +319,7 @@ class Trainer:
     ) -> list[Tensor | None]:
         """Return [T] for each mini-batch, whichever ranks compute them."""
         return [
-            self._ranks.sum(forward.log_probs(p, data.tokens), "the log-probs of a mini-batch")
+            self._ranks.sum(forward.log_probs(p, data.tokens, data.supports), "the log-probs of a mini-batch")
             for data, p in zip(minibatches, packed, strict=True)
         ]
 
@@ -330,7 +331,7 @@ class Trainer:
         prepared = self._loss_preparation(work)
         for micro_batch in work.micro_batches:
             with self.forward.memory_for("training on", micro_batch):
-                for scores in self.forward.scores(micro_batch, whole=whole):
+                for scores in self.forward.scores(micro_batch, whole=whole, supports=work.data.supports):
                     inputs = work.inputs(scores)
                     if prepared is not None:
                         inputs = replace(inputs, prepared=prepared[scores.places])
@@ -351,9 +352,12 @@ class Trainer:
         """Return what the algorithm computes from all tokens under the current weights."""
         if not self._spec.sees_whole_minibatch:
             return None
-        own = torch.stack(self.forward.log_probs_and_entropies(work.micro_batches, work.data.tokens))
+        data = work.data
+        own = torch.stack(
+            self.forward.log_probs_and_entropies(work.micro_batches, data.tokens, data.supports)
+        )
         measured = self._ranks.sum(own, "the log-probs of a mini-batch")
-        everywhere = torch.arange(work.data.tokens, device=self.model.device)
+        everywhere = torch.arange(data.tokens, device=self.model.device)
         return self._spec.prepare(work.inputs(Scores(everywhere, *measured, whole=True)))
 
 

@@ -46,6 +46,11 @@ class _TensorChanges:
     runs: list[tuple[int, Tensor]] = field(default_factory=lambda: list[tuple[int, Tensor]]())
     scattered: list[tuple[Tensor, Tensor]] = field(default_factory=lambda: list[tuple[Tensor, Tensor]]())
 
+    def positions(self) -> Tensor:
+        """Return the flat positions of all changes."""
+        runs = (torch.arange(start, start + len(new)) for start, new in self.runs)
+        return torch.cat([torch.empty(0, dtype=torch.int64), *runs, *(at for at, _ in self.scattered)])
+
 
 class PreparedVersion:
     """A verified version, ready to be written. It only holds the changes."""
@@ -69,7 +74,7 @@ class PreparedVersion:
         """Yield every tensor's name and patch, for ``Engine.update_weights``."""
         for spec, news in zip(self.manifest.tensors, self._changes, strict=True):
             held = self._tensors[spec.name]
-            yield spec.name, Patch(held.shape, held.dtype, partial(_write, news))
+            yield spec.name, Patch(held.shape, held.dtype, partial(_write, news), news.positions)
 
     def write(self) -> None:
         """Write the changes into the replica's own tensors."""
@@ -99,7 +104,10 @@ def merge_patches(steps: Sequence[PreparedVersion]) -> Iterator[tuple[str, Patch
             for _, patch in patches:
                 patch.write(target)
 
-        yield name, Patch(first.shape, first.dtype, write)
+        def positions(patches: Sequence[tuple[str, Patch]] = patches) -> Tensor:
+            return torch.cat([patch.positions() for _, patch in patches])
+
+        yield name, Patch(first.shape, first.dtype, write, positions)
 
 
 def published_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -13,13 +13,14 @@ from whetstone.engine.remote.connection import EndpointConnection
 
 
 class Generation(Struct, frozen=True):
-    """The result of one request. ``abort``: the server ended it before the reply was complete. ``routing``:
-    see ``Completion``; None if the server does not return it."""
+    """The result of one request. ``abort``: the server ended it before the reply was complete. ``routing``,
+    ``supports``: see ``Completion``; None and empty if the server does not return them."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: FinishReason
     routing: Routing | None = None
+    supports: list[list[int]] = []
 
 
 class ServerFacts(Struct, frozen=True):
@@ -35,16 +36,20 @@ class ServerFacts(Struct, frozen=True):
 class ServerBackend(Protocol):
     """One kind of server, addressed at its root URL.
 
-    name: as in recipes. full_logprobs: whether log-probs are taken before top-p and top-k. routing: whether
-    replies have the experts that processed them.
+    name: as in recipes. routing: whether replies have the experts that processed them. supports: whether they
+    have the supports of their tokens.
     """
 
     name: str
-    full_logprobs: bool
     routing: bool
+    supports: bool
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """Query the server's facts. Raises UserError with a remedy for a server that cannot serve a run."""
+        ...
+
+    def check(self, params: Sampling) -> None:
+        """Raise UserError for sampling parameters that the server does not accept."""
         ...
 
     def request(
@@ -53,9 +58,8 @@ class ServerBackend(Protocol):
         """Return the body of a request for one reply of at most ``max_tokens``."""
         ...
 
-    @property
-    def path(self) -> str:
-        """The path for such requests."""
+    def path(self, params: Sampling) -> str:
+        """Return the path for such requests."""
         ...
 
     def read_reply(self, answer: Any) -> Generation:
@@ -66,9 +70,18 @@ class ServerBackend(Protocol):
         """End every reply in progress, and start none."""
         ...
 
-    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
-        """Load the weights of a model folder, which the server sees under the same path; drop cached
-        prompts."""
+    async def find_weights(self, server: EndpointConnection, folder: Path) -> None:
+        """Prepare updates in place of a server that has the weights of a model folder, if it supports
+        them."""
+        ...
+
+    async def load(
+        self, server: EndpointConnection, folder: Path, version: int, changes: Path | None
+    ) -> None:
+        """Load the weights of a model folder, which the server sees under the same path; drop cached prompts.
+
+        changes: a file with all elements in which they differ from the server's weights; None if unknown.
+        """
         ...
 
     async def sleep(self, server: EndpointConnection) -> None:

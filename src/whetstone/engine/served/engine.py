@@ -13,7 +13,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,9 @@ from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
 from whetstone.engine.remote.request_policy import RequestPolicy
 from whetstone.engine.remote.server import RemoteServer, headers
 from whetstone.engine.served.backend import Generation, ServerBackend, ServerFacts
-from whetstone.engine.served.model_folders import ModelFolderWriter
+from whetstone.engine.served.model_folders import SharedFolder, WeightFiles
 from whetstone.engine.served.process import ServerProcess
+from whetstone.engine.served.rank_servers import RankServers
 from whetstone.engine.stopping import StopRule
 
 # After a pause, seconds to wait for answers in transit. Requests without an answer are sent again.
@@ -46,9 +46,10 @@ _CONNECT_S = 30.0
 class ServedEngine:
     """An Engine that uses ``backend`` for the server at ``url`` (its root).
 
-    folder_writer: has the run's initial weights. loaded: whether the server has these weights already;
-    otherwise it loads them before its first reply. process: the server, if it was started here. seeds:
-    whether requests carry seeds. Raises UserError for a server that cannot serve a run.
+    model_folder: has the run's initial weights. loaded: whether the server has these weights already;
+    otherwise it loads them before its first reply. process: the server, if it was started here. ranks: the
+    place of this rank. seeds: whether requests carry seeds. Raises UserError for a server that cannot serve a
+    run.
     """
 
     def __init__(
@@ -56,32 +57,37 @@ class ServedEngine:
         backend: ServerBackend,
         url: str,
         tokenizer: Any,
-        folder_writer: ModelFolderWriter,
+        model_folder: SharedFolder,
         *,
         loaded: bool,
         process: ServerProcess | None = None,
+        ranks: RankServers | None = None,
         seeds: bool = True,
         policy: RequestPolicy,
     ) -> None:
         self.capabilities = Capabilities(
             repeatable_streams=False,
             weights=frozenset({"tensors", "folder"}),
-            full_logprobs=backend.full_logprobs,
-            every_rank=False,
+            supports=backend.supports,
             routing=backend.routing,
         )
         self._backend = backend
         self._server = RemoteServer(url=url, model="", owner=backend.name)
         self._tokenizer = tokenizer
-        self._folder_writer = folder_writer
+        self._model_folder = model_folder
         self._process = process
+        self._ranks = ranks or RankServers(None)
         self._seeds = seeds
         self._policy = policy
         self._version = 0
-        facts = _probe(backend, self._server, policy)
-        _check_dtype(facts.dtype, folder_writer.dtype, self._server.url)
+        # The leader of the ranks that share a server prepares it.
+        holds = loaded and self._ranks.leads
+        facts = _probe(backend, self._server, policy, model_folder.files().folder if holds else None)
+        _check_dtype(facts.dtype, model_folder.dtype, self._server.url)
         self._context = facts.context
         self._loaded = loaded
+        self._holds_folder = loaded
+        """Whether the server's weights are those of the model folder, so that changes are sufficient."""
         self._asleep = False
         self._connection_of_loop: (
             tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient, EndpointConnection] | None
@@ -106,6 +112,7 @@ class ServedEngine:
         """See Engine."""
         remedy = "lower max_tokens, or start it with a longer one"
         check_request(request, self._context, owner="the server's", remedy=remedy)
+        self._backend.check(request.params)
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Request the replies now, and yield each as it ends. Call it inside an event loop.
@@ -127,24 +134,30 @@ class ServedEngine:
         self._raise_if_broken()
         async with self._updating:
             if isinstance(weights, Path):
-                await self._load(weights, version)
+                self._holds_folder = False
+                await self._load(WeightFiles(weights, None), version)
             else:
                 # Not in a thread: the tensors may belong to a model that torch uses on this thread.
-                self._folder_writer.update(weights)
+                self._model_folder.update(weights)
+                held, self._holds_folder = self._holds_folder, False
                 if self._asleep:
                     # The server needs the memory that the trainer has freed.
                     return_device_memory()
-                await self._load_current(version)
+                files = self._files_of_owner(await self._written())
+                await self._load(files if held else WeightFiles(files.folder, None), version)
+                self._holds_folder = True
+            # The ranks that share the folder, or a server, continue together.
+            self._ranks.wait("the servers to have new weights")
 
     async def sleep(self) -> None:
         """See Sleeper. A request in the meantime wakes the server with the weights that it had."""
         self._raise_if_broken()
         async with self._updating:
-            if self._asleep:
+            if self._asleep or not self._ranks.leads:
                 return
             server = self._connection()
             self._serving.clear()
-            self._loaded = False
+            self._loaded = self._holds_folder = False
             try:
                 await self._stop_generation(server)
                 await self._backend.sleep(server)
@@ -168,7 +181,7 @@ class ServedEngine:
         if self._process is not None:
             self._process.close()
             self._process = None
-        self._folder_writer.close()
+        self._model_folder.close()
 
     def oldest_version(self, request: GenerationRequest) -> int:
         """See VersionTracker."""
@@ -202,7 +215,7 @@ class ServedEngine:
             own = None if seed is None else (seed + len(reply.token_ids)) % 2**31
             body = self._backend.request(ids, request.params, left, own)
             try:
-                drawn = await self._request(body)
+                drawn = await self._request(self._backend.path(request.params), body)
             except RequestFailed as error:
                 self._count_failure(error)
                 return reply.completion("abort")
@@ -213,11 +226,9 @@ class ServedEngine:
                 self._count_failure(RequestFailed("it ended a reply without a token"))
                 return reply.completion("abort")
 
-    async def _request(self, body: dict[str, Any]) -> Generation:
+    async def _request(self, path: str, body: dict[str, Any]) -> Generation:
         """Return the result of one request; an empty ``abort`` if an update cancelled it."""
-        ask = asyncio.ensure_future(
-            self._connection().post(self._backend.path, body, self._backend.read_reply)
-        )
+        ask = asyncio.ensure_future(self._connection().post(path, body, self._backend.read_reply))
         self._requests.add(ask)
         try:
             drawn = await ask
@@ -236,22 +247,30 @@ class ServedEngine:
             return
         async with self._updating:
             if not self._loaded:
-                await self._load_current(self._version)
+                files = await self._written()
+                await self._load(WeightFiles(files.folder, None), self._version)
+                self._holds_folder = True
 
-    async def _load_current(self, version: int) -> None:
-        """Load the writer's current weights into the server. The folder is written in a thread."""
-        with ExitStack() as held:
-            written = asyncio.ensure_future(
-                asyncio.to_thread(held.enter_context, self._folder_writer.current_folder())
-            )
-            try:
-                folder = await asyncio.shield(written)
-            except asyncio.CancelledError:
-                await asyncio.wait([written])
-                raise
-            await self._load(folder, version)
+    async def _written(self) -> WeightFiles:
+        """Write the model folder's files in a thread, and return them."""
+        written = asyncio.ensure_future(asyncio.to_thread(self._model_folder.files))
+        try:
+            return await asyncio.shield(written)
+        except asyncio.CancelledError:
+            await asyncio.wait([written])
+            raise
 
-    async def _load(self, folder: Path, version: int) -> None:
+    def _files_of_owner(self, files: WeightFiles) -> WeightFiles:
+        """Return the files that the owner of this machine's folder has written."""
+        own = [str(files.folder), str(files.changes or "")]
+        folder, changes = self._ranks.from_owner(own, "the weights for the servers")
+        return WeightFiles(Path(folder), Path(changes) if changes else None)
+
+    async def _load(self, files: WeightFiles, version: int) -> None:
+        """Load files into the server, and report ``version`` from now on. Their changes suffice if given."""
+        if not self._ranks.leads:
+            self._version = version
+            return
         server = self._connection()
         self._serving.clear()
         began = time.perf_counter()
@@ -260,7 +279,7 @@ class ServedEngine:
                 await self._backend.wake(server, "weights")
             else:
                 await self._stop_generation(server)
-            await self._backend.load(server, folder, version)
+            await self._backend.load(server, files.folder, version, files.changes)
             if self._asleep:
                 await self._backend.wake(server, "kv_cache")
             await self._backend.resume(server)
@@ -316,6 +335,7 @@ class _Reply:
         self._logprobs: list[float] = []
         self._versions: list[int] = []
         self._routing: Routing | None = None
+        self._supports: list[list[int]] = []
 
     def add(self, drawn: Generation, version: int, most: int) -> FinishReason | None:
         """Add the result of a request, and return why the reply has ended, or None."""
@@ -323,6 +343,7 @@ class _Reply:
         self.token_ids += drawn.token_ids[:most]
         self._logprobs += drawn.logprobs[:most]
         self._versions += [version] * len(drawn.token_ids[:most])
+        self._supports += drawn.supports[:most]
         if drawn.routing is not None and self._request.routing:
             known = self._routing
             self._routing = drawn.routing if known is None else known.extended(drawn.routing)
@@ -345,11 +366,19 @@ class _Reply:
         """Return the reply so far."""
         # The server may have read tokens that were cut.
         read = len(self._request.prompt_ids) + len(self.token_ids) - 1
-        routing = self._routing and self._routing.part(0, read)
-        return Completion(self._index, self.token_ids, self._logprobs, self._versions, ended, routing)
+        return Completion(
+            self._index,
+            self.token_ids,
+            self._logprobs,
+            self._versions,
+            ended,
+            routing=self._routing and self._routing.part(0, read),
+            supports=self._supports,
+        )
 
     def _cut(self, length: int) -> None:
-        del self.token_ids[length:], self._logprobs[length:], self._versions[length:]
+        for each in (self.token_ids, self._logprobs, self._versions, self._supports):
+            del each[length:]
 
 
 async def _as_completed(replies: list[asyncio.Task[Completion]]) -> AsyncIterator[Completion]:
@@ -383,13 +412,20 @@ def _check_dtype(served: str | None, trained: str, url: str) -> None:
         )
 
 
-def _probe(dialect: ServerBackend, server: RemoteServer, manners: RequestPolicy) -> ServerFacts:
-    """Query the server's facts, with or without a running event loop."""
+def _probe(
+    dialect: ServerBackend, server: RemoteServer, manners: RequestPolicy, folder: Path | None
+) -> ServerFacts:
+    """Query the server's facts, with or without a running event loop. ``folder``: has the server's weights;
+    None if it has others."""
 
     async def look() -> ServerFacts:
         async with _client(manners) as client:
+            connection = EndpointConnection(client, server, manners)
             try:
-                return await dialect.probe(EndpointConnection(client, server, manners))
+                facts = await dialect.probe(connection)
+                if folder is not None:
+                    await dialect.find_weights(connection, folder)
+                return facts
             except RequestFailed as error:
                 raise UserError(f"{server.url}: {error}") from None
 

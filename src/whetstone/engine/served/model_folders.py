@@ -1,105 +1,222 @@
-"""Writes new weights as model folders that a server reads, one at a time."""
+"""A model folder with the latest weights, which servers on this machine read."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import torch
+from msgspec import Struct
 from safetensors.torch import save_file
+from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import explained
 from whetstone.engine.loading import save_model
-from whetstone.engine.weights import copy_weights
+from whetstone.engine.served.vllm_worker import POSITIONS, VALUES, mapped_file, weight_files
+from whetstone.engine.weights import DeferredWeight, Patch, WeightValue, copy_weights, write_weight
 
 _IN_MEMORY = Path("/dev/shm")
 _NAME = "whetstone-weights-"
-_OUTPUT = "output.safetensors"
+# Beyond this share of changed elements all weights are written, which takes less time for each element.
+_MOST_CHANGED = 1 / 16
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+_Changes = dict[str, tuple[Tensor, Tensor]]
+"""The changed elements of each tensor: flat positions in ascending order, and new elements as integers."""
 
 
-class ModelFolderWriter:
-    """Writes weights as complete model folders in a temporary folder.
+class WeightFiles(Struct, frozen=True):
+    """A model folder, and a file with all elements that the last update changed; None if they are too many or
+    unknown."""
 
-    model: a plain model with the run's initial weights. It stays on the CPU, and provides shapes and file
-    names. parent_folder: a folder that the server sees under the same path; default: this machine's memory
-    (``/dev/shm``). untied: write an output layer that shares the input's weights as a separate layer.
+    folder: Path
+    changes: Path | None
+
+
+class SharedFolder(Protocol):
+    """The model folder of a server. ``folder``: a temporary folder of this process. ``dtype``: of the
+    weights, as torch and the servers name it."""
+
+    folder: Path
+
+    @property
+    def dtype(self) -> str: ...
+
+    def update(self, weights: Iterable[tuple[str, object]]) -> None:
+        """Replace the weights; every weight of the model must be given by name. Raises ValueError if they do
+        not fit, with nothing changed."""
+        ...
+
+    def files(self) -> WeightFiles:
+        """Write what is not written yet, and return the files with the latest weights. Raises UserError if
+        there is no space for them."""
+        ...
+
+    def close(self) -> None:
+        """Remove the files."""
+        ...
+
+
+class ModelFolder:
+    """The SharedFolder of the process that writes it: a complete model folder inside a temporary folder.
+
+    The weights of ``model`` are those of the files, mapped into memory: an update of the model is one of the
+    files. If a file has other tensors than the model (some architectures are saved in another form), the
+    files are written again for every update.
+
+    model: a plain model with the run's initial weights. It is moved to host memory. parent_folder: a folder
+    that the server sees under the same path; default: this machine's memory (``/dev/shm``). Raises UserError
+    if the folder cannot be written.
     """
 
-    def __init__(
-        self, model: Any, tokenizer: Any, parent_folder: str | None, *, untied: bool = False
-    ) -> None:
-        self._untied = untied
+    def __init__(self, model: Any, tokenizer: Any, parent_folder: str | None) -> None:
         # Every update would draw a progress bar.
         disable_progress_bar()
-        self._model = model.to("cpu")
+        # Buffers that are not saved may be on the meta device, which cannot be moved.
+        self._model = model if model.device.type == "cpu" else model.to("cpu")
         self._tokenizer = tokenizer
+        self.folder = _temporary_folder(parent_folder, _size(self._model))
+        self._weights = self.folder / "weights"
+        self._changes_file = self.folder / "changes.safetensors"
+        self._names: dict[int, str] | None = None
+        """The name in the files of each of the model's tensors, by its identity; None if they differ."""
+        self._stale = False
+        self._changes: _Changes | None = None
         try:
-            parent = (
-                Path(parent_folder).expanduser().resolve() if parent_folder else _default_parent(self._model)
-            )
-            self.folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
-        except OSError as error:
-            raise UserError(
-                f"{parent_folder or 'the folder of temporary files'}: {error.strerror}; name a folder "
-                "that can be written in `engine.options.folder`"
-            ) from None
-        # The server may run as another user.
-        self.folder.chmod(0o755)
+            save_model(self._model, tokenizer, self._weights)
+            self._map()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def dtype(self) -> str:
         """The dtype of the run's model, as torch and the servers name it."""
         return str(self._model.dtype).removeprefix("torch.")
 
-    @contextmanager
-    def current_folder(self) -> Generator[Path]:
-        """A folder with the latest weights for the duration of the block.
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each weight by its names in the model."""
+        named = self._model.state_dict(keep_vars=True).items()
+        return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in named}
 
-        Raises UserError if there is no space for them.
-        """
-        folder = self.folder / "weights"
-        try:
-            save_model(self._model, self._tokenizer, folder)
-            if self._untied:
-                with explained(folder):
-                    untie_output_layer(self._model, folder)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    def files(self) -> WeightFiles:
+        """See SharedFolder."""
+        if self._stale:
+            shutil.rmtree(self._weights, ignore_errors=True)
+            save_model(self._model, self._tokenizer, self._weights)
+            self._stale = False
+        return WeightFiles(self._weights, None if self._changes is None else self._write(self._changes))
 
     def update(self, weights: Iterable[tuple[str, object]]) -> None:
-        """Replace the weights; every weight of the model must be given by name. Raises ValueError if they do
-        not fit."""
-        copy_weights(self._model, weights)
+        """See SharedFolder."""
+        self._changes = None
+        if self._names is None:
+            self._stale = True
+            copy_weights(self._model, weights)
+            return
+        names = self._names
+        changes: _Changes = {}
+        most = int(_MOST_CHANGED * sum(tensor.numel() for tensor in self._model.parameters()))
+        changed = 0
+
+        def write(target: Tensor, weight: WeightValue) -> None:
+            nonlocal changed
+            if isinstance(weight, Tensor) and weight.data_ptr() == target.data_ptr():
+                # The folder's own tensor, which a replica has updated already.
+                changed = most + 1
+            if changed > most:
+                write_weight(target, weight)
+                return
+            positions = _write_and_compare(target, weight)
+            changed += len(positions)
+            if len(positions):
+                elements = target.view(-1).view(_INTEGERS[target.element_size()])[positions]
+                changes[names[id(target)]] = positions, elements
+
+        copy_weights(self._model, weights, write)
+        self._changes = changes if changed <= most else None
 
     def close(self) -> None:
-        """Remove the written files."""
+        """See SharedFolder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self, changes: _Changes) -> Path:
+        tensors: dict[str, Tensor] = {}
+        for name, (positions, elements) in changes.items():
+            tensors[POSITIONS + name] = positions.int() if positions[-1] < 2**31 else positions
+            tensors[VALUES + name] = elements
+        with explained(self._changes_file):
+            save_file(tensors, self._changes_file)
+        return self._changes_file
+
+    def _map(self) -> None:
+        """Let the model's tensors be those of the files."""
+        files: dict[str, Tensor] = {}
+        for file in weight_files(self._weights):
+            files |= mapped_file(file, writable=True)
+        found: dict[int, str] = {}
+        own: dict[str, Tensor] = self._model.state_dict(keep_vars=True)
+        for name, tensor in own.items():
+            file = files.get(name)
+            if file is not None and (file.shape, file.dtype) == (tensor.shape, tensor.dtype):
+                found[id(tensor)] = name
+        if found.keys() != {id(tensor) for tensor in own.values()} or len(found) != len(files):
+            return
+        for tensor in own.values():
+            tensor.data = files[found[id(tensor)]]
+        self._names = found
+
+
+class FollowedFolder:
+    """The SharedFolder of a process whose machine has another one that writes it.
+
+    path: of the model folder. dtypes: see ``ModelFolder``. parent_folder: of this process's own files.
+    """
+
+    def __init__(self, path: Path, dtype: str, dtypes: dict[str, str], parent_folder: str | None) -> None:
+        self.folder = _temporary_folder(parent_folder, 0)
+        self._path, self._dtype = path, dtype
+        self._dtypes = {name: getattr(torch, each) for name, each in dtypes.items()}
+
+    @property
+    def dtype(self) -> str:
+        """See SharedFolder."""
+        return self._dtype
+
+    def update(self, weights: Iterable[tuple[str, object]]) -> None:
+        """Take part in the gathering of sharded weights."""
+        for name, weight in weights:
+            if isinstance(weight, DeferredWeight):
+                weight.make(self._dtypes[name])
+
+    def files(self) -> WeightFiles:
+        """See SharedFolder. Only the writing process knows the changes."""
+        return WeightFiles(self._path, None)
+
+    def close(self) -> None:
+        """Remove this process's own files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def untie_output_layer(model: Any, folder: Path) -> None:
-    """Add the weights of the output layer to a folder of :func:`save_model` if it shares the input's, and set
-    the config accordingly."""
-    layer = model.get_output_embeddings()
-    if layer is None or layer.weight is not model.get_input_embeddings().weight:
-        return
-    name = next(name for name, module in model.named_modules() if module is layer) + ".weight"
-    save_file({name: layer.weight.detach()}, folder / _OUTPUT, metadata={"format": "pt"})
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        listed = json.loads(index.read_text())
-        listed["weight_map"][name] = _OUTPUT
-        index.write_text(json.dumps(listed))
-    config = json.loads((folder / "config.json").read_text())
-    config["tie_word_embeddings"] = False
-    (folder / "config.json").write_text(json.dumps(config))
+def _write_and_compare(target: Tensor, weight: WeightValue) -> Tensor:
+    """Write a weight, and return the flat positions whose elements may differ, in ascending order."""
+    if isinstance(weight, Patch):
+        # The target may have the new elements already, where a replica shares its tensors with the folder.
+        weight.write(target)
+        return weight.positions().unique()
+    new = weight if isinstance(weight, Tensor) else weight.make(target.dtype)
+    new = new.detach().to("cpu", target.dtype)
+    width = _INTEGERS[target.element_size()]
+    positions = (new.contiguous().view(-1).view(width) != target.view(-1).view(width)).nonzero()[:, 0]
+    target.copy_(new)
+    return positions
 
 
 def _remove_stale_folders() -> None:
@@ -111,10 +228,28 @@ def _remove_stale_folders() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _default_parent(model: Any) -> Path:
+def _temporary_folder(parent_folder: str | None, size: int) -> Path:
+    """Create a folder for ``size`` bytes of weights. Raises UserError if it cannot be written."""
+    try:
+        parent = Path(parent_folder).expanduser().resolve() if parent_folder else _default_parent(size)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise UserError(
+            f"{parent_folder or 'the folder of temporary files'}: {error.strerror}; name a folder "
+            "that can be written in `engine.options.folder`"
+        ) from None
+    # The server may run as another user.
+    folder.chmod(0o755)
+    return folder
+
+
+def _size(model: Any) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def _default_parent(size: int) -> Path:
     """Return memory if it has room for two copies, because a file is written before it replaces the old
     one."""
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
     _remove_stale_folders()
     if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 2 * size:
         return _IN_MEMORY

@@ -31,12 +31,14 @@ _LOG_LINES = 15
 class ServerProcess:
     """A server on loopback. It ends with this process, however this process ends.
 
-    command: the command to run; its output goes to ``log``. Raises UserError if it cannot be started.
+    command: the command to run; its output goes to ``log``. environment: added to this process's; None
+    removes a variable. Raises UserError if it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str | None], log: Path) -> None:
         self._log = log
         self._command = " ".join(command)
+        whole = {**os.environ, **environment}
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
@@ -44,7 +46,7 @@ class ServerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    env={**os.environ, **environment},
+                    env={name: value for name, value in whole.items() if value is not None},
                     # A separate process group: Ctrl-C only reaches this process, which then stops the server.
                     start_new_session=True,
                 )

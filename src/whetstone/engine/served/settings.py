@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,13 +22,15 @@ _PROBE_S = 60.0
 class ServedOptions(Section):
     """``engine.options`` of the kinds ``vllm`` and ``sglang``.
 
-    python: the interpreter of an environment with the package. It starts a server on loopback, with
-        ``arguments`` appended and ``environment`` added to this process's. ``max_context`` is the most tokens
-        of prompt and reply together; default: the model's maximum.
-    url: the root address of a running server, instead of ``python``. It must see ``folder`` under the same
-        path; vLLM knows the model as ``served_as``.
+    python: the interpreter of an environment with the package; default: this one. It starts a server on
+        loopback, with ``arguments`` appended and ``environment`` added to this process's. ``max_context`` is
+        the most tokens of prompt and reply together; default: the model's maximum.
+    tensor_parallel: devices of a server. Of several ranks, so many neighbours share one.
+    url: the root address of a running server, instead of ``python``; for a single process. It must see
+        ``folder`` under the same path; vLLM knows the model as ``served_as``.
     folder: where weights are written for the server; default: this machine's memory.
-    seeds: whether requests carry seeds, which costs vLLM some time for every token.
+    seeds: whether requests carry seeds, which costs vLLM some time for every token. A vLLM that is started
+        here on a CPU gets none.
     concurrency: concurrent requests.
     start_s, timeout_s, silence_s: the longest waits in seconds for the start, for one reply, and without a
         byte of any answer.
@@ -37,6 +41,7 @@ class ServedOptions(Section):
     python: NonEmpty | None = None
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict[str, str])
+    tensor_parallel: Count = 1
     max_context: Count | None = None
     folder: NonEmpty | None = None
     seeds: bool = True
@@ -60,9 +65,12 @@ class ServedOptions(Section):
     def interpreter(self, package: str) -> str:
         """Return the path of ``python``. Raises UserError if it does not exist or lacks the package."""
         if self.python is None:
+            if sys.executable and find_spec(package) is not None:
+                return sys.executable
             raise UserError(
-                f"engine `{package}` needs `engine.options.python`, the interpreter of an environment with "
-                f"{package} in it, or `engine.options.url`, the address of a server"
+                f"this environment has no package `{package}`: engine `{package}` needs "
+                f"`engine.options.python`, the interpreter of an environment with {package} in it, or "
+                "`engine.options.url`, the address of a server"
             )
         found = shutil.which(str(Path(self.python).expanduser()))
         if found is None:
@@ -84,6 +92,18 @@ class ServedOptions(Section):
                 "the interpreter of an environment that has it"
             )
         return found
+
+    def computes_on_cpu(self, interpreter: str) -> bool:
+        """Return whether the torch of an environment supports no accelerator."""
+        asks = "import torch.version as v; print(any(getattr(v, n, None) for n in ('cuda', 'hip', 'xpu')))"
+        done = subprocess.run(
+            [interpreter, "-c", asks],
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.strip() == "False"
 
     def request_policy(self) -> RequestPolicy:
         """Return the limits of requests."""

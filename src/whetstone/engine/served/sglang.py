@@ -26,9 +26,8 @@ class SGLang:
     """See ServerBackend. Its log-probs follow the temperature, and are taken before top-p and top-k."""
 
     name = "sglang"
-    path = "generate"
-    full_logprobs = True
     routing = False
+    supports = False
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """See ServerBackend."""
@@ -36,6 +35,13 @@ class SGLang:
         context = info.get("context_length") or info.get("max_req_input_len")
         dtype = _DTYPES.get(str(info.get("dtype")))
         return ServerFacts(context if isinstance(context, int) else None, dtype)
+
+    def check(self, params: Sampling) -> None:
+        """See ServerBackend. It accepts all."""
+
+    def path(self, params: Sampling) -> str:
+        """See ServerBackend."""
+        return "generate"
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
@@ -65,7 +71,12 @@ class SGLang:
         """See ServerBackend."""
         await server.post("pause_generation", {"mode": "abort"}, lambda body: body)
 
-    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+    async def find_weights(self, server: EndpointConnection, folder: Path) -> None:
+        """See ServerBackend. Every update is a reload of the folder."""
+
+    async def load(
+        self, server: EndpointConnection, folder: Path, version: int, changes: Path | None
+    ) -> None:
         """See ServerBackend."""
         body = {"model_path": str(folder), "flush_cache": True, "weight_version": str(version)}
 

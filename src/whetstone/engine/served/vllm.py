@@ -1,4 +1,4 @@
-"""The backend of vLLM's HTTP server (0.32): token ids in and out, pause and resume, weights from a folder.
+"""The backend of vLLM's HTTP server (0.32): token ids in and out, pause and resume, new weights.
 
 The paths outside ``/v1`` only exist with ``VLLM_SERVER_DEV_MODE=1``, so such a server belongs on loopback or
 in a private network.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-import re
+import logging
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -23,6 +23,16 @@ from whetstone.engine.served.backend import Generation, ServerFacts
 # Environment variable that enables weight updates.
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
 
+# The arguments of a server that returns the support of each token, which needs vLLM's model runner V2.
+SUPPORTS = ("--return-sampling-mask", "--enable-scale-out")
+
+# The likeliest tokens among which a test of the temperature compares.
+_BEST_OF = 16
+
+# The extension of its workers (``vllm_worker.py``), after the name of its module.
+EXTENSION = ".WeightWriter"
+
+_LOG = logging.getLogger(__name__)
 _SERVER = (
     "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER "
     "--logprobs-mode processed_logprobs"
@@ -34,16 +44,22 @@ _ENDS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class Vllm:
-    """See ServerBackend. ``model``: the model's name on the server. ``routing``: whether it was started to
-    return the experts of each reply (read in the sources of 0.32, run against a stand-in only)."""
+    """See ServerBackend.
+
+    model: the model's name on the server. routing: whether it was started to return the experts of each reply
+    (read in the sources of 0.32, run against a stand-in only). vocabulary: the number of token ids, if it
+    must return the supports of truncated replies. It then accepts no request that truncates nothing.
+    """
 
     name = "vllm"
-    path = "v1/completions"
-    full_logprobs = False
 
-    def __init__(self, model: str, *, routing: bool = False) -> None:
+    def __init__(self, model: str, *, routing: bool = False, vocabulary: int | None = None) -> None:
         self._model = model
+        self._vocabulary = vocabulary
         self.routing = routing
+        self.supports = vocabulary is not None
+        self._has_extension = False
+        self._found_weights = False
 
     async def probe(self, server: EndpointConnection) -> ServerFacts:
         """Query the context, and check that log-probs follow the temperature.
@@ -70,15 +86,35 @@ class Vllm:
                 f"needs; start it as {_SERVER} {RETURN_ROUTING}"
             )
         context = entry.get("max_model_len")
-        return ServerFacts(context if isinstance(context, int) else None, await self._dtype(server))
+        config = await self._config(server)
+        if self.supports and not _value(config, "model_config", "return_sampling_mask"):
+            raise UserError(
+                "the server does not return which tokens top-p and top-k leave, over which the trainer's "
+                f"log-probs are; start it with `{' '.join(SUPPORTS)}`, or set `sampling.top_p` to 1 and "
+                "`sampling.top_k` to 0"
+            )
+        self._has_extension = _nested(config, "parallel_config", "worker_extension_cls").endswith(EXTENSION)
+        dtype = _nested(config, "model_config", "dtype").removeprefix("torch.")
+        return ServerFacts(context if isinstance(context, int) else None, dtype or None)
+
+    def check(self, params: Sampling) -> None:
+        """See ServerBackend. The whole vocabulary as the support of every token would fill the memory."""
+        if self.supports and params.temperature and not params.truncates:
+            raise UserError(
+                "the run's vLLM returns the support of every token, since `sampling` has top-p or top-k, and "
+                "these replies have neither: set their `top_p` or `top_k` too, or "
+                "`evaluation.process: separate`"
+            )
+
+    def path(self, params: Sampling) -> str:
+        """See ServerBackend."""
+        return "inference/v1/generate" if self.supports else "v1/completions"
 
     def request(
         self, prompt_ids: list[int], params: Sampling, max_tokens: int, seed: int | None
     ) -> dict[str, Any]:
         """See ServerBackend."""
-        return {
-            "model": self._model,
-            "prompt": prompt_ids,
+        sampling: dict[str, Any] = {
             "temperature": params.temperature,
             "top_p": params.top_p,
             # vLLM writes -1 for no limit.
@@ -88,30 +124,63 @@ class Vllm:
             "include_stop_str_in_output": True,
             "seed": seed,
             "logprobs": 0,
-            "return_token_ids": True,
-            # The prompt is token ids, which already have all special tokens.
-            "add_special_tokens": False,
             "skip_special_tokens": False,
         }
+        if self.supports:
+            # With supports it requires a temperature and a limit. The likeliest token alone is greedy.
+            greedy = {"temperature": 1.0, "top_p": 1.0, "top_k": 1}
+            sampling |= greedy if params.temperature == 0 else {"top_k": params.top_k or self._vocabulary}
+            return {"model": self._model, "token_ids": prompt_ids, "sampling_params": sampling}
+        # The prompt is token ids, which already have all special tokens.
+        more = {"return_token_ids": True, "add_special_tokens": False}
+        return {"model": self._model, "prompt": prompt_ids, **sampling, **more}
 
     def read_reply(self, answer: Any) -> Generation:
         """See ServerBackend."""
         choice = answer["choices"][0]
         token_ids = [int(i) for i in choice["token_ids"] or ()]
-        logprobs = [float(p) for p in choice["logprobs"]["token_logprobs"]] if token_ids else []
+        found = choice["logprobs"] if token_ids else {}
+        if self.supports:
+            listed = [entry["logprob"] for entry in found.get("content", ())]
+        else:
+            listed = found.get("token_logprobs", ())
+        logprobs = [float(p) for p in listed]
+        supports = [sorted(map(int, ids)) for ids in choice["sampling_mask"] or ()] if self.supports else []
         if len(logprobs) != len(token_ids):
             raise ValueError(f"{len(token_ids)} tokens with {len(logprobs)} log-probs")
+        if self.supports and not all(t in kept for t, kept in zip(token_ids, supports, strict=True)):
+            raise ValueError("a token outside its support")
         routing = read_routing(choice["routed_experts"]) if self.routing and token_ids else None
-        return Generation(token_ids, logprobs, _ENDS.get(choice["finish_reason"], "abort"), routing)
+        ended = _ENDS.get(choice["finish_reason"], "abort")
+        return Generation(token_ids, logprobs, ended, routing=routing, supports=supports)
 
     async def pause(self, server: EndpointConnection) -> None:
         """See ServerBackend."""
         await server.post("pause?mode=abort&clear_cache=true", {}, lambda body: body)
 
-    async def load(self, server: EndpointConnection, folder: Path, version: int) -> None:
+    async def find_weights(self, server: EndpointConnection, folder: Path) -> None:
+        """See ServerBackend. Where the workers do not find them, every update is a reload of the folder."""
+        if not self._has_extension:
+            return
+        error = await self._call(server, "whetstone_open", folder=str(folder))
+        self._found_weights = not error
+        if error:
+            _LOG.warning("vLLM cannot change its weights in place, and reloads them instead: %s", error)
+
+    async def load(
+        self, server: EndpointConnection, folder: Path, version: int, changes: Path | None
+    ) -> None:
         """See ServerBackend."""
-        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-        await server.post("collective_rpc", body, lambda body: body)
+        if self._found_weights:
+            error = await self._call(
+                server, "whetstone_write", folder=str(folder), changes=str(changes or "")
+            )
+            if error:
+                raise RequestFailed(error)
+        else:
+            body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            await server.post("collective_rpc", body, lambda body: body)
+            await self.find_weights(server, folder)
         # Cached keys and values are of the old weights.
         await server.post("reset_prefix_cache", {}, lambda body: body)
 
@@ -127,18 +196,25 @@ class Vllm:
         """See ServerBackend."""
         await server.post("resume", {}, lambda body: body)
 
-    async def _dtype(self, server: EndpointConnection) -> str | None:
-        """Return the compute type from the text of its configuration; None if it cannot be read."""
+    async def _call(self, server: EndpointConnection, method: str, **arguments: str) -> str:
+        """Call a method of the workers' extension, and return the first error; empty if there is none."""
+        body = {"method": method, "kwargs": arguments}
+        results = await server.post("collective_rpc", body, lambda body: list[Any](body["results"]))
+        return next((str(each["error"]) for each in results if each), "")
+
+    async def _config(self, server: EndpointConnection) -> Any:
+        """Return its configuration; None if it cannot be read."""
         try:
-            text = await server.get("server_info?config_format=text", lambda body: str(body["vllm_config"]))
+            return await server.get("server_info?config_format=json", lambda body: body["vllm_config"])
         except (RequestFailed, UserError):
             return None
-        found = re.search(r"\bdtype=torch\.([a-z0-9]+)", text)
-        return found.group(1) if found else None
 
     async def _returns_routing(self, server: EndpointConnection) -> bool:
-        body = {"model": self._model, "prompt": [1], "max_tokens": 1, "seed": 0}
-        return await server.post(self.path, body, lambda a: bool(a["choices"][0].get("routed_experts")))
+        # A server with supports requires a limit.
+        body = {"model": self._model, "prompt": [1], "top_k": _BEST_OF, "max_tokens": 1, "seed": 0}
+        return await server.post(
+            "v1/completions", body, lambda a: bool(a["choices"][0].get("routed_experts"))
+        )
 
     async def _best(self, server: EndpointConnection, temperature: float) -> float:
         """Return the log-prob of the most likely token after an arbitrary one."""
@@ -146,11 +222,15 @@ class Vllm:
             "model": self._model,
             "prompt": [1],
             "temperature": temperature,
+            # A server with supports requires a limit.
+            "top_k": _BEST_OF,
             "max_tokens": 1,
             "logprobs": 1,
             "seed": 0,
         }
-        tops = await server.post(self.path, body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0])
+        tops = await server.post(
+            "v1/completions", body, lambda a: a["choices"][0]["logprobs"]["top_logprobs"][0]
+        )
         return max(float(value) for value in cast("dict[str, float]", tops).values())
 
 
@@ -163,3 +243,14 @@ def read_routing(encoded: str) -> Routing:
     wide = experts.dtype.itemsize > 1
     data = experts.astype("<u2" if wide else "u1").tobytes()
     return Routing(experts.shape[1], experts.shape[2], wide, data)
+
+
+def _value(config: Any, section: str, key: str) -> Any:
+    """Return a value of a configuration; None if there is none."""
+    return config.get(section, {}).get(key) if isinstance(config, dict) else None
+
+
+def _nested(config: Any, section: str, key: str) -> str:
+    """Return a text of a configuration; empty if there is none."""
+    value = _value(config, section, key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,151 @@
+"""``engine.kind: auto``: vLLM where CUDA and vLLM exist, and the same engine for the rest of the run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.run.tiny_recipe import write_recipe
+from whetstone.cli.main import main
+from whetstone.core.errors import UserError
+from whetstone.engine import device as device_module
+from whetstone.engine.choice import choose_engine
+from whetstone.engine.settings import EngineSection
+from whetstone.run.auto import chosen_overrides, with_choices, with_recorded_choices
+from whetstone.run.recipe import Recipe, load_recipe, partner_recipe
+
+BOTH = "engine={kind: auto, placement: shared, options: {python: %s, arguments: [--x], max_batch: 3}}"
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Make ``auto`` a device of this kind."""
+    real = device_module.pick_device
+
+    def pick(device: str) -> torch.device:
+        return torch.device(kind, 0) if device == "auto" else real(device)
+
+    monkeypatch.setattr(device_module, "pick_device", pick)
+
+
+def python_with_vllm(folder: Path, *, package: bool = True, cuda: bool = True) -> Path:
+    """An interpreter that says whether it has vLLM, and whether its torch is built for the CPU."""
+    file = folder / "python"
+    absent = int(not package)
+    file.write_text(f'#!/bin/sh\ncase "$2" in *find_spec*) exit {absent};; *) echo {cuda};; esac\n')
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("device", "package", "cuda", "kind", "reason"),
+    [
+        ("cuda", True, True, "vllm", "there are a CUDA device and vLLM"),
+        ("cuda", True, False, "torch", "built for the CPU"),
+        ("cuda", False, True, "torch", "has no package `vllm`"),
+        ("cpu", True, True, "torch", "there is no CUDA device"),
+    ],
+)
+def test_vllm_is_chosen_where_cuda_and_the_package_exist(
+    device: str,
+    package: bool,
+    cuda: bool,
+    kind: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine(monkeypatch, device)
+    python = python_with_vllm(tmp_path, package=package, cuda=cuda)
+    section = EngineSection(kind="auto", options={"python": str(python)})
+    found = choose_engine(section, "auto")
+    assert (found.kind, reason in found.reason) == (kind, True)
+    assert choose_engine(section, "auto", "of this").kind == "torch"
+
+
+def chosen(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Recipe:
+    """A recipe as it is resolved where CUDA and vLLM exist."""
+    machine(monkeypatch, "cuda")
+    words = ["deterministic=false", BOTH % python_with_vllm(folder), *overrides]
+    return with_choices(load_recipe(write_recipe(folder), words), lambda text: None)
+
+
+@pytest.mark.process
+def test_the_chosen_engine_gets_its_own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = chosen(tmp_path, monkeypatch, f"out={tmp_path / 'run'}").engine
+    assert (served.kind, served.placement) == ("vllm", "shared")
+    assert served.options == {"python": str(tmp_path / "python"), "arguments": ["--x"]}
+    embedded = chosen(tmp_path, monkeypatch, "deterministic=true", f"out={tmp_path / 'run'}").engine
+    assert (embedded.kind, embedded.placement, embedded.options) == ("torch", "apart", {"max_batch": 3})
+
+
+@pytest.mark.process
+def test_a_second_model_has_the_engine_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "verifier={engine: {options: {arguments: [--y], max_batch: 4}}}"
+    apart = ("engine.placement=apart", "environment.kind=codegen_verifier", "evaluation={}")
+    recipe = chosen(tmp_path, monkeypatch, *apart, own, f"out={tmp_path / 'run'}")
+    assert recipe.engine.options["arguments"] == ["--x"]
+    partner = partner_recipe(recipe).engine
+    assert (partner.kind, partner.options) == ("vllm", {"arguments": ["--y"]})
+    only = "engine={kind: torch}", "verifier={engine: {kind: auto, options: {cache_mb: 9}}}"
+    recipe = chosen(tmp_path, monkeypatch, *apart[1:], *only, f"out={tmp_path / 'run'}")
+    assert (recipe.engine.kind, partner_recipe(recipe).engine.kind) == ("torch", "torch")
+
+
+@pytest.mark.process
+def test_a_resumed_run_keeps_its_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(write_recipe(tmp_path)), f"out={tmp_path / 'run'}", "deterministic=false", "warmup.steps=2"]
+    words += ["model.device=cpu", BOTH % python_with_vllm(tmp_path)]
+    assert main(["train", *words, "trainer.steps=1"]) == 0
+    said = "sampling with engine `torch`, chosen by `engine.kind: auto`: there is no CUDA device"
+    assert said in capsys.readouterr().out
+    recorded = load_recipe(tmp_path / "run" / "recipe.yaml").engine
+    assert (recorded.kind, recorded.options) == ("torch", {"max_batch": 3})
+
+    monkeypatch.setattr(device_module, "pick_device", lambda device: torch.device("cuda", 0))
+    recipe = load_recipe(words[0], words[1:])
+    assert with_choices(recipe, lambda text: None).engine == recorded
+    assert with_recorded_choices(recipe).engine == recorded
+    monkeypatch.undo()
+    assert main(["train", *words, "trainer.steps=2"]) == 0
+    output = capsys.readouterr().out
+    assert "sampling with engine `torch`, as at the start of this run" in output
+    assert "from step 1" in output
+    assert main(["train", *words[:-1], "engine.kind=sglang", "trainer.steps=2"]) == 2
+    assert "engine.kind ('torch' there, 'sglang' now)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_bach": 3}, r"max_bach"),
+        ({"pyton": "x"}, r"did you mean `python`|pyton"),
+        ({"max_batch": 0}, "max_batch"),
+        ({"max_context": 0}, "max_context"),
+        ({"url": "http://127.0.0.1:1"}, r"set `engine\.kind` to `vllm` or `sglang`"),
+    ],
+)
+def test_wrong_options_are_refused_whichever_engine_is_chosen(options: dict[str, object], said: str) -> None:
+    with pytest.raises((ValidationError, UserError), match=said):
+        EngineSection(kind="auto", options=options)
+
+
+def test_roles_on_several_hosts_must_name_the_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(write_recipe(tmp_path)), "engine.kind=auto", "flow={staleness: 0}"]
+    for role in ("flow", "rollout", "trainer"):
+        assert main(["role", role, *words]) == 2
+        assert "add `engine.kind=vllm` or `engine.kind=torch`" in capsys.readouterr().err
+
+
+def test_the_command_for_other_hosts_names_the_engine_with_its_options(tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path), [BOTH % sys.executable, "deterministic=true"])
+    shown = chosen_overrides(recipe, with_choices(recipe, lambda text: None))
+    assert shown == """ 'engine={"kind": "torch", "options": {"max_batch": 3}}'"""
