@@ -5,10 +5,9 @@
 
 ``routing``: a small Qwen3-MoE and a dense Qwen3 generate replies in bf16; the trainer computes their
 log-probs in bf16, with the experts that it chooses and with those that the engine recorded. Their weights are
-random, of two scales, and trained on Python's standard library for ``--steps`` updates in fp32.
-``deterministic``: random Llama and Qwen3 models with layers like those of SmolLM2-135M and Qwen3-0.6B, at
-batches of 1, 8 and 32, plain and with the arithmetic of ``deterministic: true``. One thread; freed memory
-stays in the process.
+random, of three scales, and trained on Python's standard library for ``--steps`` updates in fp32.
+``deterministic``: random tiny Llama and Qwen3 models at batches of 1, 8 and 32, plain and with the arithmetic
+of ``deterministic: true``. One thread; freed memory stays in the process.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -64,26 +64,19 @@ MODELS = {
         },
     ),
 }
-SIZES: dict[str, dict[str, Any]] = {
-    "llama": {
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "head_dim": 64,
-        "vocab_size": 49152,
-        "tie_word_embeddings": True,
-    },
-    "qwen3": {
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 49152,
-        "tie_word_embeddings": True,
-    },
+TINY = {
+    "vocab_size": 512,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.2,
 }
+# The tokens of the prompts of `deterministic`, and of the replies to them.
+LENGTHS = [(5, 40), (140, 60), (1, 30), (33, 150)]
 
 
 class Endless:
@@ -113,17 +106,14 @@ def corpus() -> list[list[int]]:
 
 
 def generate(
-    model: Any, prompts: list[list[int]], n: int, new: int, *, batch: int, **settings: Any
+    model: Any, requests: list[GenerationRequest], *, batch: int, **settings: Any
 ) -> list[list[Completion]]:
-    routing = settings.pop("routing", False)
-
-    async def group(engine: TorchEngine, prompt: list[int], seed: int) -> list[Completion]:
-        request = GenerationRequest(prompt, Sampling(max_tokens=new), n, seed, routing)
+    async def group(engine: TorchEngine, request: GenerationRequest) -> list[Completion]:
         return sorted([reply async for reply in engine.generate(request)], key=lambda reply: reply.index)
 
     async def groups() -> list[list[Completion]]:
         engine = TorchEngine(model, Endless(), max_batch=batch, **settings)
-        return await asyncio.gather(*(group(engine, prompt, seed) for seed, prompt in enumerate(prompts)))
+        return await asyncio.gather(*(group(engine, request) for request in requests))
 
     return asyncio.run(groups())
 
@@ -148,14 +138,15 @@ def described(engine: Tensor, trainer: Tensor) -> str:
 
 def routing(args: argparse.Namespace) -> None:
     windows = corpus()
-    prompts = [window[:PROMPT] for window in windows[-args.prompts :]]
+    rng = random.Random(0)
+    drawn = [[rng.randrange(1000) for _ in range(PROMPT)] for _ in range(args.prompts)]
     print(
         "| weights | model | experts of the trainer | mean | 99% | 99.9% | largest | outside | KL | "
         "other experts |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     notes: list[str] = []
-    for scale in (0.05, 0.1, 0.0):
+    for scale in (0.05, 0.1, 0.2, 0.0):
         weights = f"random, {scale}" if scale else f"{args.steps} steps"
         for name, (kind, own) in MODELS.items():
             settings = {"initializer_range": scale, "tie_word_embeddings": False} if scale else {}
@@ -164,6 +155,7 @@ def routing(args: argparse.Namespace) -> None:
                 losses = train(model, windows, args.steps)
                 notes.append(f"{name}: loss {losses[0]:.2f} to {losses[-1]:.2f} nats per token")
             model = model.to(torch.bfloat16).requires_grad_(False)
+            prompts = drawn if scale else [window[:PROMPT] for window in windows[-args.prompts :]]
             for row in compared(model, prompts, args.new, notes):
                 print(f"| {weights} | {name} | {row} |", flush=True)
     print("\n".join(notes))
@@ -178,8 +170,12 @@ def train(model: Any, windows: list[list[int]], steps: int) -> list[float]:
 def compared(model: Any, prompts: list[list[int]], new: int, notes: list[str]) -> Iterator[str]:
     """The columns of a model: with its own experts, and with those of the engine."""
     routes = has_experts(model)
-    plain = timed(lambda: generate(model, prompts, 8, new, batch=32))[1]
-    found, seconds = timed(lambda: generate(model, prompts, 8, new, batch=32, routing=routes))
+    asked = [
+        GenerationRequest(prompt, Sampling(max_tokens=new), 8, seed) for seed, prompt in enumerate(prompts)
+    ]
+    plain = timed(lambda: generate(model, asked, batch=32))[1]
+    recording = [replace(request, routing=routes) for request in asked]
+    found, seconds = timed(lambda: generate(model, recording, batch=32))
     engine = torch.tensor([p for replies in found for reply in replies for p in reply.logprobs])
     forward = Forward(model, temperature=1.0, routing_replay=routes)
     groups = [grouped(forward, *each) for each in zip(prompts, found, strict=True)]
@@ -229,48 +225,51 @@ def other_experts(forward: Forward, groups: list[PromptReplies]) -> str:
 
 
 def deterministic(args: argparse.Namespace) -> None:
-    print(
-        "| model | dtype | batch | arithmetic | tokens | other bits | mean | largest | generation, CPU s | "
-        "log-probs, CPU s |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    rng = random.Random(0)
-    for kind, own in SIZES.items():
+    print("| model | dtype | batch | arithmetic | tokens | other bits | largest gap |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for kind in ("llama", "qwen3"):
         for dtype in (torch.float32, torch.bfloat16):
-            model = build(kind, own | {"num_hidden_layers": args.layers, "initializer_range": 0.05}, dtype)
+            model = build(kind, TINY, dtype)
             model.generation_config.eos_token_id = None
             for batch in (1, 8, 32):
-                n = min(8, batch)
-                prompts = [[rng.randrange(40_000) for _ in range(96)] for _ in range(batch // n)]
                 for invariant in (False, True):
-                    found, spent = timed(
-                        lambda: generate(model, prompts, n, args.new, batch=batch, invariant=invariant)  # noqa: B023
-                    )
-                    engine = torch.tensor([p for replies in found for one in replies for p in one.logprobs])
-                    forward = Forward(model, temperature=1.0, invariant=invariant)
-                    groups = [
-                        PromptReplies(prompt, [reply.token_ids for reply in replies])
-                        for prompt, replies in zip(prompts, found, strict=True)
-                    ]
-                    packed = forward.pack(groups, 2048)
-                    log_probs, scored = timed(lambda: forward.log_probs(packed, len(engine)))  # noqa: B023
-                    gap = (log_probs - engine).abs()
+                    gap = gaps(model, batch, invariant=invariant)
+                    how = "deterministic" if invariant else "plain"
                     print(
                         f"| {kind} | {str(dtype).removeprefix('torch.')} | {batch} | "
-                        f"{'deterministic' if invariant else 'plain'} | {len(engine)} | "
-                        f"{int((gap > 0).sum())} | {float(gap.mean()):.1e} | {float(gap.max()):.1e} | "
-                        f"{spent:.2f} | {scored:.2f} |",
+                        f"{how} | {len(gap)} | {int((gap > 0).sum())} | "
+                        f"{float(gap.max()):.1e} |",
                         flush=True,
                     )
+
+
+def gaps(model: Any, batch: int, *, invariant: bool) -> Tensor:
+    random_ids = torch.Generator().manual_seed(1)
+    asked = [
+        GenerationRequest(
+            torch.randint(3, 500, (prompt,), generator=random_ids).tolist(),
+            Sampling(max_tokens=reply, temperature=0.8),
+            min(8, batch),
+            seed,
+        )
+        for seed, (prompt, reply) in enumerate(LENGTHS)
+    ]
+    found = generate(model, asked, batch=batch, invariant=invariant)
+    engine = torch.tensor([p for replies in found for reply in replies for p in reply.logprobs])
+    forward = Forward(model, temperature=0.8, invariant=invariant)
+    groups = [
+        PromptReplies(request.prompt_ids, [reply.token_ids for reply in replies])
+        for request, replies in zip(asked, found, strict=True)
+    ]
+    return (forward.log_probs(forward.pack(groups, 4096), len(engine)) - engine).abs()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("part", choices=["routing", "deterministic"])
     parser.add_argument("--steps", type=int, default=60, help="updates of the models of `routing`")
-    parser.add_argument("--prompts", type=int, default=16, help="of `routing`, with 8 replies each")
-    parser.add_argument("--new", type=int, default=128, help="tokens of a reply")
-    parser.add_argument("--layers", type=int, default=8, help="of the models of `deterministic`")
+    parser.add_argument("--prompts", type=int, default=8, help="of `routing`, with 8 replies each")
+    parser.add_argument("--new", type=int, default=64, help="tokens of a reply of `routing`")
     args = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)

@@ -214,7 +214,8 @@ class Trainer:
         in nats. kl: mean k3 estimate against the reference, when there is one; step_kl: against p_old.
         engine_kl,
         logprob_gap, logprob_gap_max: k3, mean and largest |trainer - engine| log-prob, before a token's
-        first update; engine_gap: the mean over the tokens that were drawn with the very weights of the step's
+        first update; outside: the share of tokens whose ratio is outside [0.9, 1.1] then; engine_gap: the
+        mean over the tokens that were drawn with the very weights of the step's
         start, of which the gap should be rounding. What the algorithm and its correction report. tokens,
         replies: those that carry loss.
         updates, skipped: optimizer updates made, and left out for a gradient that was not finite. lr: the
