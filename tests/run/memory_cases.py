@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.profiler import ProfilerActivity, profile
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from whetstone.core.sample import Batch, Group, Sample
@@ -24,6 +27,10 @@ from whetstone.run.device_plan import GENERATION, PHASES
 from whetstone.run.memory_plan import plan_memory
 from whetstone.run.parts import build_trainer
 from whetstone.run.recipe import Recipe, model_recipes
+from whetstone.trainer.forward import Forward
+from whetstone.trainer.memory import checkpoint_activations
+from whetstone.trainer.optimizer import MasterAdamW
+from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.trainer import Trainer
 
@@ -86,10 +93,17 @@ class Case:
         sizes = {**_SIZES, **self.sizes}
         return AutoConfig.for_model(self.family, **{k: v for k, v in sizes.items() if k in known})
 
+    def model(self) -> Any:
+        """A model with random weights, which never ends a reply."""
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(self.config(), dtype=getattr(torch, self.dtype)).eval()
+        model.generation_config.eos_token_id = None
+        return model
+
     def recipe(self, ranks: int = 1) -> Recipe:
-        """The recipe of a run on the CPU."""
+        """The recipe of a run on the CPU. Each rank has four groups."""
         trainer = {
-            "prompts_per_step": PROMPTS,
+            "prompts_per_step": PROMPTS * ranks,
             "samples_per_prompt": REPLIES,
             "micro_batch_tokens": 2 * GROUP,
         }
@@ -158,44 +172,84 @@ CASES = {
 _WIDE = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8, "vocab_size": 1000}
 
 SHARDED = {
-    "two ranks, Llama, bf16, KL": Case("llama", dtype="bfloat16", algorithm={"kl_coef": 0.1}),
-    "two ranks, wide Qwen3, checkpointed": Case(
-        "qwen3",
-        _WIDE,
-        dtype="bfloat16",
-        trainer={"activation_checkpointing": True, "micro_batch_tokens": GROUP},
+    "Llama, 2 ranks": (Case("llama", dtype="bfloat16"), 2),
+    "Llama, float32, 8 ranks": (Case("llama"), 8),
+    "wide Qwen3, checkpointed, 4 ranks": (
+        Case(
+            "qwen3",
+            _WIDE,
+            dtype="bfloat16",
+            trainer={"activation_checkpointing": True, "micro_batch_tokens": GROUP},
+        ),
+        4,
     ),
-    "two ranks, Qwen3-MoE": Case("qwen3_moe", _EXPERTS),
+    "Qwen3-MoE, 2 ranks": (Case("qwen3_moe", _EXPERTS, dtype="bfloat16"), 2),
 }
-"""Of two ranks, each with half of every weight."""
+"""Models of which each of some ranks has a part."""
 
 
-def planned(case: Case, ranks: int = 1) -> dict[str, int]:
+def planned(case: Case) -> dict[str, int]:
     """Bytes of each phase, planned from the configuration."""
-    recipe = case.recipe(ranks)
-    config = dict.fromkeys(model_recipes(recipe), case.config())
-    [plan] = plan_memory(recipe, config)
+    recipe = case.recipe()
+    [plan] = plan_memory(recipe, dict.fromkeys(model_recipes(recipe), case.config()))
     return {phase: plan.total(phase) for phase in PHASES}
 
 
-def measured(case: Case, ranks: Ranks | None = None) -> dict[str, int]:
+def planned_rank(case: Case, ranks: int) -> int:
+    """Bytes of an update on one of several ranks, planned from the configuration."""
+    recipe = case.recipe(ranks)
+    [plan] = plan_memory(recipe, dict.fromkeys(model_recipes(recipe), case.config()))
+    rows = [row for row in plan.rows if not row.name.startswith("engine")]
+    return max(sum(row.bytes[phase] for row in rows) for phase in PHASES)
+
+
+def measured(case: Case) -> dict[str, int]:
     """Bytes of generation and of a training step, with a real model and all the rest of a run in memory."""
     recipe = case.recipe()
     kept: list[Any] = []
 
     def build() -> None:
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(case.config(), dtype=getattr(torch, case.dtype)).eval()
-        model.generation_config.eos_token_id = None
-        trainer = build_trainer(recipe, LoadedModel(model, None, "tiny"), ranks or Ranks())
+        trainer = build_trainer(recipe, LoadedModel(case.model(), None, "tiny"), Ranks())
         kept.extend((trainer, trainer.plain_copy()))
 
     _, held = allocated(build)
     trainer, copy = kept
-    # Ranks sample as a single process does.
-    generation = 0 if ranks else allocated(lambda: generate(recipe, copy))[0]
+    generation, _ = allocated(lambda: generate(recipe, copy))
     step, _ = allocated(lambda: train(trainer))
     return {GENERATION: held + generation, "step": held + step}
+
+
+def measured_rank(case: Case, ranks: int) -> int:
+    """Bytes of an update on one of several ranks, without an engine. The others do not exist: collectives
+    return at once, as in no real group, so that the order of allocations is always the same."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("ranks",))
+        group = Ranks(0, ranks, ranks, mesh, host_mesh=mesh)
+        kept: list[Any] = []
+
+        def build() -> None:
+            model, settings = case.model(), case.recipe().trainer
+            forward = Forward(model, temperature=1.0)
+            if settings.activation_checkpointing:
+                checkpoint_activations(model)
+            forward.shard(group, trained=True)
+            kept.extend((forward, MasterAdamW(model.named_parameters(), ranks=group)))
+
+        _, held = allocated(build)
+        return held + allocated(lambda: update(case, *kept))[0]
+    finally:
+        dist.destroy_process_group()
+
+
+def update(case: Case, forward: Forward, optimizer: MasterAdamW) -> None:
+    """Make an update of one full micro-batch."""
+    limit = case.recipe().trainer.micro_batch_tokens
+    group = PromptReplies([3] * PROMPT, [[5] * REPLY] * REPLIES)
+    [batch] = forward.pack([group] * (limit // GROUP), limit)
+    for scores in forward.scores(batch):
+        scores.log_probs.sum().backward()
+    optimizer.update(1e-6)
 
 
 def generate(recipe: Recipe, model: Any) -> None:
