@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import device_day
+import benchmarks.device_day as device_day
 from benchmarks.device_day import attention, vllm, workload
 from benchmarks.device_day.__main__ import main
 from benchmarks.device_day.context import SectionContext
