@@ -12,16 +12,16 @@ import torch
 
 from tests.families.tiny_families import FAMILIES, tiny_family
 from tests.run.memory_cases import CASES, SHARDED, measured, measured_rank, planned, planned_rank
-from tests.run.published_models import published_config
+from tests.run.recipe_memory import PLANNED, recipe_plans, recipe_table
 from whetstone.algorithm.named import algorithm_named
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.core.shipped_recipes import shipped_names
 from whetstone.engine.architecture import OWN_ATTENTION
 from whetstone.engine.memory_plan import RequestShape, embedded_engine_memory
-from whetstone.run.device_plan import GENERATION, DevicePlan
-from whetstone.run.memory_plan import memory_errors, plan_memory
-from whetstone.run.recipe import Recipe, load_recipe, model_recipes, stage_recipes
+from whetstone.run.device_plan import GENERATION
+from whetstone.run.memory_plan import memory_errors
+from whetstone.run.recipe import Recipe, load_recipe
 from whetstone.run.run_dir import check_recipe, write_recipe
 from whetstone.trainer import memory_plan
 from whetstone.trainer.memory_plan import StepShape, TrainerMemory, trainer_memory
@@ -100,18 +100,6 @@ def test_what_saves_memory_has_less_of_it() -> None:
 # Recipes
 
 
-def recipe_plans(name: str, *overrides: str) -> list[DevicePlan]:
-    plans: list[DevicePlan] = []
-    for stage in stage_recipes(load_recipe(name, overrides)):
-        models = model_recipes(stage).items()
-        config = {name: published_config(each.model.path or "") for name, each in models}
-        plans += plan_memory(stage, config)
-    return plans
-
-
-PLANNED = [name for name in shipped_names() if load_recipe(name).machine is not None]
-
-
 def test_every_recipe_for_accelerators_names_its_machine() -> None:
     laptop = {"tiny", "tiny-verifier", "tour", "quickstart", "async-quickstart"}
     assert set(PLANNED) == set(shipped_names()) - laptop
@@ -119,8 +107,13 @@ def test_every_recipe_for_accelerators_names_its_machine() -> None:
 
 @pytest.mark.parametrize("name", PLANNED)
 def test_a_recipe_fits_the_machine_that_it_names(name: str) -> None:
-    for plan in recipe_plans(name):
+    for _, plan in recipe_plans(name):
         assert plan.excess <= 0, "\n".join(plan.lines())
+
+
+def test_the_page_has_the_figures_of_the_plan() -> None:
+    page = (TINY.parents[1] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert "\n".join(recipe_table(PLANNED)) in page, "benchmarks/memory.py --recipes prints the table"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +128,7 @@ def test_a_recipe_fits_the_machine_that_it_names(name: str) -> None:
 def test_without_checkpointing_activations_take_what_was_counted_by_other_means(
     name: str, gigabytes: float
 ) -> None:
-    [plan] = recipe_plans(name, "trainer.activation_checkpointing=false")
+    [(_, plan)] = recipe_plans(name, ["trainer.activation_checkpointing=false"])
     [row] = [row for row in plan.rows if row.name == "activations"]
     assert row.bytes["training"] == pytest.approx(gigabytes * 1e9, rel=0.05)
 
@@ -218,18 +211,18 @@ def test_the_own_attention_of_a_model_has_no_plan() -> None:
 
 def test_devices_beyond_those_of_the_machine_are_refused() -> None:
     with pytest.raises(UserError, match=r"`flow\.gpus` names 8 devices, and `machine\.devices` is 4"):
-        recipe_plans("astraflow-qwen3-8b-m2po-full", "machine.devices=4")
+        recipe_plans("astraflow-qwen3-8b-m2po-full", ["machine.devices=4"])
 
 
 def test_a_server_that_cannot_hold_its_weights_is_refused() -> None:
     few = 'engine.options.arguments=["--tensor-parallel-size", "1", "--gpu-memory-utilization=0.5"]'
     with pytest.raises(UserError, match=r"gets 0.5 of 64 GB on a device, and needs 61.1 for weights"):
-        recipe_plans("scalebox-qwen3-30b-a3b", few)
+        recipe_plans("scalebox-qwen3-30b-a3b", [few])
 
 
 def test_a_server_takes_its_share_while_the_trainer_works_only_if_it_does_not_sleep() -> None:
-    [asleep] = recipe_plans("scalebox-qwen3-30b-a3b")
-    [awake] = recipe_plans("scalebox-qwen3-30b-a3b", "engine.placement=apart")
+    [(_, asleep)] = recipe_plans("scalebox-qwen3-30b-a3b")
+    [(_, awake)] = recipe_plans("scalebox-qwen3-30b-a3b", ["engine.placement=apart"])
     assert awake.total(GENERATION) == asleep.total(GENERATION)
     assert awake.total("training") - asleep.total("training") == pytest.approx(0.6 * 64e9)
 

@@ -48,7 +48,8 @@ def explain_out_of_memory(
         wanted = f" ({said[0]})" if said else ""
         raise OutOfMemory(
             f"out of memory on `{device}` in {phase}: {amount()}{wanted}. What helps, in this order: {keys}. "
-            "The same command resumes from the last checkpoint, where there is one"
+            "`whetstone train RECIPE --dry-run` shows what needs how much. The same command resumes from the "
+            "last checkpoint, where there is one"
         ) from error
 
 

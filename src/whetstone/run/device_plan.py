@@ -91,6 +91,11 @@ def merged_rows(parts: Sequence[Sequence[MemoryRow]]) -> list[MemoryRow]:
     return [row for row in found.values() if any(row.bytes.values())]
 
 
+def without_phase(rows: Sequence[MemoryRow], phase: str) -> list[MemoryRow]:
+    """Return the rows for a device that has no such phase."""
+    return [replace(row, bytes={**row.bytes, phase: 0}) for row in rows]
+
+
 ENGINE_WEIGHTS = "engine: weights"
 
 

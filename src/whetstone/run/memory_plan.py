@@ -38,6 +38,7 @@ from whetstone.run.device_plan import (
     engine_rows,
     merged_rows,
     trainer_rows,
+    without_phase,
 )
 from whetstone.run.dtype import with_recorded_dtype
 from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_values
@@ -181,32 +182,36 @@ def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
 
 def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) -> list[DevicePlan]:
     assert recipe.flow is not None
-    gpus, replicas = recipe.flow.gpus, recipe.flow.replicas
-    separate = recipe.evaluation.process == "separate"
-    # While a trainer evaluates, it does not train; another process evaluates at any time.
-    evaluation = (
-        [models[0].engine_rows(PHASES if separate else (GENERATION,), evaluation=True)]
-        if models[0].evaluates
-        else []
-    )
-    sampling = [model.engine_rows(PHASES, sampling=True) for model in models]
+    gpus, apart = recipe.flow.gpus, recipe.evaluation.process == "separate"
     if not gpus.trainers and not gpus.replicas:
-        together = [*(model.trainer_rows for model in models), *evaluation, *(sampling * replicas)]
-        return [DevicePlan("the device (all roles)", machine, merged_rows(together))]
-    inline = [] if separate else evaluation
+        return [_shared_device(recipe, machine, models)]
     ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
-    plans = [
-        DevicePlan(
-            f"{ranks} of the trainer{'' if len(models) == 1 else f' of {name}'}",
-            machine,
-            merged_rows([model.trainer_rows, *(inline if model is models[0] else [])]),
-        )
-        for name, model in zip(model_recipes(recipe), models, strict=True)
-    ]
+    plans: list[DevicePlan] = []
+    for name, model in zip(model_recipes(recipe), models, strict=True):
+        title = f"{ranks} of the trainer{'' if len(models) == 1 else f' of {name}'}"
+        if model.evaluates and not apart:
+            rows = [*model.trainer_rows, *model.engine_rows((GENERATION,), evaluation=True)]
+        else:
+            rows = without_phase(model.trainer_rows, GENERATION)
+        plans.append(DevicePlan(title, machine, merged_rows([rows])))
+    sampling = [model.engine_rows((GENERATION,), sampling=True) for model in models]
     plans.append(DevicePlan("a device of a replica", machine, merged_rows(sampling)))
-    if separate and gpus.evaluation and evaluation:
-        plans.append(DevicePlan("the device of the evaluation", machine, merged_rows(evaluation)))
+    if apart and gpus.evaluation and models[0].evaluates:
+        rows = models[0].engine_rows((GENERATION,), evaluation=True)
+        plans.append(DevicePlan("the device of the evaluation", machine, merged_rows([rows])))
     return plans
+
+
+def _shared_device(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) -> DevicePlan:
+    """Return the plan of the device that all roles of a flow share. Replicas sample while a trainer works."""
+    assert recipe.flow is not None
+    rows = [model.trainer_rows for model in models]
+    rows += [model.engine_rows(PHASES, sampling=True) for model in models] * recipe.flow.replicas
+    if models[0].evaluates:
+        # A trainer does not train while it evaluates; another process evaluates at any time.
+        phases = PHASES if recipe.evaluation.process == "separate" else (GENERATION,)
+        rows.append(models[0].engine_rows(phases, evaluation=True))
+    return DevicePlan("the device (all roles)", machine, merged_rows(rows))
 
 
 @dataclass(frozen=True)

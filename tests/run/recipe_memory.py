@@ -1,10 +1,20 @@
-"""The dimensions of the public models that recipes name, from their ``config.json`` on the hub."""
+"""The memory plans of recipes, from the dimensions of the public models that they name.
+
+The dimensions are those of ``config.json`` on the hub. ``benchmarks/memory.py --recipes`` prints the plans as
+the table of ``docs/scaling.md``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import AutoConfig
+
+from whetstone.core.shipped_recipes import shipped_names
+from whetstone.run.device_plan import PHASES, DevicePlan
+from whetstone.run.memory_plan import plan_memory
+from whetstone.run.recipe import Recipe, load_recipe, model_recipes, stage_recipes
 
 _QWEN: dict[str, Any] = {"vocab_size": 151_936, "tie_word_embeddings": False}
 _MODELS: dict[str, dict[str, Any]] = {
@@ -91,7 +101,33 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def published_config(path: str) -> Any:
-    """The configuration of a model that a recipe names."""
+PLANNED = [name for name in shipped_names() if load_recipe(name).machine is not None]
+"""The recipes that name their machine."""
+
+_COLUMNS = ("recipe", "a device of", "memory", *PHASES)
+
+
+def recipe_plans(name: str, overrides: Sequence[str] = ()) -> list[tuple[Recipe, DevicePlan]]:
+    """The plans of each stage of a recipe that ships."""
+    plans: list[tuple[Recipe, DevicePlan]] = []
+    for stage in stage_recipes(load_recipe(name, overrides)):
+        config = {model: _config(each.model.path or "") for model, each in model_recipes(stage).items()}
+        plans += [(stage, plan) for plan in plan_memory(stage, config)]
+    return plans
+
+
+def recipe_table(names: Sequence[str]) -> list[str]:
+    """The lines of a table with the GB of each phase, for each stage and kind of device."""
+    lines = [f"| {' | '.join(_COLUMNS)} |", f"| {' | '.join(['---'] * len(_COLUMNS))} |"]
+    for name in names:
+        for stage, plan in recipe_plans(name):
+            role = plan.title.removeprefix("each of ").removeprefix("the device of the ")
+            sizes = [f"{plan.total(phase) / 1e9:.1f}" if phase in plan.phases else "" for phase in PHASES]
+            memory = f"{plan.machine.device_bytes / 1e9:.0f}"
+            lines.append(f"| {' | '.join([f'`{stage.name}`', role, memory, *sizes])} |")
+    return lines
+
+
+def _config(path: str) -> Any:
     fields = dict(_MODELS[path])
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
