@@ -93,7 +93,7 @@ def test_the_oldest_weights_of_a_request_are_known_before_it_ends(
         first, second = request(40), request(5, seed=2)
         running, waiting = engine.generate(first), engine.generate(second)
         # One of both runs at a time.
-        reading = asyncio.create_task(anext(running))
+        reading = asyncio.ensure_future(anext(running))
         while engine.oldest_version(first) == engine.version:
             await engine.update_weights(other.items(), engine.version + 1)
         oldest, version = engine.oldest_version(first), engine.version

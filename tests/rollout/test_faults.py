@@ -26,9 +26,7 @@ from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.state import Offer
 
 # A batch that waits for the oldest prompt would wait for a replica that is held.
-RULES = FlowRules(
-    prompts_per_step=4, staleness=1, batch_composition="drop", refill_rounds=20, silence_s=1.0
-)
+RULES = FlowRules(prompts_per_step=4, staleness=1, batch_composition="drop", refill_rounds=20, silence_s=1.0)
 
 
 class HeldEngine(SeededEngine):

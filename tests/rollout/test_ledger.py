@@ -29,7 +29,9 @@ class Story:
         for name in ("one", "two"):
             self.take(name, 1)
 
-    def take(self, name: str, room: int, generated: int = 0, process: str = "first", now: float = 0.0) -> None:
+    def take(
+        self, name: str, room: int, generated: int = 0, process: str = "first", now: float = 0.0
+    ) -> None:
         mine = self.held.setdefault(name, [])
         found = self.scheduler.take(
             name,
@@ -44,7 +46,13 @@ class Story:
         self.held[name] = [grant for grant in mine if grant.serial not in found.revoked]
 
     def deliver(
-        self, name: str, tokens: list[int], rewards: list[float | None], *, version: int = 0, process: str = "first"
+        self,
+        name: str,
+        tokens: list[int],
+        rewards: list[float | None],
+        *,
+        version: int = 0,
+        process: str = "first",
     ) -> str:
         grant = self.held[name][0]
         counts = [{version: count} if count else {} for count in tokens]
