@@ -1,37 +1,36 @@
 """What the flow costs: is anybody idle who need not be, and how many groups a core takes in and hands out.
 
-``python benchmarks/async.py simulated`` runs the flow's own state machine against a clock that is computed:
-engines, judges and trainers are durations. ``python benchmarks/async.py service`` runs the HTTP service in a
-process of its own, with a log on a disk, and counts its CPU seconds.
+``python benchmarks/async.py simulated`` and ``rules`` run the flow's own state machine against a clock that is
+computed (``flow_simulation.py``). ``python benchmarks/async.py real [RULE …]`` trains a tiny model.
+``python benchmarks/async.py service`` runs the HTTP service in a process of its own, with a log on a disk, and
+counts its CPU seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import heapq
 import json
-import math
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
-from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, get_args
 
 import msgspec
 
+from flow_simulation import Bound, Setting, Simulation
 from whetstone.core.http.settings import Address
-from whetstone.rollout.async_flow import WaitingReplicas
-from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.group_facts import GroupFacts
+from whetstone.report.ledger import latest_tokens, ledger_line
+from whetstone.report.metrics import read_metrics
+from whetstone.rollout.flow_rules import BatchComposition, FlowRules
 from whetstone.rollout.identity import Identity
+from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.protocol import LeaseRequest, LeaseResponse, TrainerRequest
-from whetstone.rollout.scheduler import Delivery, FlowScheduler
+from whetstone.rollout.scheduler import Delivery
 from whetstone.rollout.service import wire
 from whetstone.rollout.service.app import serve_flow
 from whetstone.rollout.source import PromptSource
@@ -39,154 +38,114 @@ from whetstone.rollout.state import Offer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.rollout.group_facts_at import facts_at
-from tests.rollout.memory_log import MemoryLog
 
 IDENTITY = Identity({"benchmark": "async"})
-SIGMA = 1.0
-"""Of the logarithm of a reply's duration: one in a hundred takes ten times the median."""
-DROPPED = 0.25
-CASES = ((8, 16, 5_000), (64, 16, 5_000), (64, 1, 5_000), (256, 4, 5_000))
 
 
-class Simulation:
-    """``slots`` replies at once on up to 64 replicas, ``judges`` programs at once, one trainer."""
+SETTINGS = ((8, 4, 8), (64, 32, 8), (256, 128, 8), (1000, 512, 8), (64, 16, 8), (64, 32, 2))
+"""Prompts at once, prompts of a batch, and staleness."""
+COMPOSED: tuple[dict[str, Any], ...] = (
+    {"slots": 64, "prompts": 32, "staleness": 2},
+    {"slots": 64, "prompts": 32, "staleness": 8},
+    {"slots": 64, "prompts": 64, "staleness": 8},
+    {"slots": 64, "prompts": 64, "staleness": 4, "limit": 4.0},
+    {"slots": 256, "prompts": 256, "staleness": 4, "limit": 4.0},
+    {"slots": 512, "prompts": 128, "staleness": 4, "limit": 4.0, "replies": 8},
+)
+BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
-    def __init__(
-        self, slots: int, *, judge_s: float, judges: int, step_s: float, prompts: int, staleness: int
-    ) -> None:
-        self.rng = random.Random(7)
-        rules = FlowRules(prompts_per_step=prompts, staleness=staleness, lease_s=1e9, silence_s=1e9)
-        self.scheduler = FlowScheduler(
-            rules, PromptSource([f"p{n}" for n in range(1000)], 0), MemoryLog(), 0.0
-        )
-        count = min(64, slots)
-        self.free = {f"r{n}": slots // count + (n < slots % count) for n in range(count)}
-        # Beside the replies that are written, as many prompts as are judged or wait for a free engine.
-        ahead = math.ceil(judges / count) + 2
-        self.room = {name: free + ahead for name, free in self.free.items()}
-        self.queue: dict[str, deque[Any]] = {name: deque() for name in self.free}
-        self.version = dict.fromkeys(self.free, 0)
-        self.judge_s, self.judges, self.step_s = judge_s, judges, step_s
-        self.judging: deque[Any] = deque()
-        self.turns = WaitingReplicas()
-        self.events: list[tuple[float, int, Any]] = []
-        self.now, self.step, self.trains = 0.0, 0, False
-        self.number = 0
 
-    def at(self, seconds: float, what: Any, *given: Any) -> None:
-        self.number += 1
-        heapq.heappush(self.events, (self.now + seconds, self.number, partial(what, *given)))
-
-    def run(self, steps: int) -> tuple[float, float]:
-        """Seconds of the later two thirds of the steps, and how many these are."""
-        began, first = 0.0, steps // 3
-        self.scheduler.resume("policy", 0, 0, [])
-        for name in self.free:
-            self.take(name)
-        while self.step < steps:
-            self.train()
-            if not self.events:
-                raise SystemExit("the simulation stands still")
-            self.now, _, what = heapq.heappop(self.events)
-            what()
-            if self.step == first and not began:
-                began = self.now
-        return self.now - began, steps - first
-
-    def news(self) -> None:
-        self.turns.serve(self.scheduler, self.take)
-
-    def take(self, name: str) -> bool:
-        held = list(self.scheduler.state.leases_by_replica.get(name, ()))
-        versions = {"policy": self.version[name]}
-        taken = self.scheduler.take(name, holding=held, room=self.room[name], versions=versions, now=self.now)
-        self.queue[name].extend(taken.leases)
-        self.generate(name)
-        # It asks on at once, for as long as it may hold more.
-        if self.scheduler.may_take(name):
-            self.turns.add(name)
-        return not self.scheduler.may_take(name)
-
-    def generate(self, name: str) -> None:
-        while self.free[name] and self.queue[name]:
-            self.free[name] -= 1
-            grant, version = self.queue[name].popleft(), self.version[name]
-            seconds = self.rng.lognormvariate(-SIGMA * SIGMA / 2, SIGMA)  # the mean is 1
-            self.at(seconds, self.generated, name, grant, version)
-
-    def generated(self, name: str, grant: Any, version: int) -> None:
-        self.free[name] += 1
-        self.judging.append((name, grant, version))
-        self.judge()
-        self.generate(name)
-
-    def judge(self) -> None:
-        while self.judges and self.judging:
-            self.judges -= 1
-            one = self.judging.popleft()
-            self.at(self.rng.uniform(0.5, 1.5) * self.judge_s, self.judged, *one)
-
-    def judged(self, name: str, grant: Any, version: int) -> None:
-        self.judges += 1
-        self.judge()
-        rewards: list[float | None] = [0.0, float(self.rng.random() >= DROPPED)]
-        facts = GroupFacts(grant.problem, "", "", rewards, [1, 1], version, version)
-        self.scheduler.deliver(name, Delivery(grant.serial, grant.draw, {"policy": (facts, b"")}), self.now)
-        self.take(name)
-        self.news()
-
-    def train(self) -> None:
-        if not self.trains and self.scheduler.next_batch("policy", self.step) is not None:
-            self.trains = True
-            self.scheduler.checkpoint_saved("policy", self.step)
-            self.news()
-            self.at(self.step_s, self.trained)
-
-    def trained(self) -> None:
-        self.step, self.trains = self.step + 1, False
-        self.scheduler.publish("policy", Offer(self.step))
-        # The weights are with a replica a little later, and replies under way go on.
-        for name in self.version:
-            self.at(0.05 * self.step_s, lambda name=name: self.version.update({name: self.step}))
-        self.at(0.05 * self.step_s, lambda: [self.take(name) for name in self.version])
+def steps_of(prompts: int) -> int:
+    """Steps of a simulation."""
+    return max(60, min(300, 6000 // prompts))
 
 
 def simulated() -> None:
-    """Throughput divided by what the slowest of generation, judging and training would allow alone."""
+    """Throughput divided by what the slowest of generation, judging and training would allow alone, with
+    replies of any length and the default rule."""
     print("| replies at once | batch | bound by | staleness | throughput / bound | stale | CPU µs a group |")
     print("| ---: | ---: | --- | ---: | ---: | ---: | ---: |")
-    for slots, prompts, staleness in (
-        (8, 4, 8),
-        (64, 32, 8),
-        (256, 128, 8),
-        (1000, 512, 8),
-        (64, 16, 8),
-        (64, 32, 2),
-    ):
-        for bound in ("generation", "judging", "training"):
-            rate = (
-                slots if bound == "generation" else 0.7 * slots
-            )  # what the slowest does, in prompts a second
-            judges = max(1, slots // 8)
-            judge_s = judges / rate if bound == "judging" else 0.7 * judges / rate
-            kept = prompts / (1 - DROPPED)
-            step_s = kept / rate if bound == "training" else 0.7 * kept / rate
-            work = Simulation(
-                slots, judge_s=judge_s, judges=judges, step_s=step_s, prompts=prompts, staleness=staleness
-            )
+    for slots, prompts, staleness in SETTINGS:
+        for bound in BOUNDS:
+            work = Simulation(Setting(slots, prompts, staleness, bound))
             began = time.process_time()
-            seconds, counted = work.run(max(60, min(300, 6000 // prompts)))
-            cpu = time.process_time() - began
-            achieved = counted * prompts / seconds
-            most = rate * (1 - DROPPED)
-            tallies = work.scheduler.state.models["policy"].audit.outcomes
-            groups = sum(tally.groups for tally in tallies.values())
-            stale = tallies["stale"].groups / groups if "stale" in tallies else 0.0
+            found = work.run(steps_of(prompts))
+            groups = sum(len(record.groups) for record in work.batches)
+            cost = (time.process_time() - began) / groups * 1e6
             print(
-                f"| {slots} | {prompts} | {bound} | {staleness} | {achieved / most:.3f} | {stale:.2%} | "
-                f"{cpu / groups * 1e6:.0f} |",
+                f"| {slots} | {prompts} | {bound} | {staleness} | {found.groups:.3f} | "
+                f"{found.stale_groups:.2%} | {cost:.0f} |",
                 flush=True,
             )
+
+
+def rules() -> None:
+    """What each rule of batch composition achieves where generation, judging and training are the bottleneck."""
+    print("| setting | rule | groups / bound | tokens / bound | wasted tokens | KS of lengths | token age |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for values in COMPOSED:
+        for rule in get_args(BatchComposition):
+            found = [
+                Simulation(Setting(bound=bound, rule=rule, **values)).run(steps_of(values["prompts"]))
+                for bound in BOUNDS
+            ]
+            named = ", ".join(f"{name} {value:g}" for name, value in values.items())
+            columns = (
+                [f"{each.groups:.2f}" for each in found],
+                [f"{each.tokens:.2f}" for each in found],
+                [f"{each.wasted:.1%}" for each in found],
+                [f"{each.ks:.3f}" for each in found],
+                [f"{each.age:.2f}" for each in found],
+            )
+            print(f"| {named} | {rule} | {' | '.join(', '.join(c) for c in columns)} |", flush=True)
+
+
+RECIPE = """
+name: composition
+seed: 3
+model:
+  scratch: {hidden_size: 64, layers: 2, heads: 2, kv_heads: 2, intermediate_size: 128, vocab_size: 512}
+  dtype: float32
+  threads: 1
+engine: {options: {max_batch: 32}}
+warmup: {steps: 20, batch_size: 32, lr: 4.0e-3, wrong_share: 0.5}
+data: {train: "micro:train", heldout: null}
+environment: {chat: false, prompt: "# {statement}\\n", prefix: "def f(xs):\\n    return ", extraction: whole}
+sampling: {temperature: 1.3, max_tokens: 256}
+algorithm: {preset: dapo, drop_zero_variance: false, refill_rounds: 0, overlong_buffer: 256}
+trainer: {steps: 30, prompts_per_step: 4, samples_per_prompt: 4, lr: 1.0e-5, checkpoint_every: 10}
+evaluation: {train_problems: 0, every: 0}
+judge: {workers: 1}
+flow: {staleness: 2, replicas: 1}
+"""
+
+
+def real(*names: str) -> None:
+    """30 steps of a tiny model with each rule: the figures are those of its metrics."""
+    print(
+        "| rule | steps a minute | trainer, replica busy | wasted tokens | KS of lengths | token age | ledger |"
+    )
+    print("| --- | ---: | --- | ---: | ---: | ---: | --- |")
+    for rule in names or get_args(BatchComposition):
+        with tempfile.TemporaryDirectory() as folder:
+            recipe, run = Path(folder, "recipe.yaml"), Path(folder, "run")
+            recipe.write_text(RECIPE, encoding="utf-8")
+            words = ["train", str(recipe), f"out={run}", f"flow.batch_composition={rule}"]
+            subprocess.run([sys.executable, "-m", "whetstone", *words], check=True, stdout=sys.stderr)
+            train = [record for record in read_metrics(run / "metrics.jsonl") if record["kind"] == "train"]
+        tokens = latest_tokens(train)
+        assert unaccounted(tokens) == 0, tokens
+        later = train[len(train) // 3 :]
+        minutes = (later[-1]["time"]["at"] - later[0]["time"]["at"]) / 60
+        busy = [fmean(each["time"][f"{who}_busy"] for each in later) for who in ("trainer", "replicas")]
+        age = fmean(each["staleness/token_age"] for each in later)
+        last = train[-1]
+        print(
+            f"| {rule} | {(len(later) - 1) / minutes:.1f} | {busy[0]:.2f}, {busy[1]:.2f} | "
+            f"{last['staleness/wasted']:.1%} | {last['staleness/length_shift']:.3f} | {age:.2f} | "
+            f"{ledger_line(tokens)} |",
+            flush=True,
+        )
 
 
 class Link:
@@ -313,7 +272,8 @@ def serve(folder: str, prompts: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("simulated", "service", "serve"))
+    parser.add_argument("what", choices=("simulated", "rules", "real", "service", "serve"))
     parser.add_argument("rest", nargs="*")
     asked = parser.parse_args()
-    {"simulated": simulated, "service": service, "serve": serve}[asked.what](*asked.rest)
+    commands = {"simulated": simulated, "rules": rules, "real": real, "service": service, "serve": serve}
+    commands[asked.what](*asked.rest)

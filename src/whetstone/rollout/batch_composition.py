@@ -24,6 +24,10 @@ from whetstone.rollout.state import FinishedGroup, FlowState, ModelState
 # The training weights are too far ahead of the group's oldest token.
 STALE = "stale"
 
+# Of a batch, while the trainer trains on the one before. With less, the trainer may wait; with more, tokens are
+# older (benchmarks/async.md).
+_READY = 2 / 3
+
 # The batch was full without the group: another model needed the round.
 SURPLUS = "surplus"
 
@@ -44,22 +48,30 @@ def prompts_admitted(state: FlowState, rules: FlowRules, versions: Mapping[str, 
 
     A prompt that is drawn now is used after all prompts that were drawn before it. The delay is the number of
     steps whose batches those prompts fill, and must not exceed the staleness of the weights that would sample
-    it. No prompt is drawn while a whole batch is ready. With several models the one with the fewest groups
-    decides. Otherwise it could wait forever once the
-    others have enough; their surplus groups are dropped when they become stale.
+    it. No prompt is drawn if it would only wait, see ``_is_ahead``. With several models the one with the
+    fewest groups decides. Otherwise it could wait forever once the others have enough; their surplus groups
+    are dropped when they become stale.
     """
     room: list[int] = []
     for name, model in state.models.items():
         steps = rules.staleness + 1 - (model.next_batch - versions[name])
         if steps <= 0:
             return -1
-        # Prompts in progress and finished groups fill the batches before this prompt.
-        # A whole batch is ready, so another prompt would only wait, and its weights would become older.
-        if len(model.buffer) >= rules.prompts_per_step:
+        if _is_ahead(state, rules, model):
             room.append(0)
             continue
+        # Prompts in progress and finished groups fill the batches before this prompt.
         room.append(steps * rules.prompts_per_step - len(state.pending) - len(model.buffer))
     return max(room)
+
+
+def _is_ahead(state: FlowState, rules: FlowRules, model: ModelState) -> bool:
+    """Return whether sampling is far enough ahead of the trainer of a model, which trains.
+
+    More groups would only wait, and their weights would become older.
+    """
+    ready, size = len(model.buffer), rules.prompts_per_step
+    return model.version < model.next_batch and ready >= _READY * size and ready + len(state.pending) >= size
 
 
 def batch_from_buffer(state: FlowState, rules: FlowRules, name: str) -> BatchComposed | None:
