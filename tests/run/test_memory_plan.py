@@ -215,7 +215,7 @@ def test_devices_beyond_those_of_the_machine_are_refused() -> None:
 
 
 def test_a_server_that_cannot_hold_its_weights_is_refused() -> None:
-    few = 'engine.options.arguments=["--tensor-parallel-size", "1", "--gpu-memory-utilization=0.5"]'
+    few = "engine.options={tensor_parallel: 1, arguments: [--gpu-memory-utilization=0.5]}"
     with pytest.raises(UserError, match=r"gets 0.5 of 64 GB on a device, and needs 61.1 for weights"):
         recipe_plans("scalebox-qwen3-30b-a3b", [few])
 

@@ -27,9 +27,6 @@ _FEW_LAYERS = 2
 # The argument of a server for its share of a device's memory, and what it takes without it.
 _SHARES = {"vllm": ("--gpu-memory-utilization", 0.9), "sglang": ("--mem-fraction-static", 0.85)}
 
-# The argument of both for the number of devices over which the weights are split.
-_SPLIT = "--tensor-parallel-size"
-
 
 @dataclass(frozen=True)
 class RequestShape:
@@ -157,16 +154,16 @@ def server_memory(
     *,
     kind: str,
     arguments: Sequence[str],
+    devices: int,
     device_bytes: int,
 ) -> EngineMemory:
-    """Return the memory of a server of ``kind`` on each of its devices, which have ``device_bytes``.
+    """Return the memory of a server of ``kind`` on each of its ``devices``, which have ``device_bytes``.
 
     arguments: those with which it is started. What its weights leave of its share is cache. Raises UserError
     if the cache cannot hold one reply.
     """
     name, usual = _SHARES[kind]
     share = _number(arguments, name, usual)
-    devices = int(_number(arguments, _SPLIT, 1))
     model = _Model(config, dtype)
     weights = model.weights // devices
     reply = (shape.prompt_tokens + shape.reply_tokens) * model.token_bytes // devices
@@ -175,7 +172,7 @@ def server_memory(
         raise UserError(
             f"engine `{kind}` gets {share:g} of {device_bytes / 1e9:.3g} GB on a device, and needs "
             f"{weights / 1e9:.3g} for weights and {reply / 1e9:.3g} for a reply of {shape.reply_tokens} "
-            f"tokens; raise `{name}` or `{_SPLIT}` in `engine.options.arguments`"
+            f"tokens; raise `{name}` in `engine.options.arguments`, or `engine.options.tensor_parallel`"
         )
     return EngineMemory(weights, cache, 0)
 

@@ -305,6 +305,7 @@ class _ModelPlan:
                 max(shapes, key=lambda shape: shape.prompt_tokens + shape.reply_tokens),
                 kind=kind,
                 arguments=[str(word) for word in given.get("arguments", ())],
+                devices=int(given.get("tensor_parallel", 1)),
                 device_bytes=size,
             )
         if kind != "torch":
