@@ -74,7 +74,7 @@ class Trainer:
             self.version += 1
 
     async def counts(self) -> dict[str, int]:
-        """What the flow has counted; every prompt and every token is in one place, and no prompt came twice."""
+        """What the flow has counted; every prompt and token is in one place, and no prompt came twice."""
         status = await self.client.status()
         where = status["models"]["policy"]["accounts"]
         assert unaccounted(status["models"]["policy"]["tokens"]) == 0

@@ -70,8 +70,8 @@ def timeless(path: Path) -> list[str]:
 
 
 def check_ledger(path: Path) -> dict[str, int]:
-    """Check that every step of metrics.jsonl accounts for every token, and that the tokens with loss are those
-    that its trainer has trained on; return the last account."""
+    """Check that every step of metrics.jsonl accounts for every token, and that the tokens with loss are
+    those that its trainer has trained on; return the last account."""
     tokens: dict[str, int] = {}
     with_loss = 0
     for record in read_metrics(path):

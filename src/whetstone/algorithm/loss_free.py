@@ -1,4 +1,4 @@
-"""Which replies of a group carry no loss, and why. It needs no torch, so a flow can account for their tokens."""
+"""Which replies of a group carry no loss, and why. Without torch, so a flow can account for their tokens."""
 
 from __future__ import annotations
 

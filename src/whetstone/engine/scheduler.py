@@ -36,8 +36,8 @@ _PREFILL_TOKENS = 4096
 
 @dataclass(eq=False)
 class Ticket:
-    """A request in the engine. ``started`` of its replies have entered the batch. ``oldest`` is the version of
-    the weights that sampled its first token."""
+    """A request in the engine. ``started`` of its replies have entered the batch. ``oldest`` is the version
+    of the weights that sampled its first token."""
 
     request: GenerationRequest
     started: int = 0

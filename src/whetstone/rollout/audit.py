@@ -83,8 +83,9 @@ class Audit(Struct):
         ``length``, ``reward``: means. ``length_shift``: the largest difference between the shares of replies
         up to a length (Kolmogorov-Smirnov distance), with lengths rounded to 2%; ``usable_length_shift``: the
         same, compared only with the groups that have a learning signal. ``source_shift``,
-        ``difficulty_shift``: total variation distance of the sources or difficulties. For each reason: its share of the groups, their means, and by
-        how much the overall mean would change without them. A figure without data is omitted.
+        ``difficulty_shift``: total variation distance of the sources or difficulties. For each reason: its
+        share of the groups, their means, and by how much the overall mean would change without them. A figure
+        without data is omitted.
         """
         whole = _OutcomeTally()
         for tally in self.outcomes.values():

@@ -225,8 +225,8 @@ def _finished(state: FlowState, event: GroupFinished, locations: Sequence[LogLoc
     for (name, (facts, reason)), place in zip(event.groups.items(), locations, strict=True):
         model = state.models[name]
         item = FinishedGroup(event.draw, facts, place, reason, facts.oldest, facts.newest)
-        # The tokens of the group are in the buffer or dropped now. What is left of those of the lease is in no
-        # sample.
+        # The tokens of the group are in the buffer or dropped now. What is left of those of the lease is in
+        # no sample.
         lease.reported[name] = lease.reported.get(name, 0) - generated[name]
         if reason:
             model.ledger.drop(reason, generated[name])

@@ -30,8 +30,8 @@ SamplingProgress = dict[str, GenerationProgress]
 """What each model has generated for a prompt so far."""
 
 Episode = Callable[[LeaseGrant, SamplingProgress], Awaitable[Groups]]
-"""Samples and judges the group of a prompt for each model, and keeps the progress up to date. Raises UserError
-if there can be no group."""
+"""Samples and judges the group of a prompt for each model, and keeps the progress up to date. Raises
+UserError if there can be no group."""
 
 
 class ReplicaWeights(Protocol):

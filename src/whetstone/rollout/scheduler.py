@@ -40,9 +40,9 @@ from whetstone.rollout.events import (
 from whetstone.rollout.filters import drop_reason_of_rewards
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.group_facts import GroupFacts, LogLocation
-from whetstone.rollout.ledger import DEAD, DUPLICATE
 from whetstone.rollout.learning_signal import no_signal_reason
 from whetstone.rollout.leasing import ReplicaState, lease_more, replica_quota
+from whetstone.rollout.ledger import DEAD, DUPLICATE
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, FlowState, ModelState, Offer, new_state
@@ -141,8 +141,9 @@ class FlowScheduler:
     ) -> _LeaseUpdate:
         """Process the message of a replica: the leases that it holds, and its room (0: it drains).
 
-        ``progress``: of its process ``reporter``. Returns the leases that it lacks and new ones up to its room. Raises FlowRefusal for other models than
-        those of this run, and for a room that no share of a round fits in.
+        ``progress``: of its process ``reporter``. Returns the leases that it lacks and new ones up to its
+        room. Raises FlowRefusal for other models than those of this run, and for a room that no share of a
+        round fits in.
         """
         self._check_models(versions)
         member = self.replicas.setdefault(replica, ReplicaState(last_heard=now))
@@ -171,8 +172,8 @@ class FlowScheduler:
         return self.source.at(draw) if wanted is None else wanted.problem
 
     def report(self, replica: str, progress: Progress, reporter: str) -> None:
-        """Record what a process of a replica has generated for its leases so far. Ended leases, unknown models
-        and what is known already are ignored."""
+        """Record what a process of a replica has generated for its leases so far. Ended leases, unknown
+        models and what is known already are ignored."""
         tokens: dict[int, dict[str, int]] = {}
         oldest: dict[int, dict[str, int]] = {}
         for serial, by_model in progress.items():

@@ -17,8 +17,8 @@ from whetstone.weights.offer import Offer
 
 
 class FinishedGroup(Struct, frozen=True, array_like=True):
-    """A finished group of one model. ``drop_reason``: why it is not trained on; empty if it may be. ``oldest``
-    and ``newest`` are those of its facts."""
+    """A finished group of one model. ``drop_reason``: why it is not trained on; empty if it may be.
+    ``oldest`` and ``newest`` are those of its facts."""
 
     draw: int
     facts: GroupFacts
