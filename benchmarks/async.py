@@ -1,9 +1,9 @@
 """What the flow costs: is anybody idle who need not be, and how many groups a core takes in and hands out.
 
-``python benchmarks/async.py simulated`` and ``rules`` run the flow's own state machine against a clock that is
-computed (``flow_simulation.py``). ``python benchmarks/async.py real [RULE …]`` trains a tiny model.
-``python benchmarks/async.py service`` runs the HTTP service in a process of its own, with a log on a disk, and
-counts its CPU seconds.
+``python benchmarks/async.py simulated`` and ``rules`` run the flow's own state machine against a clock that
+is computed (``flow_simulation.py``). ``python benchmarks/async.py real [RULE …]`` trains a tiny model.
+``python benchmarks/async.py service`` runs the HTTP service in a process of its own, with a log on a disk,
+and counts its CPU seconds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def simulated() -> None:
 
 
 def rules() -> None:
-    """What each rule of batch composition achieves where generation, judging and training are the bottleneck."""
+    """What each rule of batch composition achieves, by bottleneck: generation, judging, training."""
     print("| setting | rule | groups / bound | tokens / bound | wasted tokens | KS of lengths | token age |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for values in COMPOSED:
@@ -122,9 +122,7 @@ flow: {staleness: 2, replicas: 1}
 
 def real(*names: str) -> None:
     """30 steps of a tiny model with each rule: the figures are those of its metrics."""
-    print(
-        "| rule | steps a minute | trainer, replica busy | wasted tokens | KS of lengths | token age | ledger |"
-    )
+    print("| rule | steps a minute | busy: trainer, replica | wasted | KS of lengths | token age | ledger |")
     print("| --- | ---: | --- | ---: | ---: | ---: | --- |")
     for rule in names or get_args(BatchComposition):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
 """A run whose engines, judges and trainer are durations on a clock that is computed, around the flow's own
 state machine.
 
-An engine generates ``TOKENS_PER_S`` tokens of a reply in a second, for as many replies at once as it has slots.
-Replies have lognormal lengths. New weights arrive at all replicas a while after a step, and replies in progress
-continue with them, so the weight version of every token is known.
+An engine generates ``TOKENS_PER_S`` tokens of a reply in a second, for as many replies at once as it has
+slots. Replies have lognormal lengths. New weights arrive at all replicas a while after a step, and replies in
+progress continue with them, so the weight version of every token is known.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a rule achieves. Throughputs are relative to the bottleneck alone: of trained groups, and of trained
-    tokens. wasted: share of tokens. ks: between the lengths of trained replies and of all replies whose groups
-    have a signal. age: mean over trained tokens, in versions."""
+    """What a rule achieves. Throughputs are relative to the bottleneck alone: of trained groups, and of
+    trained tokens. wasted: share of tokens. ks: between the lengths of trained replies and of all replies
+    whose groups have a signal. age: mean over trained tokens, in versions."""
 
     groups: float
     tokens: float
@@ -101,7 +101,7 @@ class Figures:
 
 @dataclass
 class _Prompt:
-    """A prompt at a replica. ``left``: replies that have not ended; ``begun``: the first weights, -1 for none."""
+    """A prompt at a replica. ``left``: replies that have not ended. ``begun``: the first weights; -1: none."""
 
     grant: LeaseGrant
     left: int

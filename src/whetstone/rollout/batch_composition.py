@@ -24,8 +24,8 @@ from whetstone.rollout.state import FinishedGroup, FlowState, ModelState
 # The training weights are too far ahead of the group's oldest token.
 STALE = "stale"
 
-# Of a batch, while the trainer trains on the one before. With less, the trainer may wait; with more, tokens are
-# older (benchmarks/async.md).
+# Part of a batch, while the trainer trains on the one before. With less, the trainer may wait; with more,
+# tokens are older (benchmarks/async.md).
 _READY = 2 / 3
 
 # The batch was full without the group: another model needed the round.
