@@ -62,12 +62,12 @@ def steps_of(prompts: int) -> int:
 
 def simulated() -> None:
     """Throughput divided by what the slowest of generation, judging and training would allow alone, with
-    replies of any length and the default rule."""
+    replies of any length and the rule ``drop``."""
     print("| replies at once | batch | bound by | staleness | throughput / bound | stale | CPU µs a group |")
     print("| ---: | ---: | --- | ---: | ---: | ---: | ---: |")
     for slots, prompts, staleness in SETTINGS:
         for bound in BOUNDS:
-            work = Simulation(Setting(slots, prompts, staleness, bound))
+            work = Simulation(Setting(slots, prompts, staleness, bound, "drop"))
             began = time.process_time()
             found = work.run(steps_of(prompts))
             groups = sum(len(record.groups) for record in work.batches)
@@ -113,7 +113,7 @@ data: {train: "micro:train", heldout: null}
 environment: {chat: false, prompt: "# {statement}\\n", prefix: "def f(xs):\\n    return ", extraction: whole}
 sampling: {temperature: 1.3, max_tokens: 256}
 algorithm: {preset: dapo, drop_zero_variance: false, refill_rounds: 0, overlong_buffer: 256}
-trainer: {steps: 30, prompts_per_step: 4, samples_per_prompt: 4, lr: 1.0e-5, checkpoint_every: 10}
+trainer: {steps: 60, prompts_per_step: 4, samples_per_prompt: 4, lr: 1.0e-5, checkpoint_every: 10}
 evaluation: {train_problems: 0, every: 0}
 judge: {workers: 1}
 flow: {staleness: 2, replicas: 1}
@@ -121,7 +121,7 @@ flow: {staleness: 2, replicas: 1}
 
 
 def real(*names: str) -> None:
-    """30 steps of a tiny model with each rule: the figures are those of its metrics."""
+    """60 steps of a tiny model with each rule: the figures are those of its metrics."""
     print("| rule | steps a minute | busy: trainer, replica | wasted | KS of lengths | token age | ledger |")
     print("| --- | ---: | --- | ---: | ---: | ---: | --- |")
     for rule in names or get_args(BatchComposition):

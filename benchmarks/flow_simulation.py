@@ -101,7 +101,7 @@ class Figures:
 
 @dataclass
 class _Prompt:
-    """A prompt at a replica. ``left``: replies that have not ended. ``begun``: the first weights; -1: none."""
+    """A prompt at a replica. ``left``: replies that have not ended. ``begun``: the first weights, or -1."""
 
     grant: LeaseGrant
     left: int
