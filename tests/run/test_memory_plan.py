@@ -102,6 +102,7 @@ def test_what_saves_memory_has_less_of_it() -> None:
 
 def test_every_recipe_for_accelerators_names_its_machine() -> None:
     laptop = {"tiny", "tiny-verifier", "tour", "quickstart", "async-quickstart"}
+    laptop |= {"quickstart-ssd", "quickstart-rejection-sft"}
     assert set(PLANNED) == set(shipped_names()) - laptop
 
 
