@@ -179,7 +179,7 @@ sys.exit(main(sys.argv[1:]))
         (
             ["train", str(TINY), "--dry-run"],
             0,
-            "not checked: problems and prompts, because torch",
+            "not checked: memory, problems and prompts, because torch",
         ),
         (["train", str(TINY), "data.train=no-such.jsonl"], 2, "`data.train`: no-such.jsonl"),
         (["train", str(TINY), "sampling.max_tokens=512"], 2, "`sampling.max_tokens` is 512"),

@@ -80,7 +80,8 @@ class TorchEngine:
         self._max_context = max_context or int(getattr(config, "max_position_embeddings", 0)) or 2**31
         if rope.max_tokens is not None and max_context is not None:
             check_length(rope, max_context, "lower max_context")
-        self._cache_bytes = cache_limit(cache_mb, total_memory(model.device))
+        # Not every kind of device knows its memory.
+        self._cache_bytes = cache_limit(cache_mb, 0 if cache_mb else total_memory(model.device))
         self._scheduler = Scheduler(
             model,
             tokenizer,
