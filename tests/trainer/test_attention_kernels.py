@@ -25,7 +25,7 @@ from tests.trainer import reference_flash
 from tests.trainer.tiny_models import VOCABULARY, tiny_llama
 from whetstone.trainer import attention_kernels
 from whetstone.trainer.attention_blocks import block_attention
-from whetstone.trainer.attention_kernels import CANDIDATES, Candidate, Kernel, Layer, select
+from whetstone.trainer.attention_kernels import CANDIDATES, Kernel, KernelCandidate, Layer, select
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.packed_attention import packed_attention
 from whetstone.trainer.packing import PromptReplies
@@ -218,8 +218,8 @@ def test_bounded_scores_need_the_package_or_flex_attention() -> None:
     assert select(capped) is CANDIDATES[1].kernel
 
 
-def on_the_cpu(name: str, kernel: Kernel) -> Candidate:
-    return Candidate(name, kernel, lambda _: None)
+def on_the_cpu(name: str, kernel: Kernel) -> KernelCandidate:
+    return KernelCandidate(name, kernel, lambda _: None)
 
 
 def wrong(change: Callable[[Tensor], Tensor]) -> Kernel:

@@ -17,7 +17,7 @@ _USABLE = 0.95
 
 
 @dataclass(frozen=True)
-class Machine:
+class PlannedMachine:
     """The devices of a run: how many ranks a trainer in one process has, and the bytes of each device."""
 
     ranks: int
@@ -44,7 +44,7 @@ class DevicePlan:
     """The memory of each device with the same roles. Phases follow each other, so the largest counts."""
 
     title: str
-    machine: Machine
+    machine: PlannedMachine
     rows: Sequence[MemoryRow]
 
     @property

@@ -33,8 +33,8 @@ from whetstone.run.device_plan import (
     GENERATION,
     PHASES,
     DevicePlan,
-    Machine,
     MemoryRow,
+    PlannedMachine,
     engine_rows,
     merged_rows,
     trainer_rows,
@@ -45,7 +45,7 @@ from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_valu
 from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, trainer_memory
 
 
-def planned_machine(recipe: Recipe) -> Machine:
+def planned_machine(recipe: Recipe) -> PlannedMachine:
     """Return the machine in the recipe, or else this one. Raises UserError for a device that is not here."""
     flow, given = recipe.flow, recipe.machine
     on_cpu = recipe.model.device == "cpu"
@@ -60,7 +60,7 @@ def planned_machine(recipe: Recipe) -> Machine:
                 f"`flow.gpus` names {used} devices, and `machine.devices` is {given.devices}; correct one of "
                 "them"
             )
-    return Machine(ranks if flow is None else flow.ranks, size, on_cpu)
+    return PlannedMachine(ranks if flow is None else flow.ranks, size, on_cpu)
 
 
 def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
@@ -133,7 +133,7 @@ def _refusal(recipe: Recipe, config: Mapping[str, Any], plans: Sequence[DevicePl
     )
 
 
-def _remedies(recipe: Recipe, machine: Machine) -> Iterator[tuple[str, Any]]:
+def _remedies(recipe: Recipe, machine: PlannedMachine) -> Iterator[tuple[str, Any]]:
     """Yield settings that need less memory and train the same, the cheapest in time first."""
     trainer, engine = recipe.trainer, recipe.engine
     if not trainer.activation_checkpointing:
@@ -180,7 +180,7 @@ def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
     return _flow_plans(recipe, machine, models)
 
 
-def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) -> list[DevicePlan]:
+def _flow_plans(recipe: Recipe, machine: PlannedMachine, models: Sequence[_ModelPlan]) -> list[DevicePlan]:
     assert recipe.flow is not None
     gpus, apart = recipe.flow.gpus, recipe.evaluation.process == "separate"
     if not gpus.trainers and not gpus.replicas:
@@ -202,7 +202,7 @@ def _flow_plans(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) 
     return plans
 
 
-def _shared_device(recipe: Recipe, machine: Machine, models: Sequence[_ModelPlan]) -> DevicePlan:
+def _shared_device(recipe: Recipe, machine: PlannedMachine, models: Sequence[_ModelPlan]) -> DevicePlan:
     """Return the plan of the device that all roles of a flow share. Replicas sample while a trainer works."""
     assert recipe.flow is not None
     rows = [model.trainer_rows for model in models]
@@ -220,7 +220,7 @@ class _ModelPlan:
 
     recipe: Recipe
     config: Any
-    machine: Machine
+    machine: PlannedMachine
     first: bool
 
     @property
@@ -328,8 +328,7 @@ class _ModelPlan:
         if recipe.flow is not None:
             count = recipe.flow.room_for(trainer.prompts_per_step)
         prompt = self._prompt_tokens(recipe.environment.max_prompt_tokens, reply)
-        truncated = sampling.top_p < 1 or sampling.top_k > 0
-        yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, truncated)
+        yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, sampling.truncates)
 
     def _evaluated(self) -> Iterator[RequestShape]:
         recipe, evaluation = self.recipe, self.recipe.evaluation

@@ -54,7 +54,7 @@ class Layer(NamedTuple):
     sinks: bool
 
 
-class Candidate(NamedTuple):
+class KernelCandidate(NamedTuple):
     """A kernel, and the reason why it cannot compute a layer, or None."""
 
     name: str
@@ -205,7 +205,9 @@ def _no_flex(layer: Layer) -> str | None:
 
 
 CANDIDATES = [
-    Candidate("torch's varlen_attn", partial(varlen_attention, TORCH), partial(_no_flash, capped=False)),
-    Candidate("flash-attn", partial(varlen_attention, FLASH_ATTN), _no_flash_attn),
-    Candidate("flex_attention", flex_packed_attention, _no_flex),
+    KernelCandidate(
+        "torch's varlen_attn", partial(varlen_attention, TORCH), partial(_no_flash, capped=False)
+    ),
+    KernelCandidate("flash-attn", partial(varlen_attention, FLASH_ATTN), _no_flash_attn),
+    KernelCandidate("flex_attention", flex_packed_attention, _no_flex),
 ]

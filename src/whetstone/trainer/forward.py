@@ -7,7 +7,7 @@ so the logits of a large vocabulary only exist for one chunk of tokens.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -25,7 +25,7 @@ from whetstone.engine.architecture import (
     rope_limits,
 )
 from whetstone.engine.expert_routing import ExpertRouters
-from whetstone.engine.invariance import missing_rows, supports_invariance
+from whetstone.engine.invariance import attention_set_to, missing_rows, supports_invariance
 from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
 from whetstone.trainer.log_probs import LogProbHead, Supports
 from whetstone.trainer.packed_attention import INVARIANT_PACKED, PACKED
@@ -229,18 +229,13 @@ class Forward:
     def _layers_set_for(self, batch: MicroBatch) -> Generator[None]:
         """Let the layers use the attention of the batch's layout and its experts; restore the model's own
         afterwards."""
-        config: Any = self.model.config
-        before = config._attn_implementation
-        if batch.attention_mask.dim() == 4:
-            config._attn_implementation = INVARIANT_PACKED if self._invariant else PACKED
-        replayed = nullcontext()
-        if self.routers is not None and batch.experts is not None:
-            replayed = self.routers.replay(batch.experts)
-        try:
-            with replayed:
-                yield
-        finally:
-            config._attn_implementation = before
+        with ExitStack() as set_for:
+            if batch.attention_mask.dim() == 4:
+                name = INVARIANT_PACKED if self._invariant else PACKED
+                set_for.enter_context(attention_set_to(self.model, name))
+            if self.routers is not None and batch.experts is not None:
+                set_for.enter_context(self.routers.replay(batch.experts))
+            yield
 
     def _hidden_to_score(self, cpu_batch: MicroBatch) -> tuple[MicroBatch, Tensor, Tensor]:
         """Return the batch on the model's device, its hidden states that predict a token, each once, and for

@@ -18,14 +18,13 @@ from transformers.utils.logging import disable_progress_bar
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import explained
 from whetstone.engine.loading import save_model
-from whetstone.engine.served.vllm_worker import POSITIONS, VALUES, mapped_file, weight_files
+from whetstone.engine.served.vllm_worker import INTEGERS, POSITIONS, VALUES, mapped_file, weight_files
 from whetstone.engine.weights import DeferredWeight, Patch, WeightValue, copy_weights, write_weight
 
 _IN_MEMORY = Path("/dev/shm")
 _NAME = "whetstone-weights-"
 # Beyond this share of changed elements all weights are written, which takes less time for each element.
 _MOST_CHANGED = 1 / 16
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _Changes = dict[str, tuple[Tensor, Tensor]]
 """The changed elements of each tensor: flat positions in ascending order, and new elements as integers."""
@@ -137,7 +136,7 @@ class ModelFolder:
             positions = _write_and_compare(target, weight)
             changed += len(positions)
             if len(positions):
-                elements = target.view(-1).view(_INTEGERS[target.element_size()])[positions]
+                elements = target.view(-1).view(INTEGERS[target.element_size()])[positions]
                 changes[names[id(target)]] = positions, elements
 
         copy_weights(self._model, weights, write)
@@ -213,7 +212,7 @@ def _write_and_compare(target: Tensor, weight: WeightValue) -> Tensor:
         return weight.positions().unique()
     new = weight if isinstance(weight, Tensor) else weight.make(target.dtype)
     new = new.detach().to("cpu", target.dtype)
-    width = _INTEGERS[target.element_size()]
+    width = INTEGERS[target.element_size()]
     positions = (new.contiguous().view(-1).view(width) != target.view(-1).view(width)).nonzero()[:, 0]
     target.copy_(new)
     return positions

@@ -38,7 +38,8 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _POPULATE_WRITE = 23
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The integers that hold every bit pattern of an element, by its bytes."""
 POSITIONS, VALUES = "positions:", "values:"
 """The names of a tensor's changed positions (flat) and new elements in a file of changes, before its name."""
 
@@ -212,7 +213,7 @@ def _copies_recorded(name: str, whole: Tensor, found: list[_Place]) -> Generator
             raise ValueError(f"`{name}` is transformed before it is copied")
         if target.shape != source.shape or target.dtype != source.dtype:
             raise ValueError(f"`{name}` is {source.dtype}, and {target.dtype} in the model")
-        integers = _INTEGERS[source.dtype.itemsize]
+        integers = INTEGERS[source.dtype.itemsize]
         if not torch.equal(target.view(integers).to(source.device), source.view(integers)):
             raise ValueError(f"`{name}` is not in the model as it is in the file")
         offset = int(source.storage_offset() - whole.storage_offset())
