@@ -19,7 +19,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.shipped_recipes import shipped_names
 from whetstone.engine.architecture import OWN_ATTENTION
 from whetstone.engine.memory_plan import RequestShape, embedded_engine_memory
-from whetstone.run.device_plan import GENERATION
+from whetstone.run.device_plan import ENGINE_WEIGHTS, GENERATION
 from whetstone.run.memory_plan import memory_errors
 from whetstone.run.recipe import Recipe, load_recipe
 from whetstone.run.run_dir import check_recipe, write_recipe
@@ -226,6 +226,17 @@ def test_a_server_takes_its_share_while_the_trainer_works_only_if_it_does_not_sl
     [(_, awake)] = recipe_plans("scalebox-qwen3-30b-a3b", ["engine.placement=apart"])
     assert awake.total(GENERATION) == asleep.total(GENERATION)
     assert awake.total("training") - asleep.total("training") == pytest.approx(0.6 * 64e9)
+
+
+def test_a_deterministic_run_is_planned_with_the_embedded_engine() -> None:
+    def rows(*overrides: str) -> set[str]:
+        [(_, plan)] = recipe_plans(
+            "code-r1-grpo-7b-12k", ["machine={devices: 8, memory_gb: 141}", *overrides]
+        )
+        return {row.name for row in plan.rows if row.bytes.get("training")}
+
+    assert ENGINE_WEIGHTS not in rows()
+    assert ENGINE_WEIGHTS in rows("deterministic=true")
 
 
 def test_a_resumed_run_may_be_planned_for_another_machine(tmp_path: Path) -> None:

@@ -54,6 +54,13 @@ def uses_auto_engine(recipe: Recipe) -> bool:
     return AUTO in {recipe.engine.kind, recipe.verifier and recipe.verifier.engine.get("kind")}
 
 
+def needs_embedded(recipe: Recipe) -> str:
+    """Return why a run cannot use a server; empty if it can."""
+    if recipe.deterministic:
+        return "`deterministic: true` needs an engine that repeats its replies"
+    return ""
+
+
 def _with_engine(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
     if not uses_auto_engine(recipe):
         return recipe
@@ -64,16 +71,9 @@ def _with_engine(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
         log(f"sampling with engine `{recorded}`, as at the start of this run")
         return _with_kind(recipe, recorded)
     section = recipe.engine if recipe.engine.kind == AUTO else _partner_engine(recipe)
-    choice = choose_engine(section, recipe.model.device, _needs_embedded(recipe))
+    choice = choose_engine(section, recipe.model.device, needs_embedded(recipe))
     log(f"sampling with engine `{choice.kind}`, chosen by `engine.kind: auto`: {choice.reason}")
     return _with_kind(recipe, choice.kind)
-
-
-def _needs_embedded(recipe: Recipe) -> str:
-    """Return why a run cannot use a server; empty if it can."""
-    if recipe.deterministic:
-        return "`deterministic: true` needs an engine that repeats its replies"
-    return ""
 
 
 def _recorded_engine(recipe: Recipe) -> str | None:

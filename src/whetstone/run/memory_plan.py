@@ -28,6 +28,7 @@ from whetstone.engine.scratch import scratch_config
 from whetstone.engine.settings import SERVERS, TorchOptions
 from whetstone.engine.sources import HubModelUnavailable
 from whetstone.evaluate.plan import SamplingPlan
+from whetstone.run.auto import needs_embedded
 from whetstone.run.device_plan import (
     ENGINE_WEIGHTS,
     GENERATION,
@@ -268,11 +269,11 @@ class _ModelPlan:
 
     @property
     def _engine_kind(self) -> str:
-        """The engine of the planned machine; ``auto`` takes vLLM on an accelerator."""
+        """The engine of the planned machine; ``auto`` takes vLLM on an accelerator if the run can use it."""
         kind = self.recipe.engine.kind
         if kind != "auto":
             return kind
-        return "torch" if self.machine.on_cpu else "vllm"
+        return "torch" if self.machine.on_cpu or needs_embedded(self.recipe) else "vllm"
 
     @property
     def local_engine_rows(self) -> list[MemoryRow]:
