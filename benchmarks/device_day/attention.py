@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.device_day.context import SectionContext
 from benchmarks.device_day.workload import BLOCKS, dtype_name, seconds_of, usable_kernels
 from whetstone.trainer.attention_blocks import block_attention
-from whetstone.trainer.attention_kernels import Candidate, Kernel, Layer
+from whetstone.trainer.attention_kernels import Kernel, KernelCandidate, Layer
 from whetstone.trainer.segments import AttentionPlan, Segment, run_table
 
 _NAMES = ("output", "queries", "keys", "values", "sinks")
@@ -100,7 +100,7 @@ def _time(context: SectionContext, case: _Case, length: int) -> None:
             )
 
 
-def _named(candidates: list[Candidate]) -> list[tuple[str, Kernel]]:
+def _named(candidates: list[KernelCandidate]) -> list[tuple[str, Kernel]]:
     return [(candidate.name, candidate.kernel) for candidate in candidates]
 
 

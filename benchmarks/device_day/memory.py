@@ -23,7 +23,7 @@ from benchmarks.device_day.workload import (
 )
 from benchmarks.step_memory import plain_step
 from whetstone.engine.memory import peak_bytes
-from whetstone.trainer.attention_kernels import Candidate
+from whetstone.trainer.attention_kernels import KernelCandidate
 
 _GIB = 2**30
 
@@ -51,7 +51,7 @@ def measure_memory(context: SectionContext) -> None:
 
 
 def _measure_packed(
-    context: SectionContext, shape: dict[str, Any], tokens: int, candidate: Candidate | None
+    context: SectionContext, shape: dict[str, Any], tokens: int, candidate: KernelCandidate | None
 ) -> None:
     name = BLOCKS if candidate is None else candidate.name
     with nullcontext() if context.device.type == "cpu" else only_kernel(candidate):

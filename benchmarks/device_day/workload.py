@@ -19,7 +19,7 @@ from whetstone.core.sample import Batch, Group, Sample
 from whetstone.engine.loading import LoadedModel, load_model
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.trainer import attention_kernels
-from whetstone.trainer.attention_kernels import CANDIDATES, Candidate, Layer, select
+from whetstone.trainer.attention_kernels import CANDIDATES, KernelCandidate, Layer, select
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
@@ -164,7 +164,7 @@ def seconds_of(device: torch.device, work: Callable[[], object], rounds: int = 1
 
 
 @contextmanager
-def only_kernel(candidate: Candidate | None) -> Generator[None]:
+def only_kernel(candidate: KernelCandidate | None) -> Generator[None]:
     """A context in which packed attention on a device uses this kernel alone, or blocks."""
     every = list(CANDIDATES)
     CANDIDATES[:] = [] if candidate is None else [candidate]
@@ -193,9 +193,9 @@ def kernel_name(layer: Layer) -> str:
     return names[0] if names else BLOCKS
 
 
-def usable_kernels(layer: Layer) -> tuple[list[Candidate], dict[str, str]]:
+def usable_kernels(layer: Layer) -> tuple[list[KernelCandidate], dict[str, str]]:
     """Return the kernels that can compute a layer, and for each other one why it cannot."""
-    usable: list[Candidate] = []
+    usable: list[KernelCandidate] = []
     reasons: dict[str, str] = {}
     for candidate in CANDIDATES:
         reason = candidate.obstacle(layer)

@@ -24,7 +24,7 @@ from tests.served_stand_in import StandIn, listening
 from tests.trainer import reference_flash
 from whetstone.engine.settings import EngineSection
 from whetstone.trainer.attention_blocks import block_attention
-from whetstone.trainer.attention_kernels import CANDIDATES, Candidate, Layer, select
+from whetstone.trainer.attention_kernels import CANDIDATES, KernelCandidate, Layer, select
 from whetstone.trainer.varlen_attention import FLASH_ATTN, TORCH, varlen_attention
 
 
@@ -151,10 +151,10 @@ def test_each_usable_kernel_is_compared_with_blocks(
         return 1.5 * block_attention(*row)
 
     kernels = {"torch": partial(varlen_attention, TORCH), "package": partial(varlen_attention, FLASH_ATTN)}
-    candidates = [Candidate(name, kernel, lambda layer: None) for name, kernel in kernels.items()]
+    candidates = [KernelCandidate(name, kernel, lambda layer: None) for name, kernel in kernels.items()]
     candidates += [
-        Candidate("wrong", wrong, lambda layer: None),
-        Candidate("absent", wrong, lambda layer: "not here"),
+        KernelCandidate("wrong", wrong, lambda layer: None),
+        KernelCandidate("absent", wrong, lambda layer: "not here"),
     ]
     monkeypatch.setattr(workload, "CANDIDATES", candidates)
     with reference_flash.torch_kernels():

@@ -408,16 +408,13 @@ def test_a_fresh_state_can_be_saved_and_loaded_too():
 
 
 def test_deterministic_mode_makes_torch_refuse_unrepeatable_operations():
-    try:
-        trainer = Trainer(
-            tiny_llama(),
-            algorithm_named("dr_grpo"),
-            TrainerSection(),
-            temperature=1.0,
-            max_tokens=MAX_TOKENS,
-            deterministic=True,
-        )
-        assert torch.are_deterministic_algorithms_enabled()
-        assert trainer.step(random_batch(0))["updates"] == 1
-    finally:
-        torch.use_deterministic_algorithms(False)
+    trainer = Trainer(
+        tiny_llama(),
+        algorithm_named("dr_grpo"),
+        TrainerSection(),
+        temperature=1.0,
+        max_tokens=MAX_TOKENS,
+        deterministic=True,
+    )
+    assert torch.are_deterministic_algorithms_enabled()
+    assert trainer.step(random_batch(0))["updates"] == 1
