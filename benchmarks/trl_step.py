@@ -82,7 +82,7 @@ async def _whetstone_steps(args: argparse.Namespace, policy: Any, served: Any) -
     engine = TorchEngine(served.model, served.tokenizer)
     trainer = Trainer(policy.model, spec, settings, temperature=1.0, max_tokens=args.tokens)
     seconds: list[float] = []
-    async with AsyncJudge(workers=args.threads) as judge:
+    async with AsyncJudge(args.threads, stop_at_first_failure=True) as judge:
         flow = sampling_flow(
             engine,
             policy.tokenizer,
@@ -151,7 +151,7 @@ def run_trl(args: argparse.Namespace) -> list[float]:
     tasks = problems(args.prompts)
     rows = [{"prompt": [{"role": "user", "content": question(p)}], "problem_id": p.id} for p in tasks]
     clock = _trl_clock()
-    with Judge(workers=args.threads) as judge:
+    with Judge(args.threads, stop_at_first_failure=True) as judge:
         trainer = GRPOTrainer(
             model=args.model,
             reward_funcs=_trl_reward(tasks, judge),
