@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from inspect import signature
 from itertools import accumulate
 from typing import Any, cast
 
@@ -82,8 +84,16 @@ class VarlenKernel:
 
 def _torch_forward(rows: Rows, call: VarlenCall, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
     varlen: Any = import_module("torch.nn.attention.varlen")
-    options = {"scale": plan.scale, "window_size": call.window, "enable_gqa": True}
+    options = {"scale": plan.scale, "window_size": call.window, **_grouped_heads()}
     return varlen.varlen_attn(*rows, *call.edges, return_aux=varlen.AuxRequest(lse=True), **options)
+
+
+@cache
+def _grouped_heads() -> dict[str, bool]:
+    """Return the option for fewer heads of keys than of queries: torch 2.11 takes them without an option."""
+    varlen: Any = import_module("torch.nn.attention.varlen")
+    known = "enable_gqa" in signature(varlen.varlen_attn).parameters
+    return {"enable_gqa": True} if known else {}
 
 
 def _torch_backward(rows: Rows, logsum: Tensor, call: VarlenCall, plan: AttentionPlan) -> Rows:
