@@ -30,6 +30,10 @@ _ATTENTION = """Each kernel of packed attention against plain matrix products in
 of the difference divided by the norm, for the output and the gradients of queries, keys, values and sinks.
 Then the time of a forward and a backward pass of one layer over one sequence."""
 
+_LOG_PROBS = """From the hidden states of one row to log-probs, and back to gradients: chunks of logits, and
+the fused operation of Liger where it is installed. Errors are against float32 on the device: the norm of the
+difference divided by the norm. The peak is above the memory before; on a CPU it is that of the process."""
+
 _MEMORY = """One training step (log-probs, gradients, AdamW) with one sequence. GiB before it (weights,
 masters and moments), then the peak of the step above that. On a CPU the peak is that of the process so far.
 *Plain Hugging Face* is the model's logits, `log_softmax` and the backward pass, without an optimizer."""
@@ -60,13 +64,14 @@ in 150 of its vocabulary ends a reply."""
 
 SECTIONS = [
     Section("machine", "machine:describe_machine", 40, 30, _MACHINE),
-    Section("agreement", "agreement:compare_with_cpu", 90, 60, _AGREEMENT),
+    Section("agreement", "agreement:compare_with_cpu", 100, 60, _AGREEMENT),
     Section("attention", "attention:compare_kernels", 150, 60, _ATTENTION),
+    Section("log-probs", "log_probs:compare_operations", 50, 60, _LOG_PROBS),
     Section("memory", "memory:measure_memory", 170, 60, _MEMORY),
     Section("generation", "generation_speed:measure_generation", 150, 60, _GENERATION),
     Section("weights", "weight_updates:measure_updates", 90, 60, _WEIGHTS),
     Section("sleep", "sleep:measure_sleep", 80, 60, _SLEEP),
-    Section("vllm", "vllm:measure_vllm", 280, 60, _VLLM),
+    Section("vllm", "vllm:measure_vllm", 220, 60, _VLLM),
     Section("steps", "steps:measure_steps", 80, 60, _STEPS),
     Section("resume", "resume:measure_resume", 110, 120, _RESUME),
     Section("large", "steps:measure_large_steps", 260, 60, _LARGE),

@@ -108,6 +108,16 @@ class LogProbHead:
         self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
         self._may_fuse = not (exact_entropies or self._softcap)
 
+    @property
+    def weight(self) -> Tensor:
+        """The weights of the head: [vocabulary, width]."""
+        return cast(Tensor, self._head.weight)
+
+    @property
+    def fused(self) -> bool:
+        """Whether Liger's operation computes the log-probs."""
+        return self._fused is not None
+
     @cached_property
     def _fused(self) -> Any:
         """Liger's operation, or None. It is chosen at first use, when the weights are on their device."""

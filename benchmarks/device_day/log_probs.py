@@ -1,0 +1,76 @@
+"""Log-probs from hidden states: chunks of logits against the fused operation of Liger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.device_day.context import SectionContext, free_memory
+from benchmarks.device_day.workload import large_shape, random_model, seconds_of
+from whetstone.engine.memory import peak_bytes
+from whetstone.trainer.log_probs import LogProbHead
+
+_GIB = 2**30
+
+
+def compare_operations(context: SectionContext) -> None:
+    """Record error, time and memory of the log-probs of one row and their gradients, by operation."""
+    shape = large_shape(context) | {"num_hidden_layers": 1}
+    tokens = 256 if context.small else 8192
+    context.note(tokens=tokens, vocabulary=shape["vocab_size"])
+    # Both models have the same weights, up to the rounding to the compute type.
+    expected = _values(LogProbHead(_model(context, shape, torch.float32), temperature=1.0), tokens)
+    free_memory()
+    head = LogProbHead(_model(context, shape, context.dtype), temperature=1.0)
+    _record(context, "chunks of logits", head, tokens, expected)
+    free_memory()
+    head = LogProbHead(_model(context, shape, context.dtype), temperature=1.0, exact_entropies=False)
+    if head.fused:
+        _record(context, "fused by Liger", head, tokens, expected)
+    else:
+        context.note(fused="not available here; the log has the reason if Liger is installed")
+
+
+def _model(context: SectionContext, shape: dict[str, Any], dtype: torch.dtype) -> Any:
+    return random_model(shape, context.device, torch.float32).to(dtype)
+
+
+def _record(
+    context: SectionContext, name: str, head: LogProbHead, tokens: int, expected: list[Tensor]
+) -> None:
+    with context.attempt(operation=name):
+        found = _values(head, tokens)
+        pairs = zip(("log-probs", "hidden states", "weights"), found, expected, strict=True)
+        errors = {kind: float((a.float() - b).norm() / b.norm()) for kind, a, b in pairs}
+        del found
+        free_memory()
+        if context.device.type != "cpu":
+            torch.accelerator.reset_peak_memory_stats()
+        before = 0 if context.device.type == "cpu" else torch.accelerator.memory_allocated()
+        seconds = seconds_of(context.device, lambda: _values(head, tokens), rounds=3)
+        context.record(
+            operation=name,
+            chunks=len(head.chunks(tokens)),
+            **errors,
+            **{"ms": 1e3 * seconds, "peak, GiB": (peak_bytes() - before) / _GIB},
+        )
+
+
+def _values(head: LogProbHead, tokens: int) -> list[Tensor]:
+    """Return the log-probs, and the gradients of their mean for the hidden states and the head's weights."""
+    weight = head.weight
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(tokens, weight.shape[1], generator=draw).to(weight).requires_grad_()
+    targets = torch.randint(weight.shape[0], (tokens,), generator=draw).to(weight.device)
+    weight.grad = None
+    parts: list[Tensor] = []
+    for chunk in head.chunks(tokens):
+        values, _ = head.score(hidden[chunk], targets[chunk])
+        (values.sum() / tokens).backward()
+        parts.append(values.detach())
+    gradients = (hidden.grad, weight.grad)
+    if gradients[0] is None or gradients[1] is None:
+        raise ValueError("the head has weights without gradients")
+    return [torch.cat(parts), gradients[0], gradients[1].clone()]
