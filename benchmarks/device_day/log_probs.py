@@ -21,7 +21,9 @@ def compare_operations(context: SectionContext) -> None:
     tokens = 256 if context.small else 8192
     context.note(tokens=tokens, vocabulary=shape["vocab_size"])
     # Both models have the same weights, up to the rounding to the compute type.
-    expected = _values(LogProbHead(_model(context, shape, torch.float32), temperature=1.0), tokens)
+    exact = LogProbHead(_model(context, shape, torch.float32), temperature=1.0)
+    expected = _values(exact, *_inputs(exact, tokens))
+    del exact
     free_memory()
     head = LogProbHead(_model(context, shape, context.dtype), temperature=1.0)
     _record(context, "chunks of logits", head, tokens, expected)
@@ -41,7 +43,8 @@ def _record(
     context: SectionContext, name: str, head: LogProbHead, tokens: int, expected: list[Tensor]
 ) -> None:
     with context.attempt(operation=name):
-        found = _values(head, tokens)
+        inputs = _inputs(head, tokens)
+        found = _values(head, *inputs)
         pairs = zip(("log-probs", "hidden states", "weights"), found, expected, strict=True)
         errors = {kind: float((a.float() - b).norm() / b.norm()) for kind, a, b in pairs}
         del found
@@ -49,7 +52,7 @@ def _record(
         if context.device.type != "cpu":
             torch.accelerator.reset_peak_memory_stats()
         before = 0 if context.device.type == "cpu" else torch.accelerator.memory_allocated()
-        seconds = seconds_of(context.device, lambda: _values(head, tokens), rounds=3)
+        seconds = seconds_of(context.device, lambda: _values(head, *inputs), rounds=3)
         context.record(
             operation=name,
             chunks=len(head.chunks(tokens)),
@@ -58,19 +61,22 @@ def _record(
         )
 
 
-def _values(head: LogProbHead, tokens: int) -> list[Tensor]:
-    """Return the log-probs, and the gradients of their mean for the hidden states and the head's weights."""
+def _inputs(head: LogProbHead, tokens: int) -> tuple[Tensor, Tensor]:
+    """Return hidden states and the tokens after them."""
     weight = head.weight
     draw = torch.Generator().manual_seed(0)
     hidden = torch.randn(tokens, weight.shape[1], generator=draw).to(weight).requires_grad_()
-    targets = torch.randint(weight.shape[0], (tokens,), generator=draw).to(weight.device)
-    weight.grad = None
+    return hidden, torch.randint(weight.shape[0], (tokens,), generator=draw).to(weight.device)
+
+
+def _values(head: LogProbHead, hidden: Tensor, targets: Tensor) -> list[Tensor]:
+    """Return the log-probs, and the gradients of their mean for the hidden states and the head's weights."""
+    inputs = (hidden, head.weight)
+    for tensor in inputs:
+        tensor.grad = None
     parts: list[Tensor] = []
-    for chunk in head.chunks(tokens):
+    for chunk in head.chunks(len(targets)):
         values, _ = head.score(hidden[chunk], targets[chunk])
-        (values.sum() / tokens).backward()
+        (values.sum() / len(targets)).backward()
         parts.append(values.detach())
-    gradients = (hidden.grad, weight.grad)
-    if gradients[0] is None or gradients[1] is None:
-        raise ValueError("the head has weights without gradients")
-    return [torch.cat(parts), gradients[0], gradients[1].clone()]
+    return [torch.cat(parts), *(tensor.grad for tensor in inputs if tensor.grad is not None)]

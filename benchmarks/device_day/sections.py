@@ -41,6 +41,10 @@ masters and moments), then the peak of the step above that. On a CPU the peak is
 _GENERATION = """Sampled tokens per second, with up to 8 replies to each prompt, and milliseconds per token
 of a reply. Hugging Face is `generate` with the same model."""
 
+_DECODING = """Milliseconds per sampled token of a model of the shape of SmolLM2-135M, those in which the
+device computes, and the calls of the CUDA runtime. The log has the functions in which the host spends a
+step."""
+
 _WEIGHTS = """New weights for an embedded engine: from this process, as between two synchronous steps, and as
 published versions over loopback while it generates. Pause: seconds without generation."""
 
@@ -66,12 +70,13 @@ SECTIONS = [
     Section("machine", "machine:describe_machine", 40, 30, _MACHINE),
     Section("agreement", "agreement:compare_with_cpu", 100, 60, _AGREEMENT),
     Section("attention", "attention:compare_kernels", 150, 60, _ATTENTION),
-    Section("log-probs", "log_probs:compare_operations", 50, 60, _LOG_PROBS),
+    Section("log-probs", "log_probs:compare_operations", 40, 60, _LOG_PROBS),
     Section("memory", "memory:measure_memory", 170, 60, _MEMORY),
     Section("generation", "generation_speed:measure_generation", 150, 60, _GENERATION),
+    Section("decoding", "decoding:profile_decoding", 60, 60, _DECODING),
     Section("weights", "weight_updates:measure_updates", 90, 60, _WEIGHTS),
     Section("sleep", "sleep:measure_sleep", 80, 60, _SLEEP),
-    Section("vllm", "vllm:measure_vllm", 220, 60, _VLLM),
+    Section("vllm", "vllm:measure_vllm", 170, 60, _VLLM),
     Section("steps", "steps:measure_steps", 80, 60, _STEPS),
     Section("resume", "resume:measure_resume", 110, 120, _RESUME),
     Section("large", "steps:measure_large_steps", 260, 60, _LARGE),

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 from tests.trainer import reference_flash
 from tests.trainer.tiny_models import VOCABULARY, tiny_llama
@@ -241,6 +242,28 @@ def test_a_kernel_that_computes_the_small_row_is_taken(
     with torch.no_grad():
         assert select(a_layer(device=torch.device("cpu"), dtype=dtype, windowed=windowed)) is KERNELS[name]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_can_be_selected_while_activations_are_checkpointed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test of a kernel saves tensors of its own, which checkpointing must not count as the layer's."""
+    monkeypatch.setattr(attention_kernels, "CANDIDATES", [on_the_cpu(name, KERNELS[name])])
+    layer = a_layer(device=torch.device("cpu"), dtype=torch.float32, windowed=False, sinks=False)
+    plan = AttentionPlan(run_table([Segment(0, 5), Segment(5, 3, 0, 5)]), None, 0.3, 0.0)
+    inputs = [torch.randn(heads, 8, 128).requires_grad_() for heads in (4, 2, 2)]
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        kernel = select(layer)
+        assert kernel is KERNELS[name]
+        return kernel(query * 2, key, value, None, plan)
+
+    expected = torch.autograd.grad(attention(*inputs).sum(), inputs)
+    select.cache_clear()
+    found = torch.autograd.grad(checkpoint(attention, *inputs, use_reentrant=False).sum(), inputs)
+    for one, two in zip(found, expected, strict=True):
+        assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize(

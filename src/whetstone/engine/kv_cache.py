@@ -179,9 +179,13 @@ class BatchCache(Cache):
         for hole, mover in zip(holes, movers, strict=True):
             order[hole] = mover
         window = slice(self._end - self.width, self._end)
-        for tensors in (self._keys, self._values) if holes else ():
-            for tensor in tensors.values():
-                tensor[holes, :, window] = tensor[movers, :, window]
+        if holes and self._keys:
+            # One copy of the numbers to the device, instead of one for each layer.
+            device = next(iter(self._keys.values())).device
+            into, moved = (torch.tensor(rows).to(device) for rows in (holes, movers))
+            for tensors in (self._keys, self._values):
+                for tensor in tensors.values():
+                    tensor[into, :, window] = tensor[moved, :, window]
         self._set_lengths([self.lengths[row] for row in order])
         return order
 

@@ -1,6 +1,7 @@
 """The embedded engine: a transformers model in this process, on its current device.
 
-Tested on the CPU, and on a simulated device that accepts no CPU tensors. It has not been run on a GPU.
+Tested on the CPU, and on a simulated device that accepts no CPU tensors; ``benchmarks/device_day.md`` has
+runs on a GPU.
 
 The event loop passes requests in and replies out. All access to the model happens on one worker thread, one
 call after another, so a weight update always falls between two steps.

@@ -186,13 +186,14 @@ class LogProbHead:
                 results.append((*(value.detach() for value in found), *gradients))
             errors = [float((a - b).float().norm() / b.float().norm()) for a, b in zip(*results, strict=True)]
             if max(errors) > _TOLERANCE:
-                reason = f"its results are wrong by {max(errors):.2g}"
+                reason = f"its results are wrong by {max(errors):.2g}; update or remove liger-kernel"
+        except ImportError as error:
+            # Its operation for Hopper is in a package of its own, which `liger-kernel` does not install.
+            reason = f"{error}; install 'liger-kernel[cutedsl]'"
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}; update or remove liger-kernel"
         if reason:
-            log.warning(
-                "the fused log-probs of Liger are not used: %s; update or remove liger-kernel", reason
-            )
+            log.warning("the fused log-probs of Liger are not used: %s", reason)
         return not reason
 
 
