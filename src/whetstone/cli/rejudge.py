@@ -1,0 +1,235 @@
+"""``whetstone rejudge``: compute the rewards of stored replies again, and report what changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from msgspec import Meta, Struct
+from rich.console import Console
+
+from whetstone.cli.flags import add_command, run_command
+from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
+from whetstone.core.outputs import check_outputs, replacing
+from whetstone.core.progress import Progress
+
+if TYPE_CHECKING:
+    from whetstone.integrations.rejudge.comparison import RejudgedReply, RejudgeReport
+    from whetstone.integrations.rejudge.stored_replies import ProblemIndex, StoredReply
+    from whetstone.integrations.settings import RewardSettings
+
+_STEPS = re.compile(r"(\d*)(:?)(\d*)")
+_EXAMPLES = 10
+
+
+class _Rejudging(Struct, frozen=True, kw_only=True):
+    """The stored replies, and what to do with them."""
+
+    folder: Annotated[
+        str,
+        Flag(
+            "a Whetstone run, the output folder of TRL, or verl's rollout folder", "FOLDER", positional=True
+        ),
+    ]
+    overrides: Annotated[
+        tuple[str, ...],
+        Flag(
+            "such as judge.url=http://judge:8080, or environment.extraction=whole",
+            "KEY=VALUE",
+            positional=True,
+        ),
+    ] = ()
+    problems: Annotated[
+        str | None, Flag("a problem file or set (default: the training problems of the run's recipe)", "SET")
+    ] = None
+    steps: Annotated[str, Flag("one step, or a range A:B with both ends (default: all)", "A:B")] = ":"
+    sample: Annotated[int, Meta(ge=0), Flag("judge N groups, chosen by the seed; 0 (default): all", "N")] = 0
+    seed: Annotated[int, Flag("seed of the choice", "SEED")] = 0
+    reward_column: Annotated[str, Flag("the column of a TRL dump with the rewards", "NAME")] = ""
+    json: Annotated[bool, Flag("print the figures as one JSON object")] = False
+    out: Annotated[str | None, Flag("JSON lines of the replies whose reward changed", "FILE")] = None
+    replace: Annotated[bool, Flag("replace an existing output")] = False
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the verb."""
+    add_command(
+        subparsers,
+        "rejudge",
+        rejudge,
+        help="compute the rewards of stored replies again, and report what changed",
+        description="Extract, judge and reward the replies of a run again with this version, and compare "
+        "with the stored rewards. FOLDER is a run of Whetstone, or a dump of TRL (log_completions=True) or "
+        "verl (trainer.rollout_data_dir). KEY=VALUE are keys of a recipe (environment.…, judge.…), on top of "
+        "the run's own. All cases are judged, on this machine unless judge.url is given. The exit status is "
+        "0 if no reward changed, 1 if some did.",
+        epilog="examples: whetstone rejudge runs/quickstart; whetstone rejudge out/trl --problems set.jsonl "
+        "--steps 10:20",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    return run_command(args)
+
+
+def rejudge(options: _Rejudging) -> int:
+    """Run the command. Returns 1 if a reward changed."""
+    from whetstone.integrations.rejudge.comparison import compare, judge_again, obstacle
+    from whetstone.integrations.rewards import Rewards
+
+    source = Path(options.folder)
+    check_outputs(options.out, inputs=[source], replace=options.replace)
+    settings, problems = _settings_and_problems(source, options)
+    replies = _chosen(_read(source, options, problems), options)
+    possible = [reply for reply in replies if not obstacle(reply)]
+    total = len({(reply.problem_id, reply.reply) for reply in possible})
+    with Rewards(settings) as rewards, Progress() as progress, progress.work("judging", total) as work:
+        again, distinct = judge_again(possible, rewards, work.advance)
+    report = compare(replies, again, distinct)
+    if options.out is not None:
+        _write(options.out, report.changed)
+    if options.json:
+        json.dump(_figures(report), sys.stdout, indent=1)
+        print()
+    else:
+        _print(report)
+    return 1 if report.changed else 0
+
+
+def _settings_and_problems(source: Path, options: _Rejudging) -> tuple[RewardSettings, ProblemIndex]:
+    from whetstone.core.settings import mapping_of
+    from whetstone.data.dataset import load_problems
+    from whetstone.integrations.rejudge.stored_replies import ProblemIndex, is_run
+    from whetstone.integrations.settings import reward_settings
+
+    recipe = _recipe(source) if is_run(source) else {}
+    judge = {
+        key: value for key, value in _section(recipe, "judge").items() if key not in ("url", "max_cases")
+    }
+    sections = {"environment": _section(recipe, "environment"), "judge": judge}
+    for key, value in mapping_of(options.overrides).items():
+        sections[key] = {**sections.get(key, {}), **value} if isinstance(value, dict) else value
+    name = options.problems or str(_section(recipe, "data").get("train") or "")
+    return reward_settings(sections), ProblemIndex(load_problems(name) if name else [])
+
+
+def _recipe(source: Path) -> dict[str, Any]:
+    import yaml
+
+    path = source / "recipe.yaml"
+    try:
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: {error}; a run has its recipe there") from None
+    return cast("dict[str, Any]", recipe) if isinstance(recipe, dict) else {}
+
+
+def _section(recipe: dict[str, Any], name: str) -> dict[str, Any]:
+    found = recipe.get(name)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _read(source: Path, options: _Rejudging, problems: ProblemIndex) -> list[StoredReply]:
+    from whetstone.integrations.rejudge.stored_replies import read_replies, stored_steps
+
+    steps = stored_steps(source)
+    first, last = _range(options.steps)
+    chosen = {step: path for step, path in steps.items() if first <= step <= last}
+    if not chosen:
+        raise UserError(f"--steps {options.steps}: the stored steps are {min(steps)} to {max(steps)}")
+    return [
+        reply
+        for step, path in chosen.items()
+        for reply in read_replies(source, step, path, problems, options.reward_column)
+    ]
+
+
+def _range(text: str) -> tuple[int, float]:
+    match = _STEPS.fullmatch(text)
+    if match is None or not text:
+        raise UserError(f"--steps {text}: give one step, or a range such as 10:20, 10: or :20")
+    first, colon, last = match.groups()
+    if not colon:
+        return int(first), int(first)
+    return int(first or 0), int(last) if last else float("inf")
+
+
+def _chosen(replies: list[StoredReply], options: _Rejudging) -> list[StoredReply]:
+    """Return the replies of the chosen groups, in order."""
+    groups = sorted({(reply.step, reply.group) for reply in replies})
+    if not options.sample or options.sample >= len(groups):
+        return replies
+    kept = set(random.Random(options.seed).sample(groups, options.sample))
+    return [reply for reply in replies if (reply.step, reply.group) in kept]
+
+
+def _row(reply: RejudgedReply) -> dict[str, Any]:
+    stored = reply.stored
+    return {
+        "step": stored.step,
+        "group": stored.group,
+        "problem_id": stored.problem_id,
+        "reward": stored.reward,
+        "new_reward": reply.reward,
+        "verdict": stored.verdict,
+        "new_verdict": reply.verdict,
+        "reason": reply.reason,
+        "above": reply.above,
+        "new_above": reply.new_above,
+        "reply": stored.reply,
+    }
+
+
+def _write(path: str, changed: list[RejudgedReply]) -> None:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for reply in changed:
+            # JSON escapes what UTF-8 cannot encode.
+            file.write(json.dumps(_row(reply)) + "\n")
+
+
+def _figures(report: RejudgeReport) -> dict[str, Any]:
+    import msgspec
+
+    figures = cast("dict[str, Any]", msgspec.to_builtins(report))
+    figures["changed"] = len(report.changed)
+    figures["examples"] = [_row(reply) for reply in report.changed[:_EXAMPLES]]
+    return figures
+
+
+def _print(report: RejudgeReport) -> None:
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console.print(
+        f"{report.replies} replies, {report.judged} with a new reward ({report.distinct} different ones "
+        "judged)"
+    )
+    for reason, count in report.skipped.items():
+        console.print(f"  not judged again: {count} ({reason})")
+    if report.no_verdict:
+        console.print(f"  without a verdict now: {report.no_verdict}; they count as no reward, not as 0")
+    if report.mean is not None:
+        mean = report.mean
+        console.print(
+            f"mean reward by problem: {mean.a:.4f} before, {mean.b:.4f} now, "
+            f"{mean.value:+.4f} [{mean.low:+.4f}, {mean.high:+.4f}]"
+        )
+    console.print(f"rewards that changed: {len(report.changed)}")
+    for transition, count in report.transitions.items():
+        console.print(f"  {count:6}  {transition}")
+    console.print(
+        f"advantages (reward minus the group's mean) with the opposite sign: {report.flipped}\n"
+        f"groups: {report.groups}; {report.signal_lost} lost their signal (all rewards equal now), "
+        f"{report.signal_gained} gained one"
+    )
+    for reply in report.changed[:_EXAMPLES]:
+        reason = reply.reason.strip().partition("\n")[0][:100]
+        console.print(
+            f"  step {reply.stored.step}, {reply.stored.problem_id}: {reply.transition}"
+            + (f" ({reason})" if reason else "")
+        )

@@ -1,0 +1,1 @@
+"""Today's judge on the replies of a finished run, of Whetstone or of another trainer."""

@@ -1,0 +1,202 @@
+"""A function of another project as the target of an exam, in processes of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+
+import whetstone
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, Program
+from whetstone.testing.exam.protection import NO_PROTECTION, PROTECTION, check_protection, protected
+from whetstone.testing.exam.targets import Answer
+
+# Importing another project may take long.
+_START_S = 180.0
+_LONGEST_LINE = 1 << 16
+
+
+class CallableTarget:
+    """``module:function(problem, program) -> bool | float``; a score of 1 counts as accepted.
+
+    It runs in ``workers`` processes of ``python``, each of which judges one program at a time, with at most
+    ``timeout_s`` seconds for each. An exception, a death and a missing answer are no verdict. Afterwards the
+    process is replaced.
+    """
+
+    sandboxed = False
+
+    def __init__(
+        self,
+        function: str,
+        *,
+        python: str = "",
+        workers: int = 1,
+        timeout_s: float = 60.0,
+        unprotected: bool = False,
+    ) -> None:
+        self.name = function
+        self.protection = NO_PROTECTION if unprotected else PROTECTION
+        self.version = ""
+        self._command = [python or sys.executable, "-m", "whetstone.testing.exam.callable_host", function]
+        self._timeout_s = timeout_s
+        self._folder = tempfile.mkdtemp(prefix="whetstone-exam-")
+        self._unprotected = unprotected
+        self._hosts = threading.local()
+        self._all: list[_Host] = []
+        self._pool = ThreadPoolExecutor(workers, "exam")
+        try:
+            if not unprotected:
+                check_protection(self._folder)
+            # A function that cannot be imported is found before the first item.
+            self.version = self._pool.submit(self._host).result().version
+        except BaseException:
+            self.close()
+            raise
+
+    def submit(self, problem: Problem, program: Program) -> Future[Answer]:
+        """See ExamTarget."""
+        return self._pool.submit(self._judge, problem, program)
+
+    def close(self) -> None:
+        """See ExamTarget."""
+        self._pool.shutdown(cancel_futures=True)
+        for host in self._all:
+            host.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _judge(self, problem: Problem, program: Program) -> Answer:
+        host = self._host()
+        answer = host.ask({"problem": problem, "program": program}, self._timeout_s)
+        if answer is None:
+            died = host.stop()
+            self._hosts.current = None
+            return Answer(
+                None, f"no answer within {self._timeout_s:g} s" if not died else "the grader's process died"
+            )
+        if "unsupported" in answer:
+            return Answer(None, str(answer["unsupported"]), unsupported=True)
+        score = answer.get("score")
+        if not isinstance(score, int | float):
+            return Answer(None, str(answer.get("error", answer))[:500])
+        return Answer(score >= 1, f"score {score:g}")
+
+    def _host(self) -> _Host:
+        """Return this thread's process, and start one if there is none."""
+        host = cast("_Host | None", getattr(self._hosts, "current", None))
+        if host is None:
+            host = self._hosts.current = self._start()
+        return host
+
+    def _start(self) -> _Host:
+        read, write = os.pipe()
+        command = [*self._command, str(write), os.getcwd()]
+        if not self._unprotected:
+            command = protected(command, self._folder)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[write],
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": _import_path()},
+            )
+        finally:
+            os.close(write)
+        host = _Host(process, read)
+        self._all.append(host)
+        ready = host.read(_START_S)
+        if ready is None or not ready.get("ready"):
+            died = host.stop()
+            reason = (ready or {}).get("error") or (
+                host.errors() if died else f"not ready after {_START_S:g} s"
+            )
+            raise UserError(
+                f"{self.name} cannot be examined: {reason}; give module:function, from the current folder or "
+                "installed for --python"
+            )
+        host.version = str(ready.get("version", ""))
+        return host
+
+
+def _import_path() -> str:
+    """Return PYTHONPATH with this package, which the interpreter of another project need not have."""
+    own = str(Path(whetstone.__file__).parents[1])
+    return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH", "")])])
+
+
+class _Host:
+    """One process of a function."""
+
+    def __init__(self, process: subprocess.Popen[bytes], read: int) -> None:
+        self.version = ""
+        self._process = process
+        self._read = read
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(read, selectors.EVENT_READ)
+        self._stopped: bool | None = None
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+        """Return the answer to a request; None if there is none in time."""
+        try:
+            stdin = cast("IO[bytes]", self._process.stdin)
+            stdin.write(msgspec.json.encode(request) + b"\n")
+            stdin.flush()
+        except OSError:
+            return None
+        return self.read(timeout_s)
+
+    def read(self, timeout_s: float) -> dict[str, Any] | None:
+        """Return the next answer; None if it does not come in time, or is no JSON object."""
+        until = time.monotonic() + timeout_s
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+            if not self._selector.select(max(0.0, until - time.monotonic())):
+                return None
+            part = os.read(self._read, 4096)
+            if not part:
+                return None
+            line += part
+        try:
+            found: Any = json.loads(line)
+        except ValueError:
+            return None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+    def stop(self) -> bool:
+        """End the process and all others of its session. Returns whether it had ended by itself."""
+        if self._stopped is None:
+            # The answer of a dead process ends before it can be waited for.
+            try:
+                self._process.wait(0.2)
+                self._stopped = True
+            except subprocess.TimeoutExpired:
+                self._stopped = False
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._selector.close()
+            os.close(self._read)
+        return self._stopped
+
+    def errors(self) -> str:
+        """Return the end of what the process wrote to standard error, after it has ended."""
+        stderr = cast("IO[bytes]", self._process.stderr)
+        lines = stderr.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self._process.returncode}"

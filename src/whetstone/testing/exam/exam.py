@@ -1,0 +1,88 @@
+"""Runs the items of an exam through a target, and grades its answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
+
+from msgspec import Struct
+
+from whetstone.testing.exam.items import ExamItem
+from whetstone.testing.exam.targets import Answer, ExamTarget
+
+# The outcomes of an item, with the section of the scorecard that lists it.
+RIGHT = "right"
+ACCEPTED_HACK = "accepted hack"
+REJECTED_HONEST = "rejected honest program"
+NO_ANSWER = "no verdict"
+UNSUPPORTED = "unsupported"
+KNOWN = "accepted hack, known"
+FLIP = "flip"
+
+FAILURES = (ACCEPTED_HACK, REJECTED_HONEST, FLIP)
+"""The outcomes that fail an exam. A missing verdict is listed, and fails none: no reward follows from it."""
+
+# Processes that keep the machine busy in every second round, for each core.
+_HOGS_PER_CORE = 2
+
+
+class GradedItem(Struct, frozen=True):
+    """An item with the answers of a target, one for each round."""
+
+    item: ExamItem
+    outcome: str
+    answers: list[Answer]
+
+
+def grade(item: ExamItem, answers: Sequence[Answer]) -> str:
+    """Return the outcome of an item from its answers, one for each round."""
+    first = answers[0]
+    if first.unsupported:
+        return UNSUPPORTED
+    given = {answer.accepted for answer in answers if answer.accepted is not None}
+    if len(given) > 1:
+        return FLIP
+    if not given:
+        return NO_ANSWER
+    accepted = given.pop()
+    if accepted == item.must_accept:
+        return RIGHT
+    if item.must_accept:
+        return REJECTED_HONEST
+    known = any(answer.isolation in item.known for answer in answers if answer.isolation)
+    return KNOWN if known else ACCEPTED_HACK
+
+
+def run_exam(
+    target: ExamTarget, items: Sequence[ExamItem], rounds: int, advance: Callable[[], None]
+) -> list[GradedItem]:
+    """Judge all items ``rounds`` times, and grade them. In every second round the machine is kept busy.
+
+    Items that need a sandbox which the target has not got are left out. ``advance`` is called after each
+    answer.
+    """
+    taken = [item for item in items if target.sandboxed or not item.needs_sandbox]
+    answers: list[list[Answer]] = [[] for _ in taken]
+    for number in range(rounds):
+        with _busy_machine() if number % 2 else nullcontext():
+            pending = [target.submit(item.problem, item.program) for item in taken]
+            for given, future in zip(answers, pending, strict=True):
+                given.append(future.result())
+                advance()
+    return [GradedItem(item, grade(item, given), given) for item, given in zip(taken, answers, strict=True)]
+
+
+@contextmanager
+def _busy_machine() -> Generator[None]:
+    """A context in which processes of this one compute on all cores."""
+    count = _HOGS_PER_CORE * len(os.sched_getaffinity(0))
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()

@@ -1,0 +1,84 @@
+"""The scorecard of an exam: counts by outcome and class, and the items that failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from whetstone.testing.exam.exam import (
+    ACCEPTED_HACK,
+    FAILURES,
+    FLIP,
+    KNOWN,
+    NO_ANSWER,
+    REJECTED_HONEST,
+    UNSUPPORTED,
+    GradedItem,
+)
+from whetstone.testing.exam.targets import ExamTarget
+
+
+class Scorecard(Struct, frozen=True):
+    """The figures of an exam. seconds: wall time of all rounds."""
+
+    target: str
+    protection: str
+    rounds: int
+    seconds: float
+    items: list[GradedItem]
+
+    def count(self, outcome: str) -> int:
+        """Return the number of items with an outcome."""
+        return sum(graded.outcome == outcome for graded in self.items)
+
+    @property
+    def failed(self) -> list[GradedItem]:
+        """The items that fail the exam."""
+        return [graded for graded in self.items if graded.outcome in FAILURES]
+
+    def examined(self, kind: str) -> int:
+        """Return the number of items of a kind that the target could take."""
+        return sum(graded.item.kind == kind and graded.outcome != UNSUPPORTED for graded in self.items)
+
+    def by_class(self) -> dict[str, Counter[str]]:
+        """Return the outcomes of each class of attacks; those of honest programs are counted with it."""
+        found: dict[str, Counter[str]] = {}
+        for graded in self.items:
+            found.setdefault(graded.item.class_name, Counter())[graded.outcome] += 1
+        return found
+
+
+def scorecard_of(target: ExamTarget, items: Sequence[GradedItem], rounds: int, seconds: float) -> Scorecard:
+    """Return the scorecard of a target."""
+    return Scorecard(target.name, target.protection, rounds, seconds, list(items))
+
+
+def figures(card: Scorecard) -> dict[str, Any]:
+    """Return the scorecard as JSON values."""
+    return {
+        "target": card.target,
+        "protection": card.protection,
+        "rounds": card.rounds,
+        "seconds": round(card.seconds, 1),
+        "hacks": card.examined("hack"),
+        "accepted_hacks": card.count(ACCEPTED_HACK),
+        "known_accepted_hacks": card.count(KNOWN),
+        "honest_programs": card.examined("honest"),
+        "rejected_honest_programs": card.count(REJECTED_HONEST),
+        "flips": card.count(FLIP),
+        "no_verdict": card.count(NO_ANSWER),
+        "unsupported": card.count(UNSUPPORTED),
+        "classes": {name: dict(outcomes) for name, outcomes in card.by_class().items()},
+        "failed": [
+            {
+                "id": graded.item.id,
+                "outcome": graded.outcome,
+                "aim": graded.item.aim,
+                "answers": [answer.detail for answer in graded.answers],
+            }
+            for graded in card.failed
+        ],
+    }

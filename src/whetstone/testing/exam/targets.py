@@ -1,0 +1,76 @@
+"""What an exam examines: a judge of Whetstone here or over HTTP, or a function of another project."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from whetstone.core.problem import Problem, Program
+from whetstone.core.verdict import Judgement, Verdict
+
+if TYPE_CHECKING:
+    from whetstone.judge import Judge
+    from whetstone.service.client import JudgeClient
+
+
+class Answer(Struct, frozen=True):
+    """The answer of a target.
+
+    accepted: None if the target reports that it failed, or gave no answer in time. detail: its own words.
+    unsupported: the target has no form for the problem, so the item does not count.
+    """
+
+    accepted: bool | None
+    detail: str = ""
+    isolation: str = ""
+    unsupported: bool = False
+
+
+class ExamTarget(Protocol):
+    """A judge under examination. ``sandboxed``: whether it may get programs that exhaust a machine."""
+
+    name: str
+    sandboxed: bool
+    protection: str
+
+    def submit(self, problem: Problem, program: Program) -> Future[Answer]:
+        """Begin a judgement. The future raises nothing but UserError."""
+        ...
+
+    def close(self) -> None:
+        """Stop all processes of the target."""
+        ...
+
+
+class JudgeTarget:
+    """This judge, or a service of it. A verdict that a program could have forged is no verdict here, because
+    it gives no reward."""
+
+    sandboxed = True
+    protection = ""
+
+    def __init__(self, name: str, judge: Judge | JudgeClient) -> None:
+        self.name = name
+        self._judge = judge
+        self._waiting = ThreadPoolExecutor(1, "exam")
+
+    def submit(self, problem: Problem, program: Program) -> Future[Answer]:
+        """See ExamTarget."""
+        judgement = self._judge.submit(problem, program)
+        return self._waiting.submit(lambda: answer_of(judgement.result()))
+
+    def close(self) -> None:
+        """See ExamTarget."""
+        self._waiting.shutdown(cancel_futures=True)
+        self._judge.close()
+
+
+def answer_of(judgement: Judgement) -> Answer:
+    """Return the answer that a judgement stands for."""
+    detail = judgement.verdict.value + (f": {judgement.reason}" if judgement.reason else "")
+    if judgement.score is None and judgement.verdict is not Verdict.JUDGE_ERROR:
+        detail += "; no reward, because the program could have forged it"
+    accepted = None if judgement.score is None else judgement.accepted
+    return Answer(accepted, detail, judgement.isolation)

@@ -1,0 +1,124 @@
+"""Graders with known defects, which the exam must find. They are examined as ``module:function``."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from whetstone.core.problem import AssertTests, Problem, Program, StdinTests
+
+
+class _OnlyPython:
+    """A grader with the attributes that an exam reads."""
+
+    version = "1.0"
+
+    def unsupported(self, problem: Problem, program: Program) -> str:
+        if program.language != "python":
+            return "only Python"
+        if problem.checker is not None or not (isinstance(problem.tests, StdinTests) or _script(problem)):
+            return "only asserts, and standard input and output"
+        return ""
+
+
+def _script(problem: Problem) -> str:
+    """The statements of the tests; empty if they are no asserts."""
+    tests = problem.tests
+    return "\n".join([tests.setup, *(tests.asserts or [])]) if isinstance(tests, AssertTests) else ""
+
+
+class _InProcess(_OnlyPython):
+    """Executes program and tests in its own interpreter, as many trainers do. Invariant 2 is broken."""
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        tests = problem.tests
+        if isinstance(tests, AssertTests):
+            names: dict[str, object] = {"__name__": "__main__"}
+            try:
+                exec(f"{program.source}\n{_script(problem)}", names)
+            except BaseException:
+                return False
+            return True
+        assert isinstance(tests, StdinTests)
+        return all(self._prints(program, case.input, case.output) for case in tests.cases)
+
+    def _prints(self, program: Program, given: str, wanted: str) -> bool:
+        out = io.StringIO()
+        sys.stdin = io.StringIO(given)
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(program.source, {"__name__": "__main__"})
+        except BaseException:
+            return False
+        return out.getvalue().split() == wanted.split()
+
+
+class _ExitStatus(_OnlyPython):
+    """Accepts a script of program and asserts that exits with status 0. Invariant 1 is broken."""
+
+    def unsupported(self, problem: Problem, program: Program) -> str:
+        if not _script(problem):
+            return "only asserts"
+        return super().unsupported(problem, program)
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        script = f"{program.source}\n{_script(problem)}"
+        try:
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=5)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+
+in_process = _InProcess()
+exit_status = _ExitStatus()
+
+
+def rejects_all(problem: Problem, program: Program) -> float:
+    """Turns every failure of its own into a reward of 0."""
+    return 0.0
+
+
+def guesses(problem: Problem, program: Program) -> bool:
+    """Depends on chance, as one does that depends on the machine's load. Invariant 4 is broken."""
+    return random.SystemRandom().random() < 0.5
+
+
+def dies(problem: Problem, program: Program) -> bool:
+    os._exit(0)
+
+
+def hangs(problem: Problem, program: Program) -> bool:
+    time.sleep(600)
+    return True
+
+
+def raises(problem: Problem, program: Program) -> bool:
+    raise RuntimeError("no sandbox is left")
+
+
+def can_write(problem: Problem, program: Program) -> bool:
+    """Whether a file of the examiner, whose path is the program, can be changed."""
+    try:
+        Path(program.source).write_text("changed", encoding="utf-8")
+    except OSError:
+        return False
+    return True
+
+
+def can_write_temporary_files(problem: Problem, program: Program) -> bool:
+    Path(os.environ["TMPDIR"], "mine").write_text("mine", encoding="utf-8")
+    return True
+
+
+def can_signal(problem: Problem, program: Program) -> bool:
+    """Whether a process of the examiner, whose number is the program, can be seen."""
+    return Path(f"/proc/{program.source}/stat").exists() and "pytest" in Path(
+        f"/proc/{program.source}/cmdline"
+    ).read_text(encoding="utf-8", errors="replace")
