@@ -28,6 +28,14 @@ FAILURES = (ACCEPTED_HACK, REJECTED_HONEST, FLIP)
 # Processes that keep the machine busy in every second round, for each core.
 _HOGS_PER_CORE = 2
 
+# It ends with its parent, also if that one is killed.
+_HOG = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    sum(range(1_000_000))
+"""
+
 
 class GradedItem(Struct, frozen=True):
     """An item with the answers of a target, one for each round."""
@@ -79,7 +87,7 @@ def run_exam(
 def _busy_machine() -> Generator[None]:
     """A context in which processes of this one compute on all cores."""
     count = _HOGS_PER_CORE * len(os.sched_getaffinity(0))
-    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    hogs = [subprocess.Popen([sys.executable, "-c", _HOG]) for _ in range(count)]
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program
 from whetstone.core.verdict import Judgement, Verdict
 
@@ -59,12 +60,20 @@ class JudgeTarget:
     def submit(self, problem: Problem, program: Program) -> Future[Answer]:
         """See ExamTarget."""
         judgement = self._judge.submit(problem, program)
-        return self._waiting.submit(lambda: answer_of(judgement.result()))
+        return self._waiting.submit(_answer_to, judgement)
 
     def close(self) -> None:
         """See ExamTarget."""
         self._waiting.shutdown(cancel_futures=True)
         self._judge.close()
+
+
+def _answer_to(judgement: Future[Judgement]) -> Answer:
+    try:
+        return answer_of(judgement.result())
+    except UserError as error:
+        # Such as a language that a server does not run.
+        return Answer(None, str(error), unsupported=True)
 
 
 def answer_of(judgement: Judgement) -> Answer:
