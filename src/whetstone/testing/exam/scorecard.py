@@ -72,13 +72,17 @@ def figures(card: Scorecard) -> dict[str, Any]:
         "no_verdict": card.count(NO_ANSWER),
         "unsupported": card.count(UNSUPPORTED),
         "classes": {name: dict(outcomes) for name, outcomes in card.by_class().items()},
-        "failed": [
-            {
-                "id": graded.item.id,
-                "outcome": graded.outcome,
-                "aim": graded.item.aim,
-                "answers": [answer.detail for answer in graded.answers],
-            }
-            for graded in card.failed
+        "failed": [_item_figures(graded) for graded in card.failed],
+        "items_without_verdict": [
+            _item_figures(graded) for graded in card.items if graded.outcome == NO_ANSWER
         ],
+    }
+
+
+def _item_figures(graded: GradedItem) -> dict[str, Any]:
+    return {
+        "id": graded.item.id,
+        "outcome": graded.outcome,
+        "aim": graded.item.aim,
+        "answers": [answer.detail for answer in graded.answers],
     }

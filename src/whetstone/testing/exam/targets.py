@@ -59,8 +59,15 @@ class JudgeTarget:
 
     def submit(self, problem: Problem, program: Program) -> Future[Answer]:
         """See ExamTarget."""
-        judgement = self._judge.submit(problem, program)
-        return self._waiting.submit(_answer_to, judgement)
+        return self._waiting.submit(_answer_to, self._submitted(problem, program))
+
+    def _submitted(self, problem: Problem, program: Program) -> Future[Judgement]:
+        try:
+            return self._judge.submit(problem, program)
+        except UserError as error:
+            refused: Future[Judgement] = Future()
+            refused.set_exception(error)
+            return refused
 
     def close(self) -> None:
         """See ExamTarget."""
@@ -72,7 +79,7 @@ def _answer_to(judgement: Future[Judgement]) -> Answer:
     try:
         return answer_of(judgement.result())
     except UserError as error:
-        # Such as a language that a server does not run.
+        # Such as a language that the server, or this isolation, does not run.
         return Answer(None, str(error), unsupported=True)
 
 

@@ -1,0 +1,1 @@
+"""Graders of other projects for ``whetstone exam``: thin functions over their installed packages."""
