@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,14 +22,22 @@ from whetstone.core.problem import Compare, Problem, Program, StdinTests
 class PrimeCode:
     """``compute_score`` for problems with standard input and output, with all cases in one call."""
 
-    def __init__(self) -> None:
+    @property
+    def version(self) -> str:
+        """The version of verl. Raises UserError if it is not installed."""
+        self._folder()
+        return f"verl {version('verl')}"
+
+    @cached_property
+    def _module(self) -> Any:
+        sys.path.insert(0, str(self._folder()))
+        return importlib.import_module("prime_code")
+
+    def _folder(self) -> Path:
         found = find_spec("verl")
         if found is None or found.origin is None:
             raise UserError("verl is not installed; pip install --no-deps verl numpy, or name its --python")
-        folder = Path(found.origin).parent / "utils" / "reward_score"
-        sys.path.insert(0, str(folder))
-        self._module: Any = importlib.import_module("prime_code")
-        self.version = f"verl {version('verl')}"
+        return Path(found.origin).parent / "utils" / "reward_score"
 
     def unsupported(self, problem: Problem, program: Program) -> str:
         """Return why the grader has no form for a problem, or an empty string."""
