@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from whetstone.core.errors import UserError
 from whetstone.engine.host_copies import HostCopies
 from whetstone.engine.model_layers import blocks
 from whetstone.engine.weights import DeferredWeight
@@ -39,7 +40,10 @@ def shard_model(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> N
     block whole. The weights are those of rank 0; those that other ranks loaded or warmed up may differ in the
     last bits. The parts of a ``trained`` model are fp32 master weights, created block by block so that no
     rank ever has all of them. Those of a frozen model keep their dtype. Compute stays in the model's dtype.
+    Raises UserError if torch is too old.
     """
+    if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+        raise UserError(f"several ranks need a newer torch than {torch.__version__}; install 2.13 or later")
     dtype = model.dtype
     device = mesh_device(mesh)
     moved: set[int] = set()
