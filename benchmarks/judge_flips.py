@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from whetstone.core.errors import SandboxUnavailable
@@ -29,6 +26,7 @@ from whetstone.judge import Judge, Judgement
 from whetstone.sandbox import Tier
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone.testing.attacks.suite import AttackTrial, corpus_trials, run_trials
+from whetstone.testing.load.busy import busy_processes
 
 WORKERS = (1, 2, 4, 8)
 Verdicts = dict[str, str]
@@ -112,18 +110,6 @@ def _verdict(judgement: Judgement) -> str:
     if judgement.accepted:
         return "accepted" if not judgement.shared_interpreter else "accepted, shared interpreter"
     return f"{judgement.verdict.value}: {judgement.reason[:120]}"
-
-
-@contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """So many processes that compute, as long as this lasts."""
-    started = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from pathlib import Path
 from whetstone.core.problem import Limits, Problem
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Program
+from whetstone.testing.load.busy import busy_processes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "judge"))
 from mutants import mutants, plainly_right
@@ -37,39 +37,32 @@ def problem_set(folder: Path) -> list[Problem]:
 def main() -> None:
     """Print what was accepted."""
     problems = problem_set(Path(sys.argv[1]))
-    burners = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)
-    ]
-    try:
-        with Judge() as judge:
-            for turn in (1, 2):
-                start = time.perf_counter()
-                judged = list(judge.judge_many((p, p.references[0]) for p in problems))
-                refused = [
-                    (p.id, j.verdict.value, j.reason)
-                    for p, j in zip(problems, judged, strict=True)
-                    if not j.accepted
-                ]
-                shared = sum(j.shared_interpreter for j in judged)
-                print(
-                    f"references, turn {turn}: {len(problems) - len(refused)} of {len(problems)} accepted in "
-                    f"{time.perf_counter() - start:.1f} s; shared interpreter {shared}; refused {refused}"
-                )
-            draw = random.Random(0)
-            pairs = [
-                (
-                    Problem(p.id, "", p.tests, references=p.references, limits=Limits(cpu_s=1.0)),
-                    Program("python", s),
-                )
-                for p in problems
-                for s in mutants(p.references[0].source, MUTANTS_EACH, draw)
-            ]
+    with busy_processes(os.cpu_count() or 1), Judge() as judge:
+        for turn in (1, 2):
             start = time.perf_counter()
-            verdicts = list(judge.judge_many(pairs))
-            seconds = time.perf_counter() - start
-    finally:
-        for burner in burners:
-            burner.kill()
+            judged = list(judge.judge_many((p, p.references[0]) for p in problems))
+            refused = [
+                (p.id, j.verdict.value, j.reason)
+                for p, j in zip(problems, judged, strict=True)
+                if not j.accepted
+            ]
+            shared = sum(j.shared_interpreter for j in judged)
+            print(
+                f"references, turn {turn}: {len(problems) - len(refused)} of {len(problems)} accepted in "
+                f"{time.perf_counter() - start:.1f} s; shared interpreter {shared}; refused {refused}"
+            )
+        draw = random.Random(0)
+        pairs = [
+            (
+                Problem(p.id, "", p.tests, references=p.references, limits=Limits(cpu_s=1.0)),
+                Program("python", s),
+            )
+            for p in problems
+            for s in mutants(p.references[0].source, MUTANTS_EACH, draw)
+        ]
+        start = time.perf_counter()
+        verdicts = list(judge.judge_many(pairs))
+        seconds = time.perf_counter() - start
     accepted = [pair for pair, j in zip(pairs, verdicts, strict=True) if j.accepted]
     forged = [p.id for p, program in accepted if not plainly_right(p, program.source)]
     print(

@@ -94,7 +94,7 @@ def exam(options: _Exam) -> int:
     from whetstone.testing.attacks.corpus import load_corpus
     from whetstone.testing.exam.exam import run_exam
     from whetstone.testing.exam.items import exam_items, sample_items
-    from whetstone.testing.exam.scorecard import figures, scorecard_of
+    from whetstone.testing.exam.scorecard import Scorecard, figures
 
     check_outputs(options.json, replace=options.replace)
     items = exam_items(load_corpus())
@@ -111,7 +111,8 @@ def exam(options: _Exam) -> int:
             graded = run_exam(target, chosen, options.rounds, work.advance)
     finally:
         target.close()
-    card = scorecard_of(target, graded, options.rounds, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    card = Scorecard(target.name, target.protection, options.rounds, seconds, graded)
     if options.json:
         with replacing(options.json) as temporary:
             temporary.write_text(json.dumps(figures(card), indent=1) + "\n", encoding="utf-8")

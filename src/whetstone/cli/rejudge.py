@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from whetstone.integrations.rejudge.comparison import RejudgedReply, RejudgeReport
     from whetstone.integrations.rejudge.stored_replies import ProblemIndex, StoredReply
     from whetstone.integrations.settings import RewardSettings
+    from whetstone.report.run_data import RunData
 
 _STEPS = re.compile(r"(\d*)(:?)(\d*)")
 _EXAMPLES = 10
@@ -106,34 +107,29 @@ def rejudge(options: _Rejudging) -> int:
 def _settings_and_problems(source: Path, options: _Rejudging) -> tuple[RewardSettings, ProblemIndex]:
     from whetstone.core.settings import mapping_of
     from whetstone.data.dataset import load_problems
-    from whetstone.integrations.rejudge.stored_replies import ProblemIndex, is_run
+    from whetstone.integrations.rejudge.stored_replies import ProblemIndex
     from whetstone.integrations.settings import reward_settings
 
-    recipe = _recipe(source) if is_run(source) else {}
-    judge = {
-        key: value for key, value in _section(recipe, "judge").items() if key not in ("url", "max_cases")
-    }
-    sections = {"environment": _section(recipe, "environment"), "judge": judge}
+    run = _run_data(source)
+    judge = {key: value for key, value in run.section("judge").items() if key not in ("url", "max_cases")}
+    sections = {"environment": run.section("environment"), "judge": judge}
     for key, value in mapping_of(options.overrides).items():
         sections[key] = {**sections.get(key, {}), **value} if isinstance(value, dict) else value
-    name = options.problems or str(_section(recipe, "data").get("train") or "")
+    name = options.problems or str(run.section("data").get("train") or "")
     return reward_settings(sections), ProblemIndex(load_problems(name) if name else [])
 
 
-def _recipe(source: Path) -> dict[str, Any]:
-    import yaml
+def _run_data(source: Path) -> RunData:
+    """Return the recipe of a run; that of another trainer's dump is empty. Raises UserError."""
+    from whetstone.report.rollouts import rollout_steps
+    from whetstone.report.run_data import RunData, read_recipe
 
-    path = source / "recipe.yaml"
-    try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {error}; a run has its recipe there") from None
-    return cast("dict[str, Any]", recipe) if isinstance(recipe, dict) else {}
-
-
-def _section(recipe: dict[str, Any], name: str) -> dict[str, Any]:
-    found = recipe.get(name)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    recipe: dict[str, Any] = {}
+    if rollout_steps(source):
+        recipe = read_recipe(source / "recipe.yaml")
+        if not recipe:
+            raise UserError(f"{source}: no recipe.yaml, which a run has beside its rollouts")
+    return RunData(source, recipe, [], [])
 
 
 def _read(source: Path, options: _Rejudging, problems: ProblemIndex) -> list[StoredReply]:

@@ -164,19 +164,19 @@ class LogProbHead:
         return values[:rows], entropies[:rows]
 
     def _fused_score(self, hidden: Tensor, targets: Tensor, operation: Any) -> tuple[Tensor, Tensor]:
-        weight = cast(nn.Linear, self._head).weight
+        weight = self.weight
         arguments = (hidden, weight, targets, self._temperature * self._divide, -100, 1, True)
         losses, entropies = operation.apply(*arguments)
         return -losses, entropies.float()
 
     def _fused_agrees(self, operation: Any) -> bool:
         """Return whether the fused operation gives our values and gradients for a few tokens."""
-        weight = cast(nn.Linear, self._head).weight
+        weight = self.weight
         values = torch.randn(6, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
         targets = (torch.arange(6) * 7 % self._vocabulary).to(weight.device)
         trained = [weight] if weight.requires_grad else []
         results: list[tuple[Tensor, ...]] = []
-        reason = ""
+        reason, remedy = "", "update or remove liger-kernel"
         try:
             for score in (partial(self._fused_score, operation=operation), self._own_score):
                 hidden = values.clone().requires_grad_()
@@ -186,14 +186,14 @@ class LogProbHead:
                 results.append((*(value.detach() for value in found), *gradients))
             errors = [float((a - b).float().norm() / b.float().norm()) for a, b in zip(*results, strict=True)]
             if max(errors) > _TOLERANCE:
-                reason = f"its results are wrong by {max(errors):.2g}; update or remove liger-kernel"
+                reason = f"its results are wrong by {max(errors):.2g}"
         except ImportError as error:
             # Its operation for Hopper is in a package of its own, which `liger-kernel` does not install.
-            reason = f"{error}; install 'liger-kernel[cutedsl]'"
+            reason, remedy = str(error), "install 'liger-kernel[cutedsl]'"
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}; update or remove liger-kernel"
+            reason = f"{type(error).__name__}: {error}"
         if reason:
-            log.warning("the fused log-probs of Liger are not used: %s", reason)
+            log.warning("the fused log-probs of Liger are not used: %s; %s", reason, remedy)
         return not reason
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.integrations.rows import problem_of, reply_text
-from whetstone.report.rollouts import read_rollouts, rollout_steps, with_groups
+from whetstone.report.rollouts import read_rollouts, rollout_files, rollout_steps, with_groups
 
 # Columns of a TRL dump that are no rewards. Further ones may be what a reward function logs.
 _TRL_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
@@ -77,11 +77,10 @@ def stored_steps(source: Path) -> dict[int, Path]:
 
     Raises UserError if ``source`` is none of these folders.
     """
-    if steps := rollout_steps(source):
-        return {step: source / "rollouts" / f"step-{step:06d}.parquet" for step in steps}
+    if files := rollout_files(source):
+        return dict(zip(rollout_steps(source), files, strict=True))
     folder = source / "completions" if (source / "completions").is_dir() else source
-    found = {int(path.stem.rpartition("_")[2]): path for path in folder.glob("completions_[0-9]*.parquet")}
-    found = found or {int(path.stem): path for path in source.glob("*.jsonl") if path.stem.isdigit()}
+    found = _numbered(folder, "completions_", ".parquet") or _numbered(source, "", ".jsonl")
     if not found:
         raise UserError(
             f"{source}: no stored replies; give the folder of a Whetstone run (with rollouts/), the output "
@@ -90,19 +89,21 @@ def stored_steps(source: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def is_run(source: Path) -> bool:
-    """Return whether ``source`` is a run of Whetstone."""
-    return bool(rollout_steps(source))
+def _numbered(folder: Path, prefix: str, suffix: str) -> dict[int, Path]:
+    """Return the files that have only a number between ``prefix`` and ``suffix``, by this number."""
+    numbers = ((path.stem.removeprefix(prefix), path) for path in folder.glob(f"{prefix}*{suffix}"))
+    return {int(number): path for number, path in numbers if number.isdigit()}
 
 
 def read_replies(
     source: Path, step: int, path: Path, problems: ProblemIndex, column: str
 ) -> list[StoredReply]:
-    """Return the replies of a step. ``column``: the reward of TRL's dump, empty for the only one.
+    """Return the replies of a step, from one of ``stored_steps``. ``column``: the reward of TRL's dump, empty
+    for the only one.
 
     Raises UserError for a damaged file.
     """
-    if is_run(source):
+    if path.name.startswith("step-"):
         return list(_from_run(source, step, problems))
     try:
         rows = _trl_rows(path, column) if path.suffix == ".parquet" else list(_verl_rows(path))

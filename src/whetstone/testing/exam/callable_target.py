@@ -51,7 +51,6 @@ class CallableTarget:
     ) -> None:
         self.name = function
         self.protection = NO_PROTECTION if unprotected else PROTECTION
-        self.version = ""
         self._command = [python or sys.executable, "-m", "whetstone.testing.exam.callable_host", function]
         self._timeout_s = timeout_s
         self._folder = tempfile.mkdtemp(prefix="whetstone-exam-")
@@ -63,10 +62,12 @@ class CallableTarget:
             if not unprotected:
                 check_protection(self._folder)
             # A function that cannot be imported is found before the first item.
-            self.version = self._pool.submit(self._host).result().version
+            version = self._pool.submit(self._host).result().version
         except BaseException:
             self.close()
             raise
+        if version:
+            self.name = f"{function} ({version})"
 
     def submit(self, problem: Problem, program: Program) -> Future[Answer]:
         """See ExamTarget."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from msgspec import Struct
 
 from whetstone.testing.exam.items import ExamItem
 from whetstone.testing.exam.targets import Answer, ExamTarget
+from whetstone.testing.load.busy import busy_processes
 
 # The outcomes of an item, with the section of the scorecard that lists it.
 RIGHT = "right"
@@ -27,14 +26,6 @@ FAILURES = (ACCEPTED_HACK, REJECTED_HONEST, FLIP)
 
 # Processes that keep the machine busy in every second round, for each core.
 _HOGS_PER_CORE = 2
-
-# It ends with its parent, also if that one is killed.
-_HOG = """
-import os
-parent = os.getppid()
-while os.getppid() == parent:
-    sum(range(1_000_000))
-"""
 
 
 class GradedItem(Struct, frozen=True):
@@ -74,23 +65,11 @@ def run_exam(
     """
     taken = [item for item in items if target.sandboxed or not item.needs_sandbox]
     answers: list[list[Answer]] = [[] for _ in taken]
+    hogs = _HOGS_PER_CORE * len(os.sched_getaffinity(0))
     for number in range(rounds):
-        with _busy_machine() if number % 2 else nullcontext():
+        with busy_processes(hogs) if number % 2 else nullcontext():
             pending = [target.submit(item.problem, item.program) for item in taken]
             for given, future in zip(answers, pending, strict=True):
                 given.append(future.result())
                 advance()
     return [GradedItem(item, grade(item, given), given) for item, given in zip(taken, answers, strict=True)]
-
-
-@contextmanager
-def _busy_machine() -> Generator[None]:
-    """A context in which processes of this one compute on all cores."""
-    count = _HOGS_PER_CORE * len(os.sched_getaffinity(0))
-    hogs = [subprocess.Popen([sys.executable, "-c", _HOG]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()

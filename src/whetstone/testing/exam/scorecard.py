@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +17,6 @@ from whetstone.testing.exam.exam import (
     UNSUPPORTED,
     GradedItem,
 )
-from whetstone.testing.exam.targets import ExamTarget
 
 
 class Scorecard(Struct, frozen=True):
@@ -49,11 +47,6 @@ class Scorecard(Struct, frozen=True):
         for graded in self.items:
             found.setdefault(graded.item.class_name, Counter())[graded.outcome] += 1
         return found
-
-
-def scorecard_of(target: ExamTarget, items: Sequence[GradedItem], rounds: int, seconds: float) -> Scorecard:
-    """Return the scorecard of a target."""
-    return Scorecard(target.name, target.protection, rounds, seconds, list(items))
 
 
 def figures(card: Scorecard) -> dict[str, Any]:
