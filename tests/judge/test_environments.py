@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -210,3 +213,25 @@ def test_what_cannot_be_made_leaves_nothing_and_says_why(
         with pytest.raises(UserError):
             create_environment(name, packages)
     assert not list(tmp_path.glob("whetstone/environments/*"))
+
+
+@pytest.mark.process
+@pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
+def test_setuptools_can_be_imported_after_an_environment_was_created(tmp_path: Path) -> None:
+    """The creation looks for pip, and `torch.compile` imports setuptools later in the same process."""
+    code = (
+        "from whetstone.core.errors import UserError\n"
+        "from whetstone.judge.environments.made import create_environment\n"
+        "try:\n"
+        "    create_environment('later', ['./no/such/package'])\n"
+        "except UserError:\n"
+        "    pass\n"
+        "import setuptools\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

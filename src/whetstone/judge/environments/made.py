@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 import venv
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from whetstone.core.errors import UserError, did_you_mean
@@ -67,7 +67,9 @@ def create_environment(name: str, packages: Sequence[str]) -> PackageEnvironment
             f"there is an environment `{name}` (see: whetstone judge environment show {name}); give another "
             f"name, or remove it first: whetstone judge environment remove {name}"
         )
-    if importlib.util.find_spec("pip") is None:
+    # `importlib.util.find_spec` would also run the import hook of setuptools, which then assumes that this
+    # process is pip. Afterwards setuptools cannot be imported, and torch.compile needs it.
+    if PathFinder.find_spec("pip") is None:
         raise UserError(
             f"pip is missing in Whetstone's environment; install it: `{sys.executable} -m ensurepip`, or "
             "`uv pip install pip`; or create a virtual environment yourself, and give its folder"
