@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from statistics import fmean
@@ -236,6 +237,8 @@ def service() -> None:
             )
             assert process.stderr is not None
             port = json.loads(process.stderr.readline())["port"]
+            # A line for each replica: a pipe that nobody reads stops the service when it is full.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
             before = cpu_of(process.pid)
             began = time.monotonic()
             asyncio.run(work(port, replicas, room, prompts, steps, os.urandom(size)))
@@ -246,7 +249,7 @@ def service() -> None:
                 if "VmHWM" in line
             )
             process.terminate()
-            process.communicate()
+            process.wait()
         groups = steps * prompts
         print(
             f"| {replicas} | {room} | {size} | {groups} | {groups / wall:.0f} | {groups / cpu:.0f} | "

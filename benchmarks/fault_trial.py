@@ -218,7 +218,7 @@ class Trial:
         """Where every prompt is, by what the trainer has written and by the log of the flow."""
         aheads = preflight_models(load_recipe(self.recipe, [f"out={self.run}"]), lambda _: None)
         [ahead] = aheads.values()
-        log = FileLog(self.log or self.run / "flow", run_identity(aheads).digest)
+        log = FileLog(self.log or self.run / "flow", run_identity(aheads).log_digest)
         state = log.state
         log.close()
         assert state is not None

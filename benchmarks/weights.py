@@ -292,6 +292,7 @@ async def follow(
         reply = asyncio.ensure_future(anext(engine.generate(asked)))
         steps = await follower.update()
         for _ in range(args.deltas):
+            await asyncio.sleep(args.interval)
             training.step()
             publisher.begin(training.number, whole_tensors(training.model.named_parameters()))
             publisher.announce(publisher._pending.result())  # type: ignore[union-attr]
@@ -313,6 +314,7 @@ def main() -> None:
     parser.add_argument("--links", nargs="*", default=list(LINKS), choices=LINKS)
     parser.add_argument("--repeat", type=int, default=3, help="times that each part is encoded for its speed")
     parser.add_argument("--deltas", type=int, default=1)
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds of generation before each delta")
     parser.add_argument("--vllm", help="an interpreter with vLLM, which then is the engine")
     args = parser.parse_args()
     torch.set_num_threads(1)

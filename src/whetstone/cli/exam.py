@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shlex
 import sys
 import time
@@ -48,7 +49,10 @@ class _Exam(Struct, frozen=True, kw_only=True):
     items: Annotated[
         int, Meta(ge=0), Flag("examine N items, spread over all classes; 0 (default): all", "N")
     ] = 0
-    seed: Annotated[int, Flag("seed of the choice", "SEED")] = 0
+    mutants: Annotated[
+        int, Meta(ge=0), Flag("wrong programs for each problem: a reference with one change", "N")
+    ] = 1
+    seed: Annotated[int, Flag("seed of the choice and of the changes", "SEED")] = 0
     rounds: Annotated[
         int, Meta(ge=1), Flag("judge every item N times, on a busy machine in every second round", "N")
     ] = 1
@@ -63,6 +67,7 @@ class _Exam(Struct, frozen=True, kw_only=True):
         bool, Flag("run a function without namespaces of its own: hostile programs can then reach your files")
     ] = False
     json: Annotated[str | None, Flag("write the scorecard as JSON", "FILE")] = None
+    html: Annotated[str | None, Flag("write the scorecard as a page", "FILE")] = None
     replace: Annotated[bool, Flag("replace an existing output")] = False
 
 
@@ -94,16 +99,23 @@ def exam(options: _Exam) -> int:
     from whetstone.testing.attacks.corpus import load_corpus
     from whetstone.testing.exam.exam import run_exam
     from whetstone.testing.exam.items import exam_items, sample_items
+    from whetstone.testing.exam.page import scorecard_page
     from whetstone.testing.exam.scorecard import Scorecard, figures
+    from whetstone.testing.exam.wrong_programs import wrong_programs
 
-    check_outputs(options.json, replace=options.replace)
-    items = exam_items(load_corpus())
+    check_outputs(options.json, options.html, replace=options.replace)
+    corpus = load_corpus()
+    items = exam_items(corpus)
+    # Selecting wrong programs takes seconds, so one other item is examined without them.
+    if options.mutants and (options.item is None or options.item.startswith("wrong/")):
+        items += wrong_programs(corpus.problems, options.mutants, options.seed)
     if options.list_:
         print("\n".join(item.id for item in items))
         return 0
     chosen = (
         [_item(items, options.item)] if options.item else sample_items(items, options.items, options.seed)
     )
+    cpu = _cpu_of_children()
     target = _target(options)
     began = time.monotonic()
     try:
@@ -112,15 +124,26 @@ def exam(options: _Exam) -> int:
     finally:
         target.close()
     seconds = time.monotonic() - began
-    card = Scorecard(target.name, target.protection, options.rounds, seconds, graded)
+    elsewhere = options.target.startswith(("http://", "https://"))
+    cpu_s = None if elsewhere else round(_cpu_of_children() - cpu, 1)
+    card = Scorecard(target.name, target.protection, options.rounds, seconds, cpu_s, graded)
     if options.json:
         with replacing(options.json) as temporary:
             temporary.write_text(json.dumps(figures(card), indent=1) + "\n", encoding="utf-8")
+    if options.html:
+        with replacing(options.html) as temporary:
+            temporary.write_text(scorecard_page(card, lambda item: _command(item, options)), encoding="utf-8")
     if options.item:
         _explain(chosen[0], graded)
     else:
         _show(card, options)
     return 1 if card.failed else 0
+
+
+def _cpu_of_children() -> float:
+    """Return the CPU seconds of processes that have ended, with those below them."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _item(items: list[ExamItem], name: str) -> ExamItem:
@@ -165,6 +188,7 @@ def _target(options: _Exam) -> ExamTarget:
 def _show(card: Scorecard, options: _Exam) -> None:
     from whetstone.testing.exam.exam import (
         ACCEPTED_HACK,
+        ACCEPTED_WRONG,
         FLIP,
         KNOWN,
         NO_ANSWER,
@@ -181,6 +205,7 @@ def _show(card: Scorecard, options: _Exam) -> None:
     table.add_column()
     table.add_row(str(card.count(ACCEPTED_HACK)), f"hacks accepted, of {card.examined('hack')}")
     table.add_row(str(card.count(REJECTED_HONEST)), f"honest programs rejected, of {card.examined('honest')}")
+    table.add_row(str(card.count(ACCEPTED_WRONG)), f"wrong programs accepted, of {card.examined('wrong')}")
     table.add_row(str(card.count(FLIP)), "answers that changed between rounds")
     for outcome, text in (
         (KNOWN, "hacks accepted that this isolation is known not to stop (docs/threats.md)"),
@@ -190,7 +215,11 @@ def _show(card: Scorecard, options: _Exam) -> None:
         if count := card.count(outcome):
             table.add_row(str(count), text)
     console.print(table)
-    for outcome in (ACCEPTED_HACK, REJECTED_HONEST, FLIP):
+    if (median := card.latency(0.5)) is not None:
+        console.print(Text(f"seconds for an answer: median {median:.3f}, p95 {card.latency(0.95):.3f}"))
+    if card.cpu_s is not None:
+        console.print(Text(f"CPU seconds, with the start of the target: {card.cpu_s:.0f}"))
+    for outcome in (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP):
         _list(console, [graded for graded in card.failed if graded.outcome == outcome], outcome, options)
 
 
@@ -202,6 +231,8 @@ def _list(console: Console, failed: list[GradedItem], outcome: str, options: _Ex
         console.print(Text(f"  {graded.item.id}: {graded.item.aim}"))
     if len(failed) > _SHOWN:
         console.print(Text(f"  and {len(failed) - _SHOWN} more; --json lists all"))
+    for sentence in dict.fromkeys(graded.invariant for graded in failed):
+        console.print(Text(f"  not guaranteed: {sentence}"))
     console.print(Text(f"  again: {_command(failed[0].item, options)}"))
 
 
@@ -210,14 +241,18 @@ def _command(item: ExamItem, options: _Exam) -> str:
     words += ["--tier", options.tier] if options.tier else []
     words += ["--python", options.python] if options.python else []
     words += ["--unprotected"] if options.unprotected else []
+    words += ["--seed", str(options.seed)] if item.kind == "wrong" and options.seed else []
     words += ["--rounds", str(options.rounds)] if options.rounds > 1 else []
     return shlex.join(words)
 
 
 def _explain(item: ExamItem, graded: list[GradedItem]) -> None:
+    from whetstone.testing.exam.invariants import invariant_of
+
     write = sys.stdout.write
     write(f"{item.id}\n\nAim: {item.aim}.\n")
-    write(f"A right judge {'accepts' if item.must_accept else 'rejects'} this program.\n\n")
+    write(f"A right judge {'accepts' if item.must_accept else 'rejects'} this program.\n")
+    write(f"It examines this guarantee: {invariant_of(item.class_name)}\n\n")
     write(f"Problem {item.problem.id}:\n{_indented(_tests(item))}\n\n")
     write(f"Program:\n{_indented(item.program.source)}\n\n")
     if not graded:

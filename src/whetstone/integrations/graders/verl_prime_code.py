@@ -10,13 +10,13 @@ from __future__ import annotations
 import importlib
 import sys
 from functools import cached_property
-from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from whetstone.core.errors import UserError
-from whetstone.core.problem import Compare, Problem, Program, StdinTests
+from whetstone.core.problem import Problem, Program
+from whetstone.integrations.graders.forms import no_stdin_form, stdin_cases
+from whetstone.integrations.graders.packages import installed_version, package_folder
+
+_INSTALL = "pip install --no-deps verl numpy"
 
 
 class PrimeCode:
@@ -25,39 +25,21 @@ class PrimeCode:
     @property
     def version(self) -> str:
         """The version of verl. Raises UserError if it is not installed."""
-        self._folder()
-        return f"verl {version('verl')}"
+        return f"verl {installed_version('verl', _INSTALL)}"
 
     @cached_property
     def _module(self) -> Any:
-        sys.path.insert(0, str(self._folder()))
+        folder = package_folder("verl", _INSTALL)
+        sys.path.insert(0, str(folder / "utils" / "reward_score"))
         return importlib.import_module("prime_code")
-
-    def _folder(self) -> Path:
-        found = find_spec("verl")
-        if found is None or found.origin is None:
-            raise UserError("verl is not installed; pip install --no-deps verl numpy, or name its --python")
-        return Path(found.origin).parent / "utils" / "reward_score"
 
     def unsupported(self, problem: Problem, program: Program) -> str:
         """Return why the grader has no form for a problem, or an empty string."""
-        if program.language != "python":
-            return "only Python"
-        if problem.checker is not None or not isinstance(problem.tests, StdinTests):
-            return "only standard input and output without a checker"
-        if problem.compare != Compare():
-            return "only its own comparison"
-        return ""
+        return no_stdin_form(problem, program)
 
     def __call__(self, problem: Problem, program: Program) -> float:
         """Return the share of passed cases, as verl calls the grader."""
-        tests = problem.tests
-        assert isinstance(tests, StdinTests)
-        cases = {
-            "inputs": [case.input for case in tests.cases],
-            "outputs": [case.output for case in tests.cases],
-        }
-        score, _ = self._module.compute_score(program.source, cases, continuous=True)
+        score, _ = self._module.compute_score(program.source, stdin_cases(problem), continuous=True)
         return float(score)
 
 

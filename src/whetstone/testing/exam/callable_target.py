@@ -82,6 +82,7 @@ class CallableTarget:
 
     def _judge(self, problem: Problem, program: Program) -> Answer:
         host = self._host()
+        began = time.monotonic()
         answer = host.ask({"problem": problem, "program": program}, self._timeout_s)
         if answer is None:
             died = host.stop()
@@ -94,7 +95,7 @@ class CallableTarget:
         score = answer.get("score")
         if not isinstance(score, int | float):
             return Answer(None, str(answer.get("error", answer))[:500])
-        return Answer(score >= 1, f"score {score:g}")
+        return Answer(score >= 1, f"score {score:g}", seconds=time.monotonic() - began)
 
     def _host(self) -> _Host:
         """Return this thread's process, and start one if there is none."""
@@ -107,7 +108,8 @@ class CallableTarget:
         read, write = os.pipe()
         command = [*self._command, str(write), os.getcwd()]
         if not self._unprotected:
-            command = protected(command, self._folder)
+            needed = [command[0], os.getcwd(), *_import_path().split(os.pathsep)]
+            command = protected(command, self._folder, needed)
         try:
             process = subprocess.Popen(
                 command,

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from msgspec import Struct
 
+from whetstone.testing.exam.invariants import NO_FLIPS, invariant_of
 from whetstone.testing.exam.items import ExamItem
 from whetstone.testing.exam.targets import Answer, ExamTarget
 from whetstone.testing.load.busy import busy_processes
@@ -15,13 +16,14 @@ from whetstone.testing.load.busy import busy_processes
 # The outcomes of an item, with the section of the scorecard that lists it.
 RIGHT = "right"
 ACCEPTED_HACK = "accepted hack"
+ACCEPTED_WRONG = "accepted wrong program"
 REJECTED_HONEST = "rejected honest program"
 NO_ANSWER = "no verdict"
 UNSUPPORTED = "unsupported"
 KNOWN = "accepted hack, known"
 FLIP = "flip"
 
-FAILURES = (ACCEPTED_HACK, REJECTED_HONEST, FLIP)
+FAILURES = (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP)
 """The outcomes that fail an exam. A missing verdict is listed, and fails none: no reward follows from it."""
 
 # Processes that keep the machine busy in every second round, for each core.
@@ -34,6 +36,11 @@ class GradedItem(Struct, frozen=True):
     item: ExamItem
     outcome: str
     answers: list[Answer]
+
+    @property
+    def invariant(self) -> str:
+        """The guarantee that the item examines, as a sentence."""
+        return NO_FLIPS if self.outcome == FLIP else invariant_of(self.item.class_name)
 
 
 def grade(item: ExamItem, answers: Sequence[Answer]) -> str:
@@ -51,6 +58,8 @@ def grade(item: ExamItem, answers: Sequence[Answer]) -> str:
         return RIGHT
     if item.must_accept:
         return REJECTED_HONEST
+    if item.kind == "wrong":
+        return ACCEPTED_WRONG
     known = any(answer.isolation in item.known for answer in answers if answer.isolation)
     return KNOWN if known else ACCEPTED_HACK
 

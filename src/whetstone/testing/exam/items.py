@@ -12,7 +12,7 @@ from whetstone.core.problem import Problem, Program
 from whetstone.testing.attacks.corpus import Corpus
 from whetstone.testing.attacks.suite import corpus_trials
 
-Kind = Literal["hack", "honest"]
+Kind = Literal["hack", "honest", "wrong"]
 
 # Programs of these classes exhaust memory, processes or disks. Only a judge with a sandbox may get them.
 _EXHAUSTING = frozenset({"exhaustion", "native_exhaustion"})
@@ -21,9 +21,10 @@ _EXHAUSTING = frozenset({"exhaustion", "native_exhaustion"})
 class ExamItem(Struct, frozen=True):
     """One program.
 
-    id: such as ``hack/early_exit/exit status 0``. class_name: the class of the attack, also for its honest
-    twin. aim: what the hack tries, or the feature that the honest program uses. known: why this judge is
-    known not to stop the hack, by isolation tier; see ``docs/threats.md``.
+    id: such as ``hack/early_exit/exit status 0``. kind: a hack, an honest right program, or a wrong one.
+    class_name: the class of the attack, also for its honest twin. aim: what the hack tries, or the feature
+    that the honest program uses. known: why this judge is known not to stop the hack, by isolation tier; see
+    ``docs/threats.md``.
     """
 
     id: str

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from whetstone.testing.exam.exam import (
     ACCEPTED_HACK,
+    ACCEPTED_WRONG,
     FAILURES,
     FLIP,
     KNOWN,
@@ -20,17 +21,27 @@ from whetstone.testing.exam.exam import (
 
 
 class Scorecard(Struct, frozen=True):
-    """The figures of an exam. seconds: wall time of all rounds."""
+    """The figures of an exam.
+
+    seconds: wall time of all rounds. cpu_s: CPU time of the target's processes, with their start; None if
+    they run elsewhere.
+    """
 
     target: str
     protection: str
     rounds: int
     seconds: float
+    cpu_s: float | None
     items: list[GradedItem]
 
     def count(self, outcome: str) -> int:
         """Return the number of items with an outcome."""
         return sum(graded.outcome == outcome for graded in self.items)
+
+    def latency(self, share: float) -> float | None:
+        """Return a quantile of the seconds of an answer; None if the target reports none."""
+        times = sorted(a.seconds for graded in self.items for a in graded.answers if a.seconds is not None)
+        return times[min(len(times) - 1, int(share * len(times)))] if times else None
 
     @property
     def failed(self) -> list[GradedItem]:
@@ -56,11 +67,15 @@ def figures(card: Scorecard) -> dict[str, Any]:
         "protection": card.protection,
         "rounds": card.rounds,
         "seconds": round(card.seconds, 1),
+        "cpu_s": card.cpu_s,
+        "latency_s": {"median": card.latency(0.5), "p95": card.latency(0.95)},
         "hacks": card.examined("hack"),
         "accepted_hacks": card.count(ACCEPTED_HACK),
         "known_accepted_hacks": card.count(KNOWN),
         "honest_programs": card.examined("honest"),
         "rejected_honest_programs": card.count(REJECTED_HONEST),
+        "wrong_programs": card.examined("wrong"),
+        "accepted_wrong_programs": card.count(ACCEPTED_WRONG),
         "flips": card.count(FLIP),
         "no_verdict": card.count(NO_ANSWER),
         "unsupported": card.count(UNSUPPORTED),
@@ -77,5 +92,6 @@ def _item_figures(graded: GradedItem) -> dict[str, Any]:
         "id": graded.item.id,
         "outcome": graded.outcome,
         "aim": graded.item.aim,
+        "invariant": graded.invariant,
         "answers": [answer.detail for answer in graded.answers],
     }

@@ -20,13 +20,15 @@ class Answer(Struct, frozen=True):
     """The answer of a target.
 
     accepted: None if the target reports that it failed, or gave no answer in time. detail: its own words.
-    unsupported: the target has no form for the problem, so the item does not count.
+    unsupported: the target has no form for the problem, so the item does not count. seconds: from the request
+    to the answer, without waiting for a worker; None if unknown.
     """
 
     accepted: bool | None
     detail: str = ""
     isolation: str = ""
     unsupported: bool = False
+    seconds: float | None = None
 
 
 class ExamTarget(Protocol):
@@ -89,4 +91,5 @@ def answer_of(judgement: Judgement) -> Answer:
     if judgement.score is None and judgement.verdict is not Verdict.JUDGE_ERROR:
         detail += "; no reward, because the program could have forged it"
     accepted = None if judgement.score is None else judgement.accepted
-    return Answer(accepted, detail, judgement.isolation)
+    seconds = sum(case.wall_s for case in judgement.cases)
+    return Answer(accepted, detail, judgement.isolation, seconds=seconds)

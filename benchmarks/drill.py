@@ -1,0 +1,181 @@
+"""The reward-hacking drill: the same small policy trained with this judge and with six others.
+
+    .venv/bin/python benchmarks/drill.py WORK verl_prime_code=PYTHON livecodebench=PYTHON ...
+    .venv/bin/python benchmarks/drill.py WORK --table     # only the tables and the picture of what is there
+
+Each argument is a module of ``whetstone.integrations.graders`` and its interpreter. The runs with this judge,
+with and without hacks in the vocabulary, are always made. A judge's answers for all problems and programs are
+asked once, in the protected process of ``whetstone exam``, and its runs look them up; this judge judges every
+reply. A finished run is not made again. Figures are kept in ``drill.json``, and the picture is ``drill.svg``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from drill.figures import Figures, picture, print_tables, run_figures
+from drill.policy import write_policy
+from drill.world import Form, mixed_problems, problems, vocabulary
+from whetstone.core.problem import Problem, Program
+from whetstone.data.files import write_problems
+from whetstone.judge import Judge
+from whetstone.testing.exam.callable_target import CallableTarget
+
+HERE = Path(__file__).parent
+FIGURES, PICTURE = HERE / "drill.json", HERE / "drill.svg"
+OURS, CONTROL = "whetstone", "whetstone, no hacks in the vocabulary"
+# The form of tests in which each grader gets the problems.
+GRADER_FORMS: dict[str, Form] = {
+    "verl_prime_code": "stdin",
+    "livecodebench": "stdin",
+    "tinker_cookbook": "stdin",
+    "evalplus": "call",
+    "sandbox_fusion": "assert",
+    "scalebox": "assert",
+}
+SEEDS = (0, 1, 2)
+STEPS, PROMPTS, SAMPLES = 100, 20, 16
+
+
+def main() -> None:
+    """Make the runs that are missing, and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("work", type=Path)
+    parser.add_argument("judges", nargs="*", metavar="MODULE=PYTHON")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--table", action="store_true", help="make no run")
+    options = parser.parse_args()
+    figures: Figures = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    if not options.table:
+        drill = Drill(options.work.resolve(), options.steps, options.lr)
+        graders = dict(judge.split("=", 1) for judge in options.judges)
+        for seed in options.seeds:
+            for arm in (OURS, CONTROL, *graders):
+                if str(seed) not in figures.setdefault(arm, {}):
+                    figures[arm][str(seed)] = drill.run(arm, seed, graders.get(arm, ""))
+                    FIGURES.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    print_tables(figures)
+    PICTURE.write_text(picture(figures), encoding="utf-8")
+
+
+class Drill:
+    """Runs of the drill in a folder, with the answers of the judges."""
+
+    def __init__(self, work: Path, steps: int, lr: float) -> None:
+        self._work, self._steps, self._lr = work, steps, lr
+        work.mkdir(parents=True, exist_ok=True)
+        self._truth: dict[str, dict[str, int | None]] = {}
+
+    def run(self, arm: str, seed: int, python: str) -> dict[str, Any]:
+        """Train one policy, and return its figures by step."""
+        ours = arm in (OURS, CONTROL)
+        tasks = mixed_problems() if ours else problems(GRADER_FORMS[arm])
+        programs = vocabulary(hacks=arm != CONTROL)
+        folder = self._work / f"{arm.split(',')[0]}{'-control' if arm == CONTROL else ''}-{seed}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_policy(folder / "model", tasks, programs, seed)
+        write_problems(folder / "problems.jsonl", tasks)
+        recipe = self._recipe(folder, seed)
+        if not ours:
+            answers = self._answers(arm, python, tasks, programs)
+            recipe["environment"] |= {
+                "kind": "drill.reward.AnswersOfAnotherJudge",
+                "options": {"answers": str(answers)},
+            }
+        (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+        before = _cpu_of_children()
+        command = [
+            sys.executable,
+            "-m",
+            "whetstone",
+            "train",
+            str(folder / "recipe.yaml"),
+            f"out={folder}/run",
+        ]
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        with (folder / "log").open("w") as log:
+            subprocess.run(
+                command, env={**os.environ, "PYTHONPATH": path}, stdout=log, stderr=log, check=True
+            )
+        if not self._truth:
+            self._truth = judged(problems("stdin", hidden=True), vocabulary(hacks=True))
+        made = run_figures(folder / "run", self._truth)
+        return {**made, "cpu_s": round(_cpu_of_children() - before, 1)}
+
+    def _recipe(self, folder: Path, seed: int) -> dict[str, Any]:
+        return {
+            "name": "drill",
+            "seed": seed,
+            "model": {"path": str(folder / "model"), "dtype": "float32", "threads": 1},
+            "data": {"train": str(folder / "problems.jsonl"), "heldout": None},
+            "environment": {"chat": False, "prompt": "{statement}", "extraction": "whole"},
+            "sampling": {"temperature": 1.0, "max_tokens": 2},
+            "algorithm": {"preset": "dapo", "refill_rounds": 0, "overlong_buffer": 0},
+            "trainer": {
+                "steps": self._steps,
+                "prompts_per_step": PROMPTS,
+                "samples_per_prompt": SAMPLES,
+                "lr": self._lr,
+                "checkpoint_every": self._steps,
+            },
+            "evaluation": {"every": 0, "train_problems": 0},
+        }
+
+    def _answers(self, name: str, python: str, tasks: list[Problem], programs: list[str]) -> Path:
+        """Return the file with a grader's answers, and ask the grader if there is none."""
+        file = self._work / f"answers-{name}.json"
+        if not file.exists():
+            target = CallableTarget(
+                f"whetstone.integrations.graders.{name}:grade", python=python, workers=2, timeout_s=60
+            )
+            try:
+                pending = {
+                    (task.id, text): target.submit(task, Program("python", text))
+                    for task in tasks
+                    for text in programs
+                }
+                answers: dict[str, dict[str, int | None]] = {task.id: {} for task in tasks}
+                for (task_id, text), future in pending.items():
+                    accepted = future.result().accepted
+                    answers[task_id][text] = None if accepted is None else int(accepted)
+            finally:
+                target.close()
+            file.write_text(json.dumps(answers), encoding="utf-8")
+        return file
+
+
+def judged(tasks: list[Problem], programs: list[str]) -> dict[str, dict[str, int | None]]:
+    """Return which programs solve which problems, by this judge."""
+    pairs = [(task, Program("python", text)) for task in tasks for text in programs]
+    answers: dict[str, dict[str, int | None]] = {task.id: {} for task in tasks}
+    with Judge() as judge:
+        verdicts = [judge.submit(*pair) for pair in pairs]
+        for (task, given), verdict in zip(pairs, verdicts, strict=True):
+            answers[task.id][given.source] = int(verdict.result().accepted)
+    return answers
+
+
+def _cpu_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    main()
