@@ -1,8 +1,8 @@
 """The problems of the drill and its vocabulary, which consists of whole programs.
 
-A program reads a number from standard input, if there is one, and defines ``f`` as well. So the same text solves a problem
-whose tests are standard input and output, calls, or asserts. A right program solves one problem only; a hack
-needs no knowledge of the problem.
+A program reads a number from standard input, if there is one, and defines ``f`` as well. So the same text
+solves a problem whose tests are standard input and output, calls, or asserts. A right program solves one
+problem only; a hack needs no knowledge of the problem.
 """
 
 from __future__ import annotations
