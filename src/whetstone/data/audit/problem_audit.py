@@ -31,7 +31,7 @@ class OriginCounts(Struct):
     accepted: int = 0
 
 
-class Misjudged(Struct, frozen=True):
+class MisjudgedProgram(Struct, frozen=True):
     """A wrong program that the tests accept, or a correct one that they reject."""
 
     name: str
@@ -49,7 +49,7 @@ class ProblemAudit(Struct):
     problem_id: str
     digest: str
     counts: list[OriginCounts] = []
-    misjudged: list[Misjudged] = []
+    misjudged: list[MisjudgedProgram] = []
     unjudged: int = 0
     note: str = ""
 
@@ -75,7 +75,7 @@ class ProblemAudit(Struct):
         row.accepted += judgement.accepted
         if judgement.accepted != labelled.correct:
             self.misjudged.append(
-                Misjudged(
+                MisjudgedProgram(
                     labelled.name,
                     labelled.origin,
                     labelled.correct,

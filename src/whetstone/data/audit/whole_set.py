@@ -18,7 +18,7 @@ from whetstone.core.intervals import share_interval
 from whetstone.core.problem import Problem
 from whetstone.core.settings import Natural, NonEmpty, Section
 from whetstone.data.audit.labelled_programs import LabelledProgram, ProgramOrigin, read_submissions
-from whetstone.data.audit.problem_audit import Misjudged, ProblemAudit, audit_problem
+from whetstone.data.audit.problem_audit import MisjudgedProgram, ProblemAudit, audit_problem
 from whetstone.data.dataset import open_problems
 from whetstone.data.resumable import ResumableFindings, in_order
 from whetstone.data.validate.runs import JudgesPrograms, Runs
@@ -66,7 +66,7 @@ class WeakProblem(Struct, frozen=True):
     problem_id: str
     known_wrong_accepted: float | None
     mutants_accepted: float | None
-    program: Misjudged
+    program: MisjudgedProgram
 
 
 class SetAudit(Struct, frozen=True):
@@ -77,7 +77,7 @@ class SetAudit(Struct, frozen=True):
     unjudged: int
     rates: list[AuditRate]
     weakest: list[WeakProblem]
-    rejected: dict[str, list[Misjudged]]
+    rejected: dict[str, list[MisjudgedProgram]]
 
 
 class _Begun(Struct, frozen=True):
