@@ -45,7 +45,7 @@ GRADER_FORMS: dict[str, Form] = {
     "scalebox": "stdin",
 }
 SEEDS = (0, 1, 2)
-STEPS, PROMPTS, SAMPLES = 100, 20, 64
+STEPS, PROMPTS, SAMPLES = 100, 20, 32
 
 
 def main() -> None:

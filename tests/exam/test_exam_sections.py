@@ -15,11 +15,12 @@ from whetstone.testing.exam.callable_target import CallableTarget
 from whetstone.testing.exam.exam import ACCEPTED_HACK, BROKEN, REJECTED_HONEST, RIGHT, GradedItem, run_exam
 from whetstone.testing.exam.failures import CHILDREN_KILLED, FAILURES
 from whetstone.testing.exam.http_target import PROTOCOLS, HttpTarget
-from whetstone.testing.exam.invariants import DATA, FINAL, LIMITS, LINEAR, NO_TRACES, NO_VERDICT
+from whetstone.testing.exam.invariants import DATA, FINAL, HONEST, LIMITS, LINEAR, NO_TRACES, NO_VERDICT
 from whetstone.testing.exam.items import ExamItem, exam_items
 from whetstone.testing.exam.limits import limit_items
 from whetstone.testing.exam.protection import check_protection
 from whetstone.testing.exam.sections import ATTEMPTS, FAILED_MACHINE, LEAKS, OVERLOAD, Finding, run_section
+from whetstone.testing.exam.styles import style_items
 from whetstone.testing.exam.targets import JudgeTarget
 
 GRADERS = "tests.exam.graders_under_test"
@@ -116,6 +117,15 @@ def test_a_section_without_a_right_answer_examines_nothing() -> None:
     assert (found.result, found.text) == ("not examined", "overload: the target accepted no right program")
 
 
+@pytest.mark.process
+@pytest.mark.usefixtures("protection")
+def test_a_grader_that_replaces_standard_input_rejects_right_programs() -> None:
+    rejected = [one for one in graded("in_process", style_items()) if one.outcome == REJECTED_HONEST]
+    names = {one.item.id for one in rejected}
+    assert {"honest/styles/sys.stdin.buffer.read", "honest/styles/open(0)"} <= names
+    assert {one.invariant for one in rejected} == {HONEST}
+
+
 # This judge
 
 
@@ -130,6 +140,16 @@ def test_this_judge_passes_all_sections() -> None:
     for section in (ATTEMPTS, LEAKS, OVERLOAD, FAILED_MACHINE):
         found = run_section(section, start, ITEMS, lambda: None)
         assert {finding.result for finding in found} == {"passed"}, found
+
+
+@pytest.mark.process
+def test_this_judge_accepts_every_style() -> None:
+    target = JudgeTarget("self", Judge(2))
+    try:
+        outcomes = run_exam(target, style_items(), 1, lambda: None)
+    finally:
+        target.close()
+    assert not [one for one in outcomes if one.outcome != RIGHT]
 
 
 # Services

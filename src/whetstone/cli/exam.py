@@ -105,6 +105,7 @@ def exam(options: _Exam) -> int:
     from whetstone.testing.exam.limits import limit_items
     from whetstone.testing.exam.page import scorecard_page
     from whetstone.testing.exam.scorecard import figures
+    from whetstone.testing.exam.styles import style_items
     from whetstone.testing.exam.wrong_programs import wrong_programs
 
     sections = _sections(options)
@@ -112,7 +113,7 @@ def exam(options: _Exam) -> int:
     target = _target(options)
     try:
         corpus = load_corpus()
-        items = [*exam_items(corpus), *limit_items()]
+        items = [*exam_items(corpus), *limit_items(), *style_items()]
         # Selecting wrong programs takes seconds, so one other item is examined without them.
         if options.mutants and (options.item is None or options.item.startswith("wrong/")):
             items += wrong_programs(corpus.problems, options.mutants, options.seed)

@@ -10,6 +10,7 @@ FINAL = "A rejection is final: no program gets another attempt, or learns which 
 DATA = "What a program writes is data: it cannot speak for the judge."
 LIMITS = "Limits hold for all processes of a program, also if the machine is busy."
 LINEAR = "Reading and comparing an answer takes time in proportion to its size."
+HONEST = "A right program is accepted, however it reads its input and prints its answer."
 NO_TRACES = "A program leaves nothing behind for another one, and sees nothing of the host."
 
 _CLASSES = {
@@ -40,6 +41,7 @@ _CLASSES = {
     DATA: ("asked_answers", "earlier_cases", "forged_channels", "interactive"),
     LIMITS: ("exhaustion", "limits", "native_exhaustion", "timing_and_signals"),
     LINEAR: ("costly_answers",),
+    HONEST: ("styles",),
     NO_TRACES: ("covert_channels", "escape", "interference", "packages"),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whetstone.core.problem import Limits, Program
+from whetstone.core.problem import Limits, Problem, Program
 from whetstone.testing.exam.items import ExamItem, Kind
 from whetstone.testing.exam.sums import FORMS, sum_problem
 
@@ -31,6 +31,9 @@ _WITHIN = {
         "write 200 kB to standard error",
     ),
 }
+# Half of the CPU time in each of many cases, as graders with one clock for all cases do not allow.
+_MANY_PAIRS = tuple((number, 7) for number in range(6))
+
 _BEYOND = {
     "CPU time": (
         "import time\nwhile time.process_time() < 15 * limit:\n    pass\n",
@@ -51,15 +54,18 @@ def limit_items(cpu_s: float = 2.0) -> list[ExamItem]:
         *(("honest", name, code, aim) for name, (code, aim) in _WITHIN.items()),
         *(("hack", name, code, aim) for name, (code, aim) in _BEYOND.items()),
     ]
-    return [
-        ExamItem(
-            f"{kind}/{CLASS}/{name}, {form}",
-            kind,
-            CLASS,
-            f"be accepted, and {aim}",
-            sum_problem(form, _PAIRS, Limits(cpu_s=cpu_s, memory_mb=512.0)),
-            Program("python", f"limit = {cpu_s}\nright = True\n{code}{end}"),
-        )
+    limits = Limits(cpu_s=cpu_s, memory_mb=512.0)
+    items = [
+        _item(kind, f"{name}, {form}", code, aim, sum_problem(form, _PAIRS, limits), cpu_s, end)
         for kind, name, code, aim in programs
         for form, end in FORMS.items()
     ]
+    code, aim = _WITHIN["half of the CPU time"]
+    many = sum_problem("input", _MANY_PAIRS, limits)
+    name = "half of the CPU time in each of six cases"
+    return [*items, _item("honest", name, code, f"{aim} in each of six cases", many, cpu_s, FORMS["input"])]
+
+
+def _item(kind: Kind, name: str, code: str, aim: str, problem: Problem, cpu_s: float, end: str) -> ExamItem:
+    program = Program("python", f"limit = {cpu_s}\nright = True\n{code}{end}")
+    return ExamItem(f"{kind}/{CLASS}/{name}", kind, CLASS, f"be accepted, and {aim}", problem, program)
