@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from whetstone.cli.main import main
+from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
 from whetstone.data.files import write_problems
 from whetstone.integrations.rejudge.stored_replies import ProblemIndex
 from whetstone.report.rollouts import Rollout, RolloutWriter
+from whetstone.testing.exam.protection import check_protection
 
 ADD = Problem("t/add", "Print the sum of two numbers.", StdinTests([StdinCase("1 2\n", "3\n")]))
 MUL = Problem("t/mul", "Print the product of two numbers.", StdinTests([StdinCase("2 5\n", "10\n")]))
@@ -111,6 +113,26 @@ def test_exactly_the_tampered_rewards_are_reported(
         (3, "t/add", 1.0, 0.0),
     ]
     assert {row["above"] * row["new_above"] for row in rows[:2]} == {-0.25}
+
+
+@pytest.mark.process
+def test_another_judge_computes_the_rewards(
+    tmp_path: Path, problems: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        check_protection(str(tmp_path))
+    except UserError as error:
+        pytest.skip(str(error))
+    run = str(a_run(tmp_path / "run", problems, GROUPS))
+    in_process = "tests.exam.graders_under_test:in_process"
+    assert rejudged(capsys, run, "--grader", in_process)[0] == 0
+    status, report = rejudged(capsys, run, "--grader", "tests.exam.graders_under_test:rejects_all")
+    assert status == 1
+    assert report["transitions"] == {"accepted -> wrong_answer": 2}
+    _, report = rejudged(capsys, run, "--grader", "tests.exam.graders_under_test:exit_status")
+    assert (report["judged"], report["no_verdict"]) == (0, 6)
+    assert main(["rejudge", run, "--python", "python3"]) == 2
+    assert "--python is the interpreter of --grader" in capsys.readouterr().err
 
 
 @pytest.mark.process

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from whetstone.integrations.rejudge.stored_replies import ProblemIndex, StoredReply
     from whetstone.integrations.settings import RewardSettings
     from whetstone.report.run_data import RunData
+    from whetstone.testing.exam.function_judge import FunctionJudge
 
 _STEPS = re.compile(r"(\d*)(:?)(\d*)")
 _EXAMPLES = 10
@@ -52,6 +56,10 @@ class _Rejudging(Struct, frozen=True, kw_only=True):
     steps: Annotated[str, Flag("one step, or a range A:B with both ends (default: all)", "A:B")] = ":"
     sample: Annotated[int, Meta(ge=0), Flag("judge N groups, chosen by the seed; 0 (default): all", "N")] = 0
     seed: Annotated[int, Flag("seed of the choice", "SEED")] = 0
+    grader: Annotated[
+        str, Flag("another judge: module:function(problem, program), as for `whetstone exam`", "FUNCTION")
+    ] = ""
+    python: Annotated[str, Flag("the interpreter of --grader (default: this one)", "PYTHON")] = ""
     reward_column: Annotated[str, Flag("the column of a TRL dump with the rewards", "NAME")] = ""
     json: Annotated[bool, Flag("print the figures as one JSON object")] = False
     out: Annotated[str | None, Flag("JSON lines of the replies whose reward changed", "FILE")] = None
@@ -68,8 +76,8 @@ def add_parser(subparsers: Any) -> None:
         description="Extract, judge and reward the replies of a run again with this version, and compare "
         "with the stored rewards. FOLDER is a run of Whetstone, or a dump of TRL (log_completions=True) or "
         "verl (trainer.rollout_data_dir). KEY=VALUE are keys of a recipe (environment.…, judge.…), on top of "
-        "the run's own. All cases are judged, on this machine unless judge.url is given. The exit status is "
-        "0 if no reward changed, 1 if some did.",
+        "the run's own. All cases are judged, on this machine unless judge.url is given, or by the function "
+        "of --grader. The exit status is 0 if no reward changed, 1 if some did.",
         epilog="examples: whetstone rejudge runs/quickstart; whetstone rejudge out/trl --problems set.jsonl "
         "--steps 10:20",
     )
@@ -91,7 +99,12 @@ def rejudge(options: _Rejudging) -> int:
     replies = _chosen(_read(source, options, problems), options)
     possible = [reply for reply in replies if not obstacle(reply)]
     total = len({(reply.problem_id, reply.reply) for reply in possible})
-    with Rewards(settings) as rewards, Progress() as progress, progress.work("judging", total) as work:
+    with (
+        _grader(options) as grader,
+        Rewards(settings, grader) as rewards,
+        Progress() as progress,
+        progress.work("judging", total) as work,
+    ):
         again, distinct = judge_again(possible, rewards, work.advance)
     report = compare(replies, again, distinct)
     if options.out is not None:
@@ -102,6 +115,25 @@ def rejudge(options: _Rejudging) -> int:
     else:
         _print(report)
     return 1 if report.changed else 0
+
+
+@contextmanager
+def _grader(options: _Rejudging) -> Generator[FunctionJudge | None]:
+    """Yield the judge of ``--grader``, which is then closed; None without one."""
+    if not options.grader:
+        if options.python:
+            raise UserError("--python is the interpreter of --grader; give both, or neither")
+        yield None
+        return
+    from whetstone.testing.exam.callable_target import CallableTarget
+    from whetstone.testing.exam.function_judge import FunctionJudge
+
+    workers = len(os.sched_getaffinity(0))
+    judge = FunctionJudge(CallableTarget(options.grader, python=options.python, workers=workers))
+    try:
+        yield judge
+    finally:
+        judge.close()
 
 
 def _settings_and_problems(source: Path, options: _Rejudging) -> tuple[RewardSettings, ProblemIndex]:

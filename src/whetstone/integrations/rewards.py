@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -30,10 +30,26 @@ from whetstone.integrations.rows import problem_of
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
 
-if TYPE_CHECKING:
-    from whetstone.service.client import JudgeClient
 
-    AnyJudge = Judge | JudgeClient
+class AnyJudge(Protocol):
+    """What rewards need of a judge: ``Judge``, ``JudgeClient``, or a judge of another project."""
+
+    @property
+    def minimum_tier(self) -> str:
+        """The weakest isolation that programs may run with."""
+        ...
+
+    def submit(self, problem: Problem, program: Program, **options: Any) -> Future[Judgement]:
+        """Begin a judgement; ``cancel`` stops it."""
+        ...
+
+    def worker_pids(self) -> list[int]:
+        """Return the ids of the worker processes."""
+        ...
+
+    def close(self) -> None:
+        """Stop all processes."""
+        ...
 
 
 class NoReward(UserError):
