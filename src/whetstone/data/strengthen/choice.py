@@ -129,7 +129,7 @@ class Chooser:
         return None
 
     def _part(self, numbers: list[int], cpu_s: float) -> list[int]:
-        """Return the first of them, as many as the reference does in this time: one limit may hold for all."""
+        """Return as many of the first as the reference does in this time: one limit may hold for all."""
         costs = (self._candidates[number].cpu_s for number in numbers)
         for at, spent in enumerate(itertools.accumulate(costs)):
             if at and spent > cpu_s:

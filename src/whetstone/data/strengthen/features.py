@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+# Small sizes are told apart one by one.
+_EXACT = 12
+
 
 def features_of(arguments: Sequence[Any], answer: Any) -> set[str]:
     """Return the features of each argument, of the answer, and of pairs of arguments."""
@@ -26,10 +29,9 @@ def _number(value: Any) -> float:
 
 def _bucket(number: float) -> str:
     size = abs(number)
-    for most in (0, 1, 2, 3, 5, 10, 30, 100, 1000):
-        if size <= most:
-            return str(most)
-    return "more"
+    if size <= _EXACT:
+        return f"{size:g}"
+    return next((f"up to {most}" for most in (20, 50, 100, 1000) if size <= most), "more")
 
 
 def _features(value: Any) -> Iterator[str]:

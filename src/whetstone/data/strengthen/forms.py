@@ -60,7 +60,7 @@ class LabelledInput(Struct, frozen=True):
 
 
 class TestForm(Protocol):
-    """Tests of one kind. ``seeds`` are the inputs that are there; ``hints`` the annotations of the arguments."""
+    """Tests of one kind. ``seeds`` are the given inputs; ``hints`` the annotations of the arguments."""
 
     seeds: list[list[Any]]
     hints: list[str]

@@ -25,9 +25,9 @@ Strategy = st.SearchStrategy[Any]
 class Inputs:
     """Makes inputs like ``seeds``, of which there is at least one, all with the same number of arguments.
 
-    statement: of the problem; where it speaks of positive or non-negative numbers, there are no others, unless
-    given inputs have them. hints: annotations of the arguments. wide: also with boundary values of kinds that
-    no given input shows, such as zero, negative numbers, and empty collections in others.
+    statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
+    unless given inputs have them. hints: annotations of the arguments. wide: also with negative numbers,
+    where no given input has one.
     """
 
     def __init__(
@@ -128,6 +128,9 @@ class Inputs:
             case "float":
                 low, high = self._bounds(schema)
                 return st.integers(100 * low, 100 * high).map(lambda number: number / 100)
+            case "str" if schema.template:
+                numbers = [st.integers(0, int(2 * schema.high + 10))] * schema.template.count("{}")
+                return st.tuples(*numbers).map(lambda drawn: schema.template.format(*drawn))
             case "str":
                 return st.text(schema.letters or "ab", min_size=shortest, max_size=longest)
             case "mixed":
@@ -165,6 +168,9 @@ class Inputs:
                 ]
             case "float":
                 return [n for n in (0.0, 1.0, -1.0, 0.5, 0.001, float(low), float(high)) if low <= n <= high]
+            case "str" if schema.template:
+                width = schema.template.count("{}")
+                return [schema.template.format(*[number] * width) for number in (0, 1, int(schema.high), 100)]
             case "str":
                 return _string_edges(schema, [text for text in seen if isinstance(text, str)])
             case "mixed":
@@ -243,7 +249,7 @@ class Inputs:
             case "remove":
                 return items[:at] + items[at + 1 :]
             case "repeat":
-                return items[:at] + [items[at]] + items[at:]
+                return [*items[:at], items[at], *items[at:]]
             case "insert":
                 return [*items[:at], draw(strategy), *items[at:]]
             case "swap":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Sequence
 from typing import Any, Literal, cast
@@ -14,14 +15,18 @@ Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "d
 _FEW_LETTERS = 6
 # Whether a list is sorted, or has no item twice, is believed of several lists with several items.
 _SEVERAL = 2
+# Inputs on which an inequality is no chance.
+_MANY = 5
 
 
 class Schema(Struct, frozen=True):
     """The values of one argument, or of the items of a collection.
 
-    low, high: of numbers; longest: of collections and strings. letters: of strings. items: of lists, sets and
-    tuples of different lengths, or the values of dictionaries; keys: of dictionaries. fields: of tuples of
-    one length. options: of values of different types. ordered, distinct: of every given list.
+    low, high: of numbers; longest: of collections and strings. letters: of strings. template: the text that
+    all strings have around their numbers, with ``{}`` in place of each number; empty if there is none. items:
+    of lists, sets and tuples of different lengths, or the values of dictionaries; keys: of dictionaries.
+    fields: of tuples of one length. options: of values of different types. ordered, distinct: of every given
+    list.
     """
 
     kind: Kind
@@ -29,6 +34,7 @@ class Schema(Struct, frozen=True):
     high: float = 0
     longest: int = 0
     letters: str = ""
+    template: str = ""
     items: Schema | None = None
     keys: Schema | None = None
     fields: tuple[Schema, ...] = ()
@@ -51,10 +57,19 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
     if kind in ("int", "float"):
         return Schema(kind, low=min(values), high=max(values))
     if kind == "str":
-        return Schema(kind, longest=max(map(len, values)), letters=_letters(values))
+        return _string_schema(values)
     if kind in ("none", "bool"):
         return Schema(kind)
     return _collection(kind, values, hint)
+
+
+def _string_schema(values: Sequence[str]) -> Schema:
+    templates = {re.sub(r"\d+", "{}", value) for value in values}
+    template = templates.pop() if len(templates) == 1 and len({*values}) > 1 else ""
+    if "{}" in template and template != "{}" and template.count("{") == template.count("{}"):
+        high = max(int(number) for value in values for number in re.findall(r"\d+", value))
+        return Schema("str", high=high, template=template)
+    return Schema("str", longest=max(map(len, values)), letters=_letters(values))
 
 
 def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
@@ -116,22 +131,21 @@ class Relation(Struct, frozen=True):
 
 
 def relations_of(inputs: Sequence[Sequence[Any]]) -> list[Relation]:
-    """Return the relations between arguments that hold for all inputs, of which there are several."""
+    """Return the relations between arguments that hold for all inputs, if these are enough to believe it."""
     found: list[Relation] = []
-    if len(inputs) < _SEVERAL:
-        return found
     for one in range(len(inputs[0])):
         for other in range(len(inputs[0])):
             pairs = [(given[one], given[other]) for given in inputs]
             if one == other or not all(isinstance(b, str | list | tuple) for _, b in pairs):
                 continue
             if all(type(a) is int for a, _ in pairs):
-                if all(a == len(b) for a, b in pairs):
+                if len({a for a, _ in pairs}) >= _SEVERAL and all(a == len(b) for a, b in pairs):
                     found.append(Relation("is_length", one, other))
-                elif all(0 <= a <= len(b) for a, b in pairs):
+                elif len(pairs) >= _MANY and all(0 <= a <= len(b) for a, b in pairs):
                     found.append(Relation("at_most", one, other))
-            elif one < other and all(isinstance(a, list) and len(cast("Any", a)) == len(b) for a, b in pairs):
-                found.append(Relation("same", one, other))
+            elif one < other and len({len(b) for _, b in pairs}) >= _SEVERAL:
+                if all(isinstance(a, list) and len(cast("Any", a)) == len(b) for a, b in pairs):
+                    found.append(Relation("same", one, other))
     return found
 
 

@@ -27,7 +27,6 @@ from whetstone.data.strengthen.forms import (
     reads,
     with_added,
 )
-from whetstone.data.strengthen.inputs import Inputs
 from whetstone.data.strengthen.validity import is_valid, validator_of
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
@@ -191,6 +190,8 @@ class _ProblemWork:
 
     def _candidates(self, given: list[list[Any]], *, large: bool) -> list[Candidate]:
         """Return inputs on whose answer all references agree; those of new kinds are marked."""
+        from whetstone.data.strengthen.inputs import Inputs  # takes time to import
+
         problem, count = self._problem, self._effort.inputs
         seed = f"{self._effort.seed}:{problem.id}"
         usual = Inputs(self._form.seeds, problem.statement, self._form.hints, seed)
