@@ -141,17 +141,20 @@ class Chooser:
         why: dict[int, str] = {}
         spent = 0.0
         for wanted in range(1, _TIMES + 1):
-            missing = {
+            missing: dict[str, set[int]] = {
                 name: set(found)
                 for name, found in self._rejections.items()
                 if len(found) >= wanted and len(set(found) & set(why)) < wanted
             }
             while missing and len(why) < most:
-                gains = Counter(number for found in missing.values() for number in found if number not in why)
+                gains = Counter[int](
+                    number for found in missing.values() for number in found if number not in why
+                )
                 fitting = [n for n in gains if spent + self._candidates[n].cpu_s <= budget_s]
                 if not fitting:
                     break
-                best = max(fitting, key=lambda n: (gains[n], -self._candidates[n].cpu_s, -n))
+                *_, negative = max((gains[n], -self._candidates[n].cpu_s, -n) for n in fitting)
+                best = -negative
                 names = [name for name, found in missing.items() if best in found]
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 why[best] = f"rejects {names[0]}{more}"

@@ -48,7 +48,7 @@ def _features(value: Any) -> Iterator[str]:
         classes = (str.islower, str.isupper, str.isdigit, str.isspace)
         yield "".join(str(int(any(map(each, value)))) for each in classes)
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from _collection_features(cast("list[Any]", list(cast("Any", value))))
+        yield from _collection_features(list(cast("Any", value)))
     elif isinstance(value, dict):
         yield f"length {_bucket(len(cast('dict[Any, Any]', value)))}"
 

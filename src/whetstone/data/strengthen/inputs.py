@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from functools import cache
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.data.strengthen.schema import Schema, mended, relations_of, schema_of
 
@@ -18,6 +22,8 @@ _LARGE = 3_000
 _MOST_EXAMPLES = 4
 _POSITIVE = re.compile(r"\bpositive\b|\bnatural number", re.IGNORECASE)
 _NOT_NEGATIVE = re.compile(r"\bnon-?\s?negative\b", re.IGNORECASE)
+
+_HEALTH_CHECKS = cast("list[HealthCheck]", list(HealthCheck))
 
 Strategy = st.SearchStrategy[Any]
 
@@ -91,6 +97,7 @@ class Inputs:
     def _drawn(self, strategy: Strategy, count: int) -> list[list[Any]]:
         """Return values of a strategy, the same for the same seed."""
         found: list[Any] = []
+        _set_hypothesis_folder()
 
         @seed(self._draw_seed)
         @settings(
@@ -98,7 +105,7 @@ class Inputs:
             database=None,
             deadline=None,
             phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=_HEALTH_CHECKS,
         )
         @given(strategy)
         def collect(value: Any) -> None:
@@ -193,9 +200,10 @@ class Inputs:
             return [{}, *({key: value} for each in given[:1] for key, value in cast("Any", each).items())]
         if schema.kind == "set":
             return [set[Any](), *[{item} for item in items[:3]]]
-        longest = max(
-            (cast("list[Any]", list(value)) for value in seen if isinstance(value, list | tuple)), key=len
-        )
+        lists = [
+            cast("list[Any]", list(cast("Any", each))) for each in seen if isinstance(each, list | tuple)
+        ]
+        longest = max(lists, key=len, default=[])
         made: list[list[Any]] = [[], *([item] for item in items[:4]), *([item] * 3 for item in items[:3])]
         made += [longest[::-1], longest[1:], longest[:-1], longest[:1] + longest, longest + longest]
         made += [items, items[::-1], [*longest, *items[:2]]]
@@ -263,6 +271,14 @@ class Inputs:
             case _:
                 items[at] = draw(strategy)
         return items
+
+
+@cache
+def _set_hypothesis_folder() -> None:
+    """Let Hypothesis keep its files in a folder that ends with this process, not in the working folder."""
+    folder = TemporaryDirectory(prefix="whetstone-hypothesis-")
+    atexit.register(folder.cleanup)
+    set_hypothesis_home_dir(folder.name)
 
 
 def _string_edges(schema: Schema, seen: Sequence[str]) -> list[str]:

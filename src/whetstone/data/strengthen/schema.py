@@ -60,13 +60,14 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
         return _string_schema(values)
     if kind in ("none", "bool"):
         return Schema(kind)
-    return _collection(kind, values, hint)
+    return _collection(_kind(values[0]), values, hint)
 
 
 def _string_schema(values: Sequence[str]) -> Schema:
     templates = {re.sub(r"\d+", "{}", value) for value in values}
     template = templates.pop() if len(templates) == 1 and len({*values}) > 1 else ""
-    if "{}" in template and template != "{}" and template.count("{") == template.count("{}"):
+    braces = {template.count(text) for text in ("{", "}", "{}")}
+    if len(braces) == 1 and 0 not in braces and template != "{}":
         high = max(int(number) for value in values for number in re.findall(r"\d+", value))
         return Schema("str", high=high, template=template)
     return Schema("str", longest=max(map(len, values)), letters=_letters(values))
@@ -86,7 +87,7 @@ def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
         kind,
         longest=longest,
         items=schema,
-        ordered=kind == "list" and _all_of_several(values, lambda value: value == sorted(value)),
+        ordered=kind == "list" and _all_of_several(values, _is_sorted),
         distinct=kind == "list" and _all_of_several(values, _has_no_item_twice),
     )
 
@@ -97,6 +98,10 @@ def _all_of_several(values: Sequence[Any], holds: Any) -> bool:
         return len(telling) >= _SEVERAL and all(map(holds, telling))
     except TypeError:
         return False
+
+
+def _is_sorted(value: Sequence[Any]) -> bool:
+    return list(value) == sorted(value)
 
 
 def _has_no_item_twice(value: Sequence[Any]) -> bool:
@@ -143,10 +148,17 @@ def relations_of(inputs: Sequence[Sequence[Any]]) -> list[Relation]:
                     found.append(Relation("is_length", one, other))
                 elif len(pairs) >= _MANY and all(0 <= a <= len(b) for a, b in pairs):
                     found.append(Relation("at_most", one, other))
-            elif one < other and len({len(b) for _, b in pairs}) >= _SEVERAL:
-                if all(isinstance(a, list) and len(cast("Any", a)) == len(b) for a, b in pairs):
-                    found.append(Relation("same", one, other))
+            elif one < other and _same_lengths(pairs):
+                found.append(Relation("same", one, other))
     return found
+
+
+def _same_lengths(pairs: Sequence[tuple[Any, Any]]) -> bool:
+    """Return whether both are lists of the same length, in inputs with several lengths."""
+    if not all(isinstance(value, list) for pair in pairs for value in pair):
+        return False
+    lengths = [tuple(map(len, pair)) for pair in pairs]
+    return len({*lengths}) >= _SEVERAL and all(one == other for one, other in lengths)
 
 
 def mended(relations: Sequence[Relation], arguments: list[Any]) -> list[Any]:

@@ -1,0 +1,90 @@
+"""Inputs that ``data strengthen`` makes: of the types that are given, with the boundary values of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from whetstone.data.strengthen.features import features_of
+from whetstone.data.strengthen.inputs import Inputs
+from whetstone.data.strengthen.schema import mended, relations_of, schema_of
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-50, 50) | st.floats(-9, 9) | st.text("ab1 {}", max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text("ab", max_size=2), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def made(seeds: list[list[Any]], count: int = 60, statement: str = "", **options: Any) -> list[list[Any]]:
+    return Inputs(seeds, statement, options.pop("hints", []), "seed", **options).candidates(count)
+
+
+# Inputs are drawn by Hypothesis, too.
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.nested_given])
+@given(st.lists(VALUES, min_size=1, max_size=4))
+def test_any_given_values_have_a_schema_and_new_inputs(values: list[Any]) -> None:
+    assert schema_of(values)
+    inputs = made([[value] for value in values], 4)
+    assert len({repr(each) for each in inputs}) == len(inputs)
+    assert not {repr(each) for each in inputs} & {repr([value]) for value in values}
+    assert all(features_of(each, None) for each in inputs)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "edges"),
+    [
+        ([[3], [7]], [1, 2, 14]),
+        ([[0], [7]], [1, 2, 10]),
+        ([[-3], [7]], [0, 1, -1]),
+        ([["abc"], ["xyzzy"]], ["", "a"]),
+        ([[[1, 2, 3]], [[4, 5]]], [[], [1], [1, 1, 1]]),
+        ([[{"a": 1}], [{"b": 2, "c": 3}]], [{}]),
+        ([[True]], [False]),
+    ],
+)
+def test_the_boundary_values_of_each_type_come_first(seeds: list[list[Any]], edges: list[Any]) -> None:
+    inputs = [each[0] for each in made(seeds)]
+    assert all(edge in inputs[:25] for edge in edges)
+
+
+def test_negative_numbers_need_a_given_one_or_code_for_them() -> None:
+    seeds = [[4], [9], [30]]
+    assert all(each[0] >= 0 for each in made(seeds))
+    assert {0, -1} <= {each[0] for each in made(seeds, wide=True)}
+    assert all(each[0] >= 1 for each in made(seeds, statement="A positive integer.", wide=True))
+    assert all(each[0] >= 0 for each in made(seeds, statement="a non-negative integer", wide=True))
+
+
+def test_order_distinct_items_and_the_text_around_numbers_are_kept() -> None:
+    ordered = made([[[1, 4, 9]], [[2, 3, 8, 11]], [[0, 5, 6]]])
+    assert all(each[0] == sorted(set(each[0])) for each in ordered)
+    texts = [each[0] for each in made([["5 apples and 6 pears"], ["0 apples and 1 pears"]])]
+    assert all(text.split()[1] == "apples" and text.split()[4] == "pears" for text in texts)
+
+
+def test_annotations_add_types_that_no_input_shows() -> None:
+    assert any(isinstance(each[0], float) and each[0] % 1 for each in made([[1], [2]], hints=["float"]))
+    assert [None] in made([["a"], ["b"]], hints=["Optional[str]"])
+
+
+def test_relations_between_arguments_hold_in_new_inputs() -> None:
+    seeds = [[[1, 2, 3], 3], [[4], 1], [[5, 6], 2]]
+    assert all(len(items) == count for items, count in made(seeds))
+    pairs = [[[1, 2], [3, 4]], [[5], [6]], [[7, 8, 9], [1, 1, 1]]]
+    assert all(len(one) == len(other) for one, other in made(pairs))
+    assert relations_of([[[1, 2], 1]]) == []
+    assert mended(relations_of(seeds), [[1, 2, 3, 4], 0]) == [[1, 2, 3, 4], 4]
+
+
+def test_the_same_seed_gives_the_same_inputs() -> None:
+    seeds = [["abc", [1, 2]], ["x y", [-3]]]
+    assert made(seeds) == made(seeds)
+    assert made(seeds) != Inputs(seeds, "", [], "another seed").candidates(60)
