@@ -200,9 +200,7 @@ class Inputs:
             return [{}, *({key: value} for each in given[:1] for key, value in cast("Any", each).items())]
         if schema.kind == "set":
             return [set[Any](), *[{item} for item in items[:3]]]
-        lists = [
-            cast("list[Any]", list(cast("Any", each))) for each in seen if isinstance(each, list | tuple)
-        ]
+        lists = [list(cast("Any", each)) for each in seen if isinstance(each, list | tuple)]
         longest = max(lists, key=len, default=[])
         made: list[list[Any]] = [[], *([item] for item in items[:4]), *([item] * 3 for item in items[:3])]
         made += [longest[::-1], longest[1:], longest[:-1], longest[:1] + longest, longest + longest]
