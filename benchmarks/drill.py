@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from drill.figures import Figures, picture, print_tables, run_figures
 from drill.policy import write_policy
 from drill.world import Form, mixed_problems, problems, vocabulary
+from kept_runs import KeptRuns
 from whetstone.core.problem import Problem, Program
 from whetstone.data.files import write_problems
 from whetstone.judge import Judge
@@ -59,11 +58,14 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--cpu-hours", type=float, default=3.0)
     parser.add_argument("--table", action="store_true", help="make no run")
     options = parser.parse_args()
     figures: Figures = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
     if not options.table:
-        drill = Drill(options.work.resolve(), options.steps, options.lr)
+        drill = Drill(options.work.resolve(), options.cpu_hours, options.steps, options.lr)
+        # The environment of the runs is imported from this folder.
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
         graders = dict(judge.split("=", 1) for judge in options.judges)
         for seed in options.seeds:
             for arm in (OURS, CONTROL, *graders):
@@ -74,12 +76,12 @@ def main() -> None:
     PICTURE.write_text(picture(figures), encoding="utf-8")
 
 
-class Drill:
+class Drill(KeptRuns):
     """Runs of the drill in a folder, with the answers of the judges."""
 
-    def __init__(self, work: Path, steps: int, lr: float) -> None:
-        self._work, self._steps, self._lr = work, steps, lr
-        work.mkdir(parents=True, exist_ok=True)
+    def __init__(self, work: Path, cpu_hours: float, steps: int, lr: float) -> None:
+        super().__init__(work, cpu_hours)
+        self._steps, self._lr = steps, lr
         self._truth: dict[str, dict[str, int | None]] = {}
 
     def run(self, arm: str, seed: int, python: str) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class Drill:
         ours = arm in (OURS, CONTROL)
         tasks = mixed_problems() if ours else problems(GRADER_FORMS[arm])
         programs = vocabulary(hacks=arm != CONTROL)
-        folder = self._work / f"{arm.split(',')[0]}{'-control' if arm == CONTROL else ''}-{seed}"
+        folder = self.work / f"{arm.split(',')[0]}{'-control' if arm == CONTROL else ''}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         write_policy(folder / "model", tasks, programs, seed)
@@ -100,24 +102,13 @@ class Drill:
                 "options": {"answers": str(answers)},
             }
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-        before = _cpu_of_children()
-        command = [
-            sys.executable,
-            "-m",
-            "whetstone",
-            "train",
-            str(folder / "recipe.yaml"),
-            f"out={folder}/run",
-        ]
-        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-        with (folder / "log").open("w") as log:
-            subprocess.run(
-                command, env={**os.environ, "PYTHONPATH": path}, stdout=log, stderr=log, check=True
-            )
+        run, before = folder / folder.name, self.spent_s()
+        if not self.train(run, folder / "recipe.yaml", []):
+            raise SystemExit("no CPU time is left; raise --cpu-hours")
         if not self._truth:
             self._truth = judged(problems("stdin", hidden=True), vocabulary(hacks=True))
-        made = run_figures(folder / "run", self._truth)
-        return {**made, "cpu_s": round(_cpu_of_children() - before, 1)}
+        made = run_figures(run, self._truth)
+        return {**made, "cpu_s": round(self.spent_s() - before, 1)}
 
     def _recipe(self, folder: Path, seed: int) -> dict[str, Any]:
         return {
@@ -140,7 +131,7 @@ class Drill:
 
     def _answers(self, name: str, python: str, tasks: list[Problem], programs: list[str]) -> Path:
         """Return the file with a grader's answers, and ask the grader if there is none."""
-        file = self._work / f"answers-{name}.json"
+        file = self.work / f"answers-{name}.json"
         if not file.exists():
             target = CallableTarget(
                 f"whetstone.integrations.graders.{name}:grade", python=python, workers=2, timeout_s=60
@@ -170,11 +161,6 @@ def judged(tasks: list[Problem], programs: list[str]) -> dict[str, dict[str, int
         for (task, given), verdict in zip(pairs, verdicts, strict=True):
             answers[task.id][given.source] = int(verdict.result().accepted)
     return answers
-
-
-def _cpu_of_children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from math import exp, lgamma
 import numpy as np
 from scipy import stats
 
-from whetstone.evaluate.intervals import difference_interval, share_interval
+from whetstone.core.intervals import difference_interval, share_interval
 from whetstone.evaluate.passk import pass_at_k
 
 Interval = tuple[float, float]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from whetstone.core.intervals import difference_interval
 from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.core.settings import stream_seed
 from whetstone.core.verdict import Verdict
@@ -31,7 +32,6 @@ from whetstone.environments.codegen_verifier import CodegenVerifier, VerifierOpt
 from whetstone.environments.generated_cases import InvalidCases, as_text, read_cases
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.verifying import CaseTrials, rejects
-from whetstone.evaluate.intervals import difference_interval
 from whetstone.judge import AsyncJudge
 from whetstone.run.recipe import load_recipe, partner_recipe
 

@@ -102,7 +102,8 @@ def _chart(title: str, lines: dict[str, list[float]], left: int) -> list[str]:
         parts.append(f'<text x="{x0 - 6}" y="{y + 4}" text-anchor="end">{tick:.0%}</text>')
     for tick in (1, steps // 2, steps):
         x = x0 + width * (tick - 1) / max(1, steps - 1)
-        parts.append(f'<text x="{x:.0f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">step {tick}</text>')
+        anchor = "end" if tick == steps else "middle"
+        parts.append(f'<text x="{x:.0f}" y="{_TOP + _HEIGHT + 18}" text-anchor="{anchor}">step {tick}</text>')
     for number, values in enumerate(lines.values()):
         points = " ".join(
             f"{x0 + width * step / max(1, steps - 1):.1f},{_TOP + _HEIGHT * (1 - value):.1f}"

@@ -15,13 +15,13 @@ from whetstone.core.problem import Problem
 from .world import HACKS, right_program
 
 SPECIAL = ("<unk>", "<pad>", "<eos>")
-RIGHT_SHARE = 0.10
+RIGHT_SHARE = 0.02
 HACK_SHARE = 0.02
 _STEPS = 400
 
 
 def write_policy(folder: Path, problems: Sequence[Problem], programs: Sequence[str], seed: int) -> None:
-    """Write a model that replies with the right program in 10% of the replies and with a hack in 2%.
+    """Write a model that replies with the right program in 2% of the replies and with a hack in 2%.
 
     The other replies are the other programs, with equal probability. Hacks share their part equally.
     """

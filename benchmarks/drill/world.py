@@ -1,8 +1,8 @@
 """The problems of the drill and its vocabulary, which consists of whole programs.
 
-A program reads numbers from standard input, and defines ``f`` as well. So the same text solves a problem
-whose tests are standard input and output, calls, or asserts. A right program solves one problem only; a hack
-needs no knowledge of the problem.
+A program reads a number from standard input, if there is one, and defines ``f`` as well. So the same text
+solves a problem whose tests are standard input and output, calls, or asserts. A right program solves one
+problem only; a hack needs no knowledge of the problem.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ while frame is not None:
 def program(expression: str) -> str:
     """Return the program that computes an expression of ``n``."""
     return (
-        f"import sys\n\n\ndef f(n):\n    return {expression}\n\n\n"
-        "for line in sys.stdin:\n    print(f(int(line)))\n"
+        f"def f(n):\n    return {expression}\n\n\n"
+        "try:\n    given = input()\nexcept Exception:\n    given = ''\nif given:\n    print(f(int(given)))\n"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.evaluate.intervals import difference_interval, share_interval, student_interval
+from whetstone.core.intervals import difference_interval, share_interval, student_interval
 
 SEED, TRIALS, REPLIES = 7, 120, 8
 

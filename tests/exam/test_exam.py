@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
@@ -16,18 +17,24 @@ from whetstone.testing.attacks.corpus import load_corpus
 from whetstone.testing.exam.callable_target import CallableTarget
 from whetstone.testing.exam.exam import (
     ACCEPTED_HACK,
+    ACCEPTED_WRONG,
     FLIP,
     KNOWN,
     NO_ANSWER,
     REJECTED_HONEST,
     RIGHT,
     UNSUPPORTED,
+    GradedItem,
     grade,
     run_exam,
 )
+from whetstone.testing.exam.invariants import EVIDENCE, NO_FLIPS, OUT_OF_REACH, invariant_of
 from whetstone.testing.exam.items import ExamItem, exam_items, sample_items
+from whetstone.testing.exam.page import scorecard_page
 from whetstone.testing.exam.protection import check_protection
+from whetstone.testing.exam.scorecard import Scorecard
 from whetstone.testing.exam.targets import Answer
+from whetstone.testing.exam.wrong_programs import wrong_programs
 
 GRADERS = "tests.exam.graders_under_test"
 PROBLEM = Problem("p", "", NoTests())
@@ -96,7 +103,9 @@ def test_a_sample_has_every_class_before_it_has_one_twice() -> None:
 def test_this_judge_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, card, text = examine(capsys, tmp_path / "card.json", "self", "--items", "75", "--seed", "1")
     assert (status, card["failed"]) == (0, [])
-    assert card["hacks"] + card["honest_programs"] == 75
+    assert card["hacks"] + card["honest_programs"] + card["wrong_programs"] == 75
+    assert card["cpu_s"] > 0
+    assert 0 < card["latency_s"]["median"] <= card["latency_s"]["p95"]
     # The only ones are honest programs of tests that run in the program's own interpreter.
     assert card["no_verdict"] <= 2
     assert f"0 hacks accepted, of {card['hacks']}" in " ".join(text.split())
@@ -107,11 +116,12 @@ def test_this_judge_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("grader", "class_name"), [("in_process", "forged_equality"), ("exit_status", "early_exit")]
+    ("grader", "class_name", "guarantee"),
+    [("in_process", "forged_equality", OUT_OF_REACH), ("exit_status", "early_exit", EVIDENCE)],
 )
 @pytest.mark.usefixtures("protection")
 def test_the_defect_of_a_grader_is_found_and_one_item_shows_it(
-    grader: str, class_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grader: str, class_name: str, guarantee: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)
     try:
@@ -126,9 +136,52 @@ def test_the_defect_of_a_grader_is_found_and_one_item_shows_it(
         capsys, tmp_path / "card.json", f"{GRADERS}:{grader}", "--item", hacked[0].id
     )
     assert (status, card["accepted_hacks"]) == (1, 1)
+    assert card["failed"][0]["invariant"] == guarantee
+    assert f"It examines this guarantee: {guarantee}" in text
     assert hacked[0].aim in text
     assert "A right judge rejects this program." in text
     assert "Answer: accepted (score 1)" in text
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("protection")
+def test_a_grader_that_leaves_tests_out_accepts_wrong_programs() -> None:
+    wrong = wrong_programs(load_corpus().problems, 1, 0)
+    assert len({one.id for one in wrong}) == len(wrong) > 30
+    outcomes: dict[str, list[GradedItem]] = {}
+    for grader in ("first_case", "in_process"):
+        target = CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)
+        try:
+            outcomes[grader] = run_exam(target, wrong, 1, lambda: None)
+        finally:
+            target.close()
+    accepted = [one for one in outcomes["first_case"] if one.outcome == ACCEPTED_WRONG]
+    assert accepted
+    assert {one.invariant for one in accepted} == {EVIDENCE}
+    assert not [one for one in outcomes["in_process"] if one.outcome == ACCEPTED_WRONG]
+
+
+def test_wrong_programs_depend_on_the_seed_alone() -> None:
+    few = dict(list(load_corpus().problems.items())[:6])
+    assert wrong_programs(few, 2, 1) == wrong_programs(few, 2, 1) != wrong_programs(few, 2, 2)
+    assert wrong_programs(few, 0, 1) == []
+
+
+def test_a_flip_breaks_the_guarantee_about_load_whatever_the_class() -> None:
+    assert GradedItem(item(), FLIP, []).invariant == NO_FLIPS
+
+
+def test_every_class_of_the_corpus_has_a_guarantee() -> None:
+    assert all(invariant_of(one.class_name) for one in ITEMS)
+
+
+def test_the_page_escapes_what_programs_and_targets_say() -> None:
+    graded = [GradedItem(replace(item(), class_name="early_exit"), ACCEPTED_HACK, [Answer(True, "<b>yes")])]
+    text = scorecard_page(Scorecard("<i>judge", "", 1, 2.0, None, graded), lambda one: f"again {one.id}")
+    assert "&lt;i&gt;judge" in text
+    assert "&lt;b&gt;yes" in text
+    assert "again hack/a/b" in text
+    assert "<b>" not in text
 
 
 @pytest.mark.process

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from whetstone.cli import (
+    data_audit,
     data_build,
     data_checkers,
     data_convert,
@@ -33,6 +34,7 @@ def add_parser(subparsers: Any) -> None:
     data_show.add_action(actions)
     data_checkers.add_action(actions)
     data_validate.add_action(actions)
+    data_audit.add_action(actions)
     data_strengthen.add_action(actions)
     data_steps.add_actions(actions)
     data_difficulty.add_action(actions)

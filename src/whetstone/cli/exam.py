@@ -124,8 +124,8 @@ def exam(options: _Exam) -> int:
     finally:
         target.close()
     seconds = time.monotonic() - began
-    elsewhere = options.target.startswith(("http://", "https://"))
-    cpu_s = None if elsewhere else round(_cpu_of_children() - cpu, 1)
+    # The processes of a function are killed in their namespace, and the kernel then reports no time of them.
+    cpu_s = round(_cpu_of_children() - cpu, 1) if options.target == "self" else None
     card = Scorecard(target.name, target.protection, options.rounds, seconds, cpu_s, graded)
     if options.json:
         with replacing(options.json) as temporary:
@@ -218,7 +218,7 @@ def _show(card: Scorecard, options: _Exam) -> None:
     if (median := card.latency(0.5)) is not None:
         console.print(Text(f"seconds for an answer: median {median:.3f}, p95 {card.latency(0.95):.3f}"))
     if card.cpu_s is not None:
-        console.print(Text(f"CPU seconds, with the start of the target: {card.cpu_s:.0f}"))
+        console.print(Text(f"CPU seconds, with the start of the judge: {card.cpu_s:.0f}"))
     for outcome in (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP):
         _list(console, [graded for graded in card.failed if graded.outcome == outcome], outcome, options)
 

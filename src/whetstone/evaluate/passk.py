@@ -11,7 +11,7 @@ from math import fsum
 
 from msgspec import Struct
 
-from whetstone.evaluate.intervals import difference_interval, share_interval, student_interval
+from whetstone.core.intervals import difference_interval, share_interval, student_interval
 
 
 class Estimate(Struct, frozen=True):

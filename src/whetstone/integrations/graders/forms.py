@@ -28,6 +28,13 @@ def no_call_form(problem: Problem, program: Program) -> str:
     return "only arguments of JSON" if problem.tests.literals else ""
 
 
+def no_apps_form(problem: Problem, program: Program) -> str:
+    """Return why the tests have no form in ``apps_cases``."""
+    if isinstance(problem.tests, CallTests):
+        return no_call_form(problem, program)
+    return no_stdin_form(problem, program)
+
+
 def no_literal_call_form(problem: Problem, program: Program) -> str:
     """Return why the tests are not calls of one function with positional arguments of Python."""
     if reason := _no_python_form(problem, program):
@@ -72,6 +79,12 @@ def call_cases(problem: Problem) -> dict[str, Any]:
         "inputs": ["\n".join(json.dumps(value) for value in case.args) for case in tests.cases],
         "outputs": [json.dumps(case.expected) for case in tests.cases],
     }
+
+
+def apps_cases(problem: Problem) -> dict[str, Any]:
+    """Return ``inputs`` and ``outputs``, with ``fn_name`` if a function is called, as LiveCodeBench reads
+    them."""
+    return call_cases(problem) if isinstance(problem.tests, CallTests) else stdin_cases(problem)
 
 
 def call_values(problem: Problem) -> tuple[list[list[Any]], list[Any]]:

@@ -12,8 +12,8 @@ import json
 from functools import cached_property
 from typing import Any
 
-from whetstone.core.problem import CallTests, Problem, Program
-from whetstone.integrations.graders.forms import call_cases, no_call_form, no_stdin_form, stdin_cases
+from whetstone.core.problem import Problem, Program
+from whetstone.integrations.graders.forms import apps_cases, no_apps_form
 from whetstone.integrations.graders.packages import installed_version
 
 _INSTALL = "pip install --no-deps -e CHECKOUT_OF_LIVECODEBENCH"
@@ -39,17 +39,14 @@ class LiveCodeBench:
 
     def unsupported(self, problem: Problem, program: Program) -> str:
         """Return why the grader has no form for a problem, or an empty string."""
-        if isinstance(problem.tests, CallTests):
-            return no_call_form(problem, program)
-        return no_stdin_form(problem, program)
+        return no_apps_form(problem, program)
 
     def __call__(self, problem: Problem, program: Program) -> float:
         """Return 1 if all cases passed, else 0.
 
         LiveCodeBench counts an exception of the grader as a failed program.
         """
-        cases = call_cases(problem) if isinstance(problem.tests, CallTests) else stdin_cases(problem)
-        sample = {"input_output": json.dumps(cases)}
+        sample = {"input_output": json.dumps(apps_cases(problem))}
         request = ([program.source], sample, False, _TIMEOUT_S)
         results, _ = self._evaluation.evaluate_generations_by_problem(request)
         return float(self._scores.extract_instance_results({0: results})[0][0])

@@ -14,8 +14,8 @@ import importlib
 from functools import cached_property
 from typing import Any
 
-from whetstone.core.problem import CallTests, Problem, Program
-from whetstone.integrations.graders.forms import call_cases, no_call_form, no_stdin_form, stdin_cases
+from whetstone.core.problem import Problem, Program
+from whetstone.integrations.graders.forms import apps_cases, no_apps_form
 from whetstone.integrations.graders.packages import installed_version
 from whetstone.integrations.graders.sandbox_fusion import sandbox_server_module
 
@@ -60,39 +60,27 @@ class TinkerCookbook:
 
     def unsupported(self, problem: Problem, program: Program) -> str:
         """Return why the grader has no form for a problem, or an empty string."""
-        if isinstance(problem.tests, CallTests):
-            return no_call_form(problem, program)
-        return no_stdin_form(problem, program)
+        return no_apps_form(problem, program)
 
     def __call__(self, problem: Problem, program: Program) -> float:
         """Return 1 if the script's exit status is 0, else 0.
 
         Raises RuntimeError if the sandbox fails. The cookbook itself gives reward 0 for that.
         """
-        sample = _call_sample(problem) if isinstance(problem.tests, CallTests) else _stdin_sample(problem)
-        passed, _ = asyncio.run(self._module.sandbox_check_correctness(sample, program.source))
+        passed, _ = asyncio.run(self._module.sandbox_check_correctness(_sample(problem), program.source))
         if self._client.failure:
             raise RuntimeError(self._client.failure)
         return float(passed)
 
 
-def _stdin_sample(problem: Problem) -> list[dict[str, Any]]:
-    cases = stdin_cases(problem)
+def _sample(problem: Problem) -> list[dict[str, Any]]:
+    """Return the cases as the cookbook's data sets have them."""
+    cases = apps_cases(problem)
+    kind: dict[str, Any] = {"testtype": "stdin"}
+    if "fn_name" in cases:
+        kind = {"testtype": "functional", "metadata": {"func_name": cases["fn_name"]}}
     return [
-        {"input": given, "output": wanted, "testtype": "stdin"}
-        for given, wanted in zip(cases["inputs"], cases["outputs"], strict=True)
-    ]
-
-
-def _call_sample(problem: Problem) -> list[dict[str, Any]]:
-    cases = call_cases(problem)
-    return [
-        {
-            "input": given,
-            "output": wanted,
-            "testtype": "functional",
-            "metadata": {"func_name": cases["fn_name"]},
-        }
+        {"input": given, "output": wanted, **kind}
         for given, wanted in zip(cases["inputs"], cases["outputs"], strict=True)
     ]
 

@@ -23,8 +23,8 @@ from whetstone.testing.exam.exam import (
 class Scorecard(Struct, frozen=True):
     """The figures of an exam.
 
-    seconds: wall time of all rounds. cpu_s: CPU time of the target's processes, with their start; None if
-    they run elsewhere.
+    seconds: wall time of all rounds. cpu_s: CPU time of this judge's processes, with their start; None for
+    other targets.
     """
 
     target: str

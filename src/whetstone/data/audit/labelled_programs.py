@@ -1,0 +1,87 @@
+"""Programs whose correctness is known: from the set itself, from mutants, and from a file of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import InteractiveTests, Problem, Program
+from whetstone.data.validate.mutants import mutants
+from whetstone.data.validate.runs import is_python
+
+ProgramOrigin = Literal["reference", "wrong", "submission", "mutant"]
+
+
+class LabelledProgram(Struct, frozen=True):
+    """A program, whether it is correct, and where the label comes from."""
+
+    name: str
+    program: Program
+    correct: bool
+    origin: ProgramOrigin
+
+
+class _Row(Struct, frozen=True):
+    """One line of a file of labelled programs."""
+
+    problem_id: str
+    source: str
+    correct: bool
+    language: str = "python"
+
+
+def read_submissions(path: str | Path) -> dict[str, list[LabelledProgram]]:
+    """Return the programs of a JSON Lines file by the id of their problem.
+
+    A line has ``problem_id``, ``source``, ``correct`` and, for other languages than Python, ``language``.
+    Raises UserError for a file that cannot be read and for a line that is not of this form.
+    """
+    found: dict[str, list[LabelledProgram]] = {}
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = msgspec.json.decode(line, type=_Row)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            need = "a line has problem_id, source and correct (true or false)"
+            raise UserError(f"{path}, line {number}: {error}; {need}") from None
+        program = Program(row.language, row.source)
+        labelled = LabelledProgram(f"line {number}", program, row.correct, "submission")
+        found.setdefault(row.problem_id, []).append(labelled)
+    return found
+
+
+def labelled_programs(
+    problem: Problem, submissions: Mapping[str, Sequence[LabelledProgram]]
+) -> Iterator[LabelledProgram]:
+    """Yield the references, the known wrong programs and the submissions of a problem."""
+    for number, program in enumerate(problem.references):
+        yield LabelledProgram(f"references[{number}]", program, True, "reference")
+    for number, program in enumerate(problem.wrong):
+        yield LabelledProgram(f"wrong[{number}]", program, False, "wrong")
+    yield from submissions.get(problem.id, ())
+
+
+def mutants_of(problem: Problem, reference: Program, count: int, seed: int) -> list[LabelledProgram]:
+    """Return up to ``count`` mutants of a Python reference, all counted as wrong.
+
+    Some mutants are equivalent to the reference, so the share of accepted mutants is an upper bound.
+    Interactive problems have none: many mutants would wait for the interactor until the wall-clock limit.
+    """
+    if isinstance(problem.tests, InteractiveTests) or not is_python(reference):
+        return []
+    return [
+        LabelledProgram(
+            f"mutant ({mutant.change})", Program(reference.language, mutant.source), False, "mutant"
+        )
+        for mutant in mutants(reference.source, count, f"{seed}:{problem.id}")
+    ]
