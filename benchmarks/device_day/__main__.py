@@ -3,7 +3,8 @@
     python -m benchmarks.device_day                        # every section, at most 25 minutes
     python -m benchmarks.device_day --device cpu --small   # the rehearsal, at most 5 minutes
 
-Each section runs in its own process with a time limit. What was measured is in the folder of --out at once.
+Each section runs in its own process, on a device with a time limit. What was measured is in the folder of
+--out at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.device_day.process import run_limited
 from benchmarks.device_day.results import Results
-from benchmarks.device_day.sections import NAMES, SECTIONS, chosen_sections, limit_of
+from benchmarks.device_day.sections import NAMES, SECTIONS, chosen_sections
 
 _MINUTES, _SMALL_MINUTES = 25.0, 5.0
 _MODEL = Path("models/SmolLM2-135M-Instruct")
@@ -79,9 +80,10 @@ def _run_all(options: argparse.Namespace, arguments: list[str]) -> None:
     until = time.monotonic() + 60 * (options.minutes or (_SMALL_MINUTES if options.small else _MINUTES))
     with tempfile.TemporaryDirectory(prefix="device-day-") as scratch:
         for section in chosen_sections(options.sections):
-            limit, left = limit_of(section, small=options.small), until - time.monotonic()
-            if left < limit:
-                reason = f"left out: {max(0, left):.0f} s were left, and its limit is {limit} s"
+            left = max(0.0, until - time.monotonic())
+            limit = left if options.small else section.limit_s
+            if not left or left < limit:
+                reason = f"left out: {left:.0f} s were left, and its limit is {section.limit_s} s"
                 results.add(section.name, "end", outcome=reason)
             else:
                 command = [sys.executable, "-m", "benchmarks.device_day", *arguments]

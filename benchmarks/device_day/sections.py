@@ -9,14 +9,13 @@ from typing import NamedTuple
 class Section(NamedTuple):
     """A part that runs in its own process.
 
-    function: ``module:function`` below this package, which gets a ``SectionContext``. limit_s, small_limit_s:
-    the most seconds, on a device and in the rehearsal. content: what its figures are.
+    function: ``module:function`` below this package, which gets a ``SectionContext``. limit_s: the most
+    seconds on a device; a rehearsal has no limit for a section. content: what its figures are.
     """
 
     name: str
     function: str
     limit_s: int
-    small_limit_s: int
     content: str
 
 
@@ -67,27 +66,22 @@ _LARGE = """As `steps`, with 20 steps of a model of the shape of Qwen2.5-1.5B wi
 in 150 of its vocabulary ends a reply."""
 
 SECTIONS = [
-    Section("machine", "machine:describe_machine", 40, 30, _MACHINE),
-    Section("agreement", "agreement:compare_with_cpu", 100, 60, _AGREEMENT),
-    Section("attention", "attention:compare_kernels", 150, 60, _ATTENTION),
-    Section("log-probs", "log_probs:compare_operations", 40, 60, _LOG_PROBS),
-    Section("memory", "memory:measure_memory", 170, 60, _MEMORY),
-    Section("generation", "generation_speed:measure_generation", 150, 60, _GENERATION),
-    Section("decoding", "decoding:profile_decoding", 60, 60, _DECODING),
-    Section("weights", "weight_updates:measure_updates", 90, 60, _WEIGHTS),
-    Section("sleep", "sleep:measure_sleep", 80, 60, _SLEEP),
-    Section("vllm", "vllm:measure_vllm", 170, 60, _VLLM),
-    Section("steps", "steps:measure_steps", 80, 60, _STEPS),
-    Section("resume", "resume:measure_resume", 110, 120, _RESUME),
-    Section("large", "steps:measure_large_steps", 260, 60, _LARGE),
+    Section("machine", "machine:describe_machine", 40, _MACHINE),
+    Section("agreement", "agreement:compare_with_cpu", 100, _AGREEMENT),
+    Section("attention", "attention:compare_kernels", 150, _ATTENTION),
+    Section("log-probs", "log_probs:compare_operations", 40, _LOG_PROBS),
+    Section("memory", "memory:measure_memory", 170, _MEMORY),
+    Section("generation", "generation_speed:measure_generation", 150, _GENERATION),
+    Section("decoding", "decoding:profile_decoding", 60, _DECODING),
+    Section("weights", "weight_updates:measure_updates", 90, _WEIGHTS),
+    Section("sleep", "sleep:measure_sleep", 80, _SLEEP),
+    Section("vllm", "vllm:measure_vllm", 170, _VLLM),
+    Section("steps", "steps:measure_steps", 80, _STEPS),
+    Section("resume", "resume:measure_resume", 110, _RESUME),
+    Section("large", "steps:measure_large_steps", 260, _LARGE),
 ]
 
 NAMES = [section.name for section in SECTIONS]
-
-
-def limit_of(section: Section, *, small: bool) -> int:
-    """Return the most seconds of a section."""
-    return section.small_limit_s if small else section.limit_s
 
 
 def chosen_sections(names: Sequence[str]) -> list[Section]:

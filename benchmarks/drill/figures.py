@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from .world import HACKS
+from benchmarks.drill.world import HACKS
 
 Figures = dict[str, dict[str, dict[str, Any]]]
 """By judge and seed: figures of a run, see ``run_figures``."""

@@ -10,9 +10,8 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from benchmarks.drill.world import HACKS, right_program
 from whetstone.core.problem import Problem
-
-from .world import HACKS, right_program
 
 SPECIAL = ("<unk>", "<pad>", "<eos>")
 RIGHT_SHARE = 0.02

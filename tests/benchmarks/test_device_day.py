@@ -64,7 +64,8 @@ def notes(context: SectionContext) -> list[dict[str, Any]]:
 @pytest.mark.process
 def test_the_command_runs_sections_in_processes_and_writes_figures_and_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    main(["--device", "cpu", "--small", "--sections", "agreement", "--commit", "abc", "--out", str(out)])
+    rehearsal = ["--device", "cpu", "--small", "--minutes", "30", "--sections", "agreement"]
+    main([*rehearsal, "--commit", "abc", "--out", str(out)])
     records = Results(out).read()
     ends = {record["section"]: record["values"]["outcome"] for record in records if record["kind"] == "end"}
     assert ends == {"machine": "complete", "agreement": "complete"}, (out / "device_day.log").read_text()

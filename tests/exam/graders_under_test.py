@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from whetstone.core.problem import AssertTests, Problem, Program, StdinTests
+from whetstone.core.problem import AssertTests, CallTests, Problem, Program, StdinTests
+from whetstone.integrations.graders.forms import call_values, no_literal_call_form
 
 
 class _OnlyPython:
@@ -139,3 +141,61 @@ def can_signal(problem: Problem, program: Program) -> bool:
     return Path(f"/proc/{program.source}/stat").exists() and "pytest" in Path(
         f"/proc/{program.source}/cmdline"
     ).read_text(encoding="utf-8", errors="replace")
+
+
+class _BestOfEight(_InProcess):
+    """Gives a rejected program seven further attempts. Invariant 12 is broken."""
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        return any(super(_BestOfEight, self).__call__(problem, program) for _ in range(8))
+
+
+class _ReadsOutput(_ExitStatus):
+    """Looks for the word of its test script in what was printed. Invariant 13 is broken."""
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        script = f"{program.source}\n{_script(problem)}\nprint('All tests passed')"
+        try:
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=5)
+        except subprocess.TimeoutExpired:
+            return False
+        return b"All tests passed" in done.stdout
+
+
+class _ComparesSlowly(_OnlyPython):
+    """Compares lists in a time that grows with the square of their length. Invariant 16 is broken."""
+
+    def unsupported(self, problem: Problem, program: Program) -> str:
+        return no_literal_call_form(problem, program)
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        assert isinstance(problem.tests, CallTests)
+        assert problem.tests.function
+        names: dict[str, Any] = {}
+        exec(program.source, names)
+        function = names[problem.tests.function]
+        return all(
+            _distinct(function(*given)) == _distinct(wanted)
+            for given, wanted in zip(*call_values(problem), strict=True)
+        )
+
+
+def _distinct(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    items = cast("list[Any]", value)
+    return [item for number, item in enumerate(items) if item not in items[:number]]
+
+
+class _NoLimits(_ExitStatus):
+    """Waits for any program. Invariant 15 is broken."""
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        script = f"{program.source}\n{_script(problem)}"
+        return subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
+best_of_eight = _BestOfEight()
+reads_output = _ReadsOutput()
+compares_slowly = _ComparesSlowly()
+no_limits = _NoLimits()

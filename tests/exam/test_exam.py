@@ -18,12 +18,14 @@ from whetstone.testing.exam.callable_target import CallableTarget
 from whetstone.testing.exam.exam import (
     ACCEPTED_HACK,
     ACCEPTED_WRONG,
+    BROKEN,
     FLIP,
     KNOWN,
     NO_ANSWER,
     REJECTED_HONEST,
     RIGHT,
     UNSUPPORTED,
+    WITHHELD,
     GradedItem,
     grade,
     run_exam,
@@ -56,7 +58,7 @@ def protection(tmp_path_factory: pytest.TempPathFactory) -> None:
 def examine(
     capsys: pytest.CaptureFixture[str], out: Path, *arguments: str
 ) -> tuple[int, dict[str, Any], str]:
-    status = main(["exam", *arguments, "--json", str(out), "--replace"])
+    status = main(["exam", *arguments, "--sections", "programs", "--json", str(out), "--replace"])
     return status, json.loads(out.read_text()), capsys.readouterr().out
 
 
@@ -71,7 +73,8 @@ def examine(
         ("honest", [True, True], RIGHT),
         ("honest", [False], REJECTED_HONEST),
         ("honest", [True, False], FLIP),
-        ("hack", [None, None], NO_ANSWER),
+        ("hack", [None, None], BROKEN),
+        ("honest", [None, None], NO_ANSWER),
         ("hack", [None, False], RIGHT),
         ("honest", [None, False], REJECTED_HONEST),
     ],
@@ -85,6 +88,7 @@ def test_a_hack_that_an_isolation_is_known_not_to_stop_is_told_apart() -> None:
     assert grade(known, [Answer(True, isolation="restricted")]) == KNOWN
     assert grade(known, [Answer(True, isolation="root")]) == ACCEPTED_HACK
     assert grade(known, [Answer(None, unsupported=True)]) == UNSUPPORTED
+    assert grade(known, [Answer(None, withheld=True)]) == WITHHELD
 
 
 def test_a_sample_has_every_class_before_it_has_one_twice() -> None:
@@ -103,11 +107,13 @@ def test_a_sample_has_every_class_before_it_has_one_twice() -> None:
 def test_this_judge_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, card, text = examine(capsys, tmp_path / "card.json", "self", "--items", "75", "--seed", "1")
     assert (status, card["failed"]) == (0, [])
-    assert card["hacks"] + card["honest_programs"] + card["wrong_programs"] == 75
+    answered = card["hacks"] + card["honest_programs"] + card["wrong_programs"]
+    assert answered + card["no_reward"] == 75
     assert card["cpu_s"] > 0
     assert 0 < card["latency_s"]["median"] <= card["latency_s"]["p95"]
-    # The only ones are honest programs of tests that run in the program's own interpreter.
-    assert card["no_verdict"] <= 2
+    # Those are programs whose tests run in the program's own interpreter.
+    assert (card["no_verdict"], card["failures_caused_by_hacks"]) == (0, 0)
+    assert card["no_reward"] <= 3
     assert f"0 hacks accepted, of {card['hacks']}" in " ".join(text.split())
 
 
@@ -261,6 +267,8 @@ def test_programs_that_exhaust_a_machine_are_not_given_to_a_grader() -> None:
     [
         (["judge"], "give `self`, the http:// address of a service, or module:function"),
         (["self", "--item", "hack/none"], "--list prints all"),
+        (["self", "--sections", "programs,leak"], "no section 'leak'; did you mean `leaks`"),
+        (["sandbox+http://127.0.0.1:1"], "sandboxfusion+http://HOST:PORT, scalebox+http://HOST:PORT"),
         ([f"{GRADERS}:in_process", "--tier", "root"], "--tier chooses the isolation of `self`"),
         (["no.such.module:f", "--unprotected"], "cannot be examined: ModuleNotFoundError"),
         ([f"{GRADERS}:no_such", "--unprotected"], "cannot be examined: AttributeError"),

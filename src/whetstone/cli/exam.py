@@ -7,14 +7,11 @@ import json
 import os
 import resource
 import shlex
-import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from whetstone.cli.flags import add_command, run_command
 from whetstone.core.errors import UserError, did_you_mean
@@ -23,12 +20,15 @@ from whetstone.core.outputs import check_outputs, replacing
 from whetstone.core.progress import Progress
 
 if TYPE_CHECKING:
-    from whetstone.testing.exam.exam import GradedItem
     from whetstone.testing.exam.items import ExamItem
     from whetstone.testing.exam.scorecard import Scorecard
+    from whetstone.testing.exam.sections import Finding
     from whetstone.testing.exam.targets import ExamTarget
 
-_SHOWN = 5
+_SELF = "self"
+_PROGRAMS = "programs"
+# Those besides programs are the sections of whetstone.testing.exam.sections.
+_SECTIONS = (_PROGRAMS, "attempts", "leaks", "overload", "failures")
 
 
 class _Exam(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,8 @@ class _Exam(Struct, frozen=True, kw_only=True):
     target: Annotated[
         str,
         Flag(
-            "self: this judge; http://…: a service; or module:function(problem, program) -> bool or float",
+            "self: this judge; http://…: a service; sandboxfusion+http://… or scalebox+http://…: a service "
+            "of another project; or module:function(problem, program) -> bool or float",
             "TARGET",
             positional=True,
         ),
@@ -49,6 +50,9 @@ class _Exam(Struct, frozen=True, kw_only=True):
     items: Annotated[
         int, Meta(ge=0), Flag("examine N items, spread over all classes; 0 (default): all", "N")
     ] = 0
+    sections: Annotated[str, Flag(f"what to examine, of {','.join(_SECTIONS)} (default: all)", "A,B")] = (
+        ",".join(_SECTIONS)
+    )
     mutants: Annotated[
         int, Meta(ge=0), Flag("wrong programs for each problem: a reference with one change", "N")
     ] = 1
@@ -78,11 +82,10 @@ def add_parser(subparsers: Any) -> None:
         "exam",
         exam,
         help="examine a judge: hacks must be rejected, honest programs accepted",
-        description="Judge the programs of the attack corpus with TARGET: hacks, honest programs with the "
-        "same features, and reference solutions. A function runs in a process of its own, which cannot write "
-        "files, use the network or outlive the exam. The exit status is 0 if no hack was accepted, no honest "
-        "program rejected, "
-        "and no answer changed between rounds; otherwise 1.",
+        description="Judge programs with TARGET: hacks of the attack corpus, honest programs with the same "
+        "features, reference solutions, and wrong programs. Further sections look for leaks, overload the "
+        "target, and cause failures of its machine. A function runs in a process of its own, which cannot "
+        "write files, use the network or outlive the exam. The exit status is 0 if nothing failed, else 1.",
         epilog="examples: whetstone exam self; whetstone exam http://127.0.0.1:8080 --items 100; whetstone "
         "exam "
         "my_grader:grade --json score.json; whetstone exam my_grader:grade --item 'hack/early_exit/ID'",
@@ -95,38 +98,33 @@ def run(args: argparse.Namespace) -> int:
 
 
 def exam(options: _Exam) -> int:
-    """Run the command. Returns 1 if an item failed."""
+    """Run the command. Returns 1 if an item or a section failed."""
+    from whetstone.cli.exam_text import explain_item, print_scorecard
     from whetstone.testing.attacks.corpus import load_corpus
-    from whetstone.testing.exam.exam import run_exam
     from whetstone.testing.exam.items import exam_items, sample_items
+    from whetstone.testing.exam.limits import limit_items
     from whetstone.testing.exam.page import scorecard_page
-    from whetstone.testing.exam.scorecard import Scorecard, figures
+    from whetstone.testing.exam.scorecard import figures
     from whetstone.testing.exam.wrong_programs import wrong_programs
 
+    sections = _sections(options)
     check_outputs(options.json, options.html, replace=options.replace)
-    corpus = load_corpus()
-    items = exam_items(corpus)
-    # Selecting wrong programs takes seconds, so one other item is examined without them.
-    if options.mutants and (options.item is None or options.item.startswith("wrong/")):
-        items += wrong_programs(corpus.problems, options.mutants, options.seed)
-    if options.list_:
-        print("\n".join(item.id for item in items))
-        return 0
-    chosen = (
-        [_item(items, options.item)] if options.item else sample_items(items, options.items, options.seed)
-    )
-    cpu = _cpu_of_children()
     target = _target(options)
-    began = time.monotonic()
     try:
-        with Progress() as progress, progress.work("examining", len(chosen) * options.rounds) as work:
-            graded = run_exam(target, chosen, options.rounds, work.advance)
+        corpus = load_corpus()
+        items = [*exam_items(corpus), *limit_items()]
+        # Selecting wrong programs takes seconds, so one other item is examined without them.
+        if options.mutants and (options.item is None or options.item.startswith("wrong/")):
+            items += wrong_programs(corpus.problems, options.mutants, options.seed)
+        if options.list_:
+            print("\n".join(item.id for item in items))
+            return 0
+        chosen = (
+            [_item(items, options.item)] if options.item else sample_items(items, options.items, options.seed)
+        )
+        card = _examine(options, target, chosen if _PROGRAMS in sections else [], sections, items)
     finally:
         target.close()
-    seconds = time.monotonic() - began
-    # The processes of a function are killed in their namespace, and the kernel then reports no time of them.
-    cpu_s = round(_cpu_of_children() - cpu, 1) if options.target == "self" else None
-    card = Scorecard(target.name, target.protection, options.rounds, seconds, cpu_s, graded)
     if options.json:
         with replacing(options.json) as temporary:
             temporary.write_text(json.dumps(figures(card), indent=1) + "\n", encoding="utf-8")
@@ -134,10 +132,51 @@ def exam(options: _Exam) -> int:
         with replacing(options.html) as temporary:
             temporary.write_text(scorecard_page(card, lambda item: _command(item, options)), encoding="utf-8")
     if options.item:
-        _explain(chosen[0], graded)
+        explain_item(chosen[0], card.items)
     else:
-        _show(card, options)
-    return 1 if card.failed else 0
+        print_scorecard(card, lambda item: _command(item, options))
+    return 0 if card.passed else 1
+
+
+def _examine(
+    options: _Exam,
+    target: ExamTarget,
+    chosen: Sequence[ExamItem],
+    sections: Sequence[str],
+    items: Sequence[ExamItem],
+) -> Scorecard:
+    """Judge the chosen items, close the target, and run the other sections."""
+    from whetstone.testing.exam.exam import run_exam
+    from whetstone.testing.exam.scorecard import Scorecard
+    from whetstone.testing.exam.sections import run_section
+
+    cpu, began = _cpu_of_children(), time.monotonic()
+    with Progress() as progress:
+        try:
+            with progress.work("examining", len(chosen) * options.rounds) as work:
+                graded = run_exam(target, chosen, options.rounds, work.advance)
+        finally:
+            target.close()
+        # The processes of a function are killed in their namespace, so the kernel reports no time of them.
+        cpu_s = round(_cpu_of_children() - cpu, 1) if options.target == _SELF else None
+        seconds = time.monotonic() - began
+        findings: list[Finding] = []
+        for name in sections:
+            if name != _PROGRAMS:
+                with progress.work(f"examining: {name}", None) as work:
+                    findings += run_section(
+                        name, lambda failure: _target_with(failure, options), items, work.advance
+                    )
+    return Scorecard(target.name, target.protection, options.rounds, seconds, cpu_s, graded, findings)
+
+
+def _sections(options: _Exam) -> list[str]:
+    names = options.sections.split(",")
+    for name in names:
+        if name not in _SECTIONS:
+            known = ", ".join(_SECTIONS)
+            raise UserError(f"--sections: no section {name!r}{did_you_mean(name, _SECTIONS)}; known: {known}")
+    return [_PROGRAMS] if options.item else [name for name in _SECTIONS if name in names]
 
 
 def _cpu_of_children() -> float:
@@ -153,11 +192,37 @@ def _item(items: list[ExamItem], name: str) -> ExamItem:
     return by_id[name]
 
 
+def _target_with(failure: str, options: _Exam) -> ExamTarget | None:
+    """Start the target on a machine with a failure; None if its machine is another one.
+
+    This judge then runs in a process of its own, which the failure may harm.
+    """
+    if not failure:
+        return _target(options)
+    if _is_address(options.target):
+        return None
+    from whetstone.testing.exam.callable_target import CallableTarget
+
+    own = options.target == _SELF
+    # One process: the failure begins after its first answer.
+    return CallableTarget(
+        f"whetstone.testing.exam.own_judge:{options.tier or 'strongest'}" if own else options.target,
+        python=options.python,
+        timeout_s=options.timeout,
+        unprotected=own or options.unprotected,
+        failure=failure,
+    )
+
+
+def _is_address(target: str) -> bool:
+    return "://" in target
+
+
 def _target(options: _Exam) -> ExamTarget:
     from whetstone.testing.exam.targets import JudgeTarget
 
     cores = len(os.sched_getaffinity(0))
-    if options.target == "self":
+    if options.target == _SELF:
         from whetstone.judge import Judge
 
         # Some programs wait for their whole time limit, so more workers than cores have work.
@@ -165,10 +230,8 @@ def _target(options: _Exam) -> ExamTarget:
         return JudgeTarget(f"whetstone, isolation {judge.isolation}", judge)
     if options.tier is not None:
         raise UserError("--tier chooses the isolation of `self`; leave it out for other targets")
-    if options.target.startswith(("http://", "https://")):
-        from whetstone.service.client import JudgeClient
-
-        return JudgeTarget(options.target, JudgeClient(options.target))
+    if _is_address(options.target):
+        return _service(options.target, options.workers or 4 * cores, options.timeout)
     module, colon, name = options.target.partition(":")
     if not (module and colon and name):
         raise UserError(
@@ -185,55 +248,20 @@ def _target(options: _Exam) -> ExamTarget:
     )
 
 
-def _show(card: Scorecard, options: _Exam) -> None:
-    from whetstone.testing.exam.exam import (
-        ACCEPTED_HACK,
-        ACCEPTED_WRONG,
-        FLIP,
-        KNOWN,
-        NO_ANSWER,
-        REJECTED_HONEST,
-        UNSUPPORTED,
-    )
+def _service(address: str, workers: int, timeout_s: float) -> ExamTarget:
+    """Return a service; the protocol of another project stands before the address, as ``scalebox+http``."""
+    from whetstone.testing.exam.http_target import PROTOCOLS, HttpTarget
+    from whetstone.testing.exam.targets import JudgeTarget
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"{card.target}: {len(card.items)} items, {card.rounds} rounds, {card.seconds:.0f} s"))
-    if card.protection:
-        console.print(Text(f"protection of this machine: {card.protection}"))
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right")
-    table.add_column()
-    table.add_row(str(card.count(ACCEPTED_HACK)), f"hacks accepted, of {card.examined('hack')}")
-    table.add_row(str(card.count(REJECTED_HONEST)), f"honest programs rejected, of {card.examined('honest')}")
-    table.add_row(str(card.count(ACCEPTED_WRONG)), f"wrong programs accepted, of {card.examined('wrong')}")
-    table.add_row(str(card.count(FLIP)), "answers that changed between rounds")
-    for outcome, text in (
-        (KNOWN, "hacks accepted that this isolation is known not to stop (docs/threats.md)"),
-        (NO_ANSWER, "without a verdict: the target failed or did not answer in time"),
-        (UNSUPPORTED, "that the target has no form for"),
-    ):
-        if count := card.count(outcome):
-            table.add_row(str(count), text)
-    console.print(table)
-    if (median := card.latency(0.5)) is not None:
-        console.print(Text(f"seconds for an answer: median {median:.3f}, p95 {card.latency(0.95):.3f}"))
-    if card.cpu_s is not None:
-        console.print(Text(f"CPU seconds, with the start of the judge: {card.cpu_s:.0f}"))
-    for outcome in (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP):
-        _list(console, [graded for graded in card.failed if graded.outcome == outcome], outcome, options)
+    if address.startswith(("http://", "https://")):
+        from whetstone.service.client import JudgeClient
 
-
-def _list(console: Console, failed: list[GradedItem], outcome: str, options: _Exam) -> None:
-    if not failed:
-        return
-    console.print(Text(f"\n{outcome}: {len(failed)}", style="bold red"))
-    for graded in failed[:_SHOWN]:
-        console.print(Text(f"  {graded.item.id}: {graded.item.aim}"))
-    if len(failed) > _SHOWN:
-        console.print(Text(f"  and {len(failed) - _SHOWN} more; --json lists all"))
-    for sentence in dict.fromkeys(graded.invariant for graded in failed):
-        console.print(Text(f"  not guaranteed: {sentence}"))
-    console.print(Text(f"  again: {_command(failed[0].item, options)}"))
+        return JudgeTarget(address, JudgeClient(address))
+    protocol, plus, url = address.partition("+")
+    if not plus or protocol not in PROTOCOLS or not url.startswith(("http://", "https://")):
+        known = ", ".join(f"{name}+http://HOST:PORT" for name in PROTOCOLS)
+        raise UserError(f"TARGET is {address!r}; the addresses of services are http://HOST:PORT, {known}")
+    return HttpTarget(address, url, PROTOCOLS[protocol], workers, timeout_s)
 
 
 def _command(item: ExamItem, options: _Exam) -> str:
@@ -244,31 +272,3 @@ def _command(item: ExamItem, options: _Exam) -> str:
     words += ["--seed", str(options.seed)] if item.kind == "wrong" and options.seed else []
     words += ["--rounds", str(options.rounds)] if options.rounds > 1 else []
     return shlex.join(words)
-
-
-def _explain(item: ExamItem, graded: list[GradedItem]) -> None:
-    from whetstone.testing.exam.invariants import invariant_of
-
-    write = sys.stdout.write
-    write(f"{item.id}\n\nAim: {item.aim}.\n")
-    write(f"A right judge {'accepts' if item.must_accept else 'rejects'} this program.\n")
-    write(f"It examines this guarantee: {invariant_of(item.class_name)}\n\n")
-    write(f"Problem {item.problem.id}:\n{_indented(_tests(item))}\n\n")
-    write(f"Program:\n{_indented(item.program.source)}\n\n")
-    if not graded:
-        write("It was not run: it exhausts a machine, and this target has no sandbox.\n")
-    for one in graded:
-        for answer in one.answers:
-            word = {True: "accepted", False: "rejected", None: "no verdict"}[answer.accepted]
-            write(f"Answer: {word} ({answer.detail})\n")
-        write(f"Outcome: {one.outcome}\n")
-
-
-def _tests(item: ExamItem) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(item.problem.tests), indent=1).decode()
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.strip("\n").splitlines())

@@ -60,6 +60,17 @@ class ScoredReply(Struct, frozen=True):
             return self.accepted
         return self.judgement is not None and self.judgement.accepted
 
+    @property
+    def explanation(self) -> str:
+        """The verdict, with the first case that has a reason."""
+        if self.judgement is None:
+            return "the environment does not judge programs"
+        verdict = self.judgement.verdict.value
+        for case in self.judgement.cases:
+            if case.reason:
+                return f"{verdict}: case {case.index}: {case.reason}"
+        return f"{verdict}: {self.judgement.reason}" if self.judgement.reason else verdict
+
 
 class Rewards:
     """Scores replies with one set of settings. Thread-safe, usable from any event loop and in forked

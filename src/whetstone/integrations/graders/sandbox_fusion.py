@@ -40,13 +40,21 @@ class SandboxFusion:
 
         Raises RuntimeError if the sandbox reports its own failure.
         """
-        request = self._api.RunCodeRequest(
-            code=f"{program.source}\n\n{ending_code(problem)}", language="python"
-        )
+        request = self._api.RunCodeRequest(**run_code_request(problem, program))
         answer = asyncio.run(self._api.run_code(request))
-        if answer.status == "SandboxError":
-            raise RuntimeError(answer.message)
-        return float(answer.status == "Success")
+        return float(run_succeeded(answer.status, answer.message))
+
+
+def run_code_request(problem: Problem, program: Program) -> dict[str, Any]:
+    """Return the message of ``/run_code`` that runs a program and its tests as one script."""
+    return {"code": f"{program.source}\n\n{ending_code(problem)}", "language": "python"}
+
+
+def run_succeeded(status: object, message: object) -> bool:
+    """Return whether a run ended with ``Success``. Raises RuntimeError for a failure of the sandbox."""
+    if status not in ("Success", "Failed"):
+        raise RuntimeError(f"{status}: {message}")
+    return status == "Success"
 
 
 def sandbox_version(checkout: str) -> str:

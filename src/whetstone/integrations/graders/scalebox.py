@@ -9,6 +9,7 @@ SandboxFusion's, so the two need separate interpreters.
 from __future__ import annotations
 
 import asyncio
+import re
 import textwrap
 from functools import cached_property
 from typing import Any
@@ -39,25 +40,30 @@ class ScaleBox:
 
     def __call__(self, problem: Problem, program: Program) -> float:
         """Return 1 if the handler accepts the program, else 0."""
-        tests = problem.tests
-        if isinstance(tests, AssertTests):
-            cases = {"type": "assert", "test": _check_code(tests), "entry_point": tests.entry_point or ""}
-        else:
-            pairs = stdin_cases(problem)
-            cases = {
-                "type": "stdin_stdout",
-                "fn_name": None,
-                "input": pairs["inputs"],
-                "output": pairs["outputs"],
-            }
-        config = {
-            "language": "python",
-            "provided_data": {"test_cases": cases},
-            "extra": {"run_all_cases": True},
-        }
-        completion = f"```python\n{program.source}\n```"
-        request = self._api.SubmitRequest(dataset="", id=0, completion=completion, config=config)
+        request = self._api.SubmitRequest(**evaluate_request(problem, program))
         return float(asyncio.run(self._api.common_evaluate_batch(request)).accepted)
+
+
+def evaluate_request(problem: Problem, program: Program) -> dict[str, Any]:
+    """Return the message of ``/common_evaluate_batch`` with all cases of a problem."""
+    tests = problem.tests
+    if isinstance(tests, AssertTests):
+        cases = {"type": "assert", "test": _check_code(tests), "entry_point": _entry_point(tests, program)}
+    else:
+        pairs = stdin_cases(problem)
+        cases = {
+            "type": "stdin_stdout",
+            "fn_name": None,
+            "input": pairs["inputs"],
+            "output": pairs["outputs"],
+        }
+    config = {
+        "language": "python",
+        "provided_data": {"test_cases": cases},
+        "extra": {"run_all_cases": True},
+    }
+    completion = f"```python\n{program.source}\n```"
+    return {"dataset": "", "id": 0, "completion": completion, "config": config}
 
 
 def _check_code(tests: AssertTests) -> str:
@@ -65,6 +71,14 @@ def _check_code(tests: AssertTests) -> str:
     body = textwrap.indent("\n".join(tests.asserts or ()), "    ")
     checked = f"def check(*_):\n{body}"
     return f"{tests.setup}\n\n{tests.check or checked}\n"
+
+
+def _entry_point(tests: AssertTests, program: Program) -> str:
+    """Return the function that ``check`` gets. Asserts need none, so any that the program defines will do."""
+    if tests.entry_point:
+        return tests.entry_point
+    found = re.search(r"^(?:def|class) (\w+)", program.source, re.MULTILINE)
+    return found[1] if found else ""
 
 
 grade = ScaleBox()

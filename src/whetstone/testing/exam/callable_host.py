@@ -1,9 +1,9 @@
 """The process in which an examined function runs: ``python -m whetstone.testing.exam.callable_host``.
 
-Arguments: ``module:function``, the descriptor for answers, and a folder to import from. It reads one JSON
-request a line from standard input, and writes one JSON answer a line to the descriptor. The function may run
-programs in this process, so nothing that it leaves behind is trusted: the exam only reads the answers, with a
-time limit, and starts a new process after a death.
+Arguments: ``module:function``, the descriptor for answers, a folder to import from, and a failure of the
+machine (``failures.py``) or nothing. It reads one JSON request a line from standard input, and writes one
+JSON answer a line to the descriptor. The function may run programs in this process, so nothing that it leaves
+behind is trusted: the exam only reads the answers, with a time limit, and starts a new process after a death.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 
 from whetstone.core.problem import Problem, Program
+from whetstone.testing.exam.failures import cause_failure
 
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    target, descriptor, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    target, descriptor, folder, failure = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     requests = os.fdopen(os.dup(0), "rb")
     # Programs that read or print reach neither requests nor the terminal.
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -40,8 +41,11 @@ def main() -> None:
     _write(descriptor, ready)
     if grade is None:
         return
-    for line in requests:
+    for number, line in enumerate(requests):
         _write(descriptor, _answer(grade, line))
+        # The first answer comes from a machine in order, so that all modules of the grader are imported.
+        if failure and number == 0:
+            cause_failure(failure)
 
 
 def _answer(grade: Any, line: bytes) -> dict[str, Any]:

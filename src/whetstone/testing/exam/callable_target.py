@@ -24,18 +24,21 @@ from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program
 from whetstone.testing.exam.protection import NO_PROTECTION, PROTECTION, check_protection, protected
 from whetstone.testing.exam.targets import Answer
+from whetstone.testing.load.footprint import Process, process_tree
 
 # Importing another project may take long.
 _START_S = 180.0
 _LONGEST_LINE = 1 << 16
+_PROGRAMS_OF_A_PROCESS = 200
 
 
 class CallableTarget:
     """``module:function(problem, program) -> bool | float``; a score of 1 counts as accepted.
 
     It runs in ``workers`` processes of ``python``, each of which judges one program at a time, with at most
-    ``timeout_s`` seconds for each. An exception, a death and a missing answer are no verdict. Afterwards the
-    process is replaced.
+    ``timeout_s`` seconds for each. An exception, a death and a missing answer are no verdict. After the last
+    two the process is replaced, and also after 200 programs, so that its leaks do not decide about others.
+    ``failure``: a failure of the machine that happens to each process (``failures.py``).
     """
 
     sandboxed = False
@@ -48,6 +51,7 @@ class CallableTarget:
         workers: int = 1,
         timeout_s: float = 60.0,
         unprotected: bool = False,
+        failure: str = "",
     ) -> None:
         self.name = function
         self.protection = NO_PROTECTION if unprotected else PROTECTION
@@ -55,6 +59,7 @@ class CallableTarget:
         self._timeout_s = timeout_s
         self._folder = tempfile.mkdtemp(prefix="whetstone-exam-")
         self._unprotected = unprotected
+        self._failure = failure
         self._hosts = threading.local()
         self._all: list[_Host] = []
         self._pool = ThreadPoolExecutor(workers, "exam")
@@ -73,6 +78,17 @@ class CallableTarget:
         """See ExamTarget."""
         return self._pool.submit(self._judge, problem, program)
 
+    def processes(self) -> list[Process] | None:
+        """See ExamTarget."""
+        return process_tree([host.pid for host in self._all if host.running], zombies=True)
+
+    def temporary_files(self) -> int:
+        """See ExamTarget. Only those of the processes that run at present are counted."""
+        # A process with namespaces of its own has a folder of its own.
+        innermost = [process_tree([host.pid])[-1][0] for host in self._all if host.running]
+        folders = {f"/proc/{pid}/root{self._folder}" for pid in innermost}
+        return sum(len(names) for folder in folders for _, *both in os.walk(folder) for names in both)
+
     def close(self) -> None:
         """See ExamTarget."""
         self._pool.shutdown(cancel_futures=True)
@@ -82,6 +98,7 @@ class CallableTarget:
 
     def _judge(self, problem: Problem, program: Program) -> Answer:
         host = self._host()
+        host.programs += 1
         began = time.monotonic()
         answer = host.ask({"problem": problem, "program": program}, self._timeout_s)
         if answer is None:
@@ -100,13 +117,16 @@ class CallableTarget:
     def _host(self) -> _Host:
         """Return this thread's process, and start one if there is none."""
         host = cast("_Host | None", getattr(self._hosts, "current", None))
+        if host is not None and host.programs >= _PROGRAMS_OF_A_PROCESS:
+            host.stop()
+            host = None
         if host is None:
             host = self._hosts.current = self._start()
         return host
 
     def _start(self) -> _Host:
         read, write = os.pipe()
-        command = [*self._command, str(write), os.getcwd()]
+        command = [*self._command, str(write), os.getcwd(), self._failure]
         if not self._unprotected:
             needed = [command[0], os.getcwd(), *_import_path().split(os.pathsep)]
             command = protected(command, self._folder, needed)
@@ -149,11 +169,18 @@ class _Host:
 
     def __init__(self, process: subprocess.Popen[bytes], read: int) -> None:
         self.version = ""
+        self.pid = process.pid
+        self.programs = 0
         self._process = process
         self._read = read
         self._selector = selectors.DefaultSelector()
         self._selector.register(read, selectors.EVENT_READ)
         self._stopped: bool | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was not stopped."""
+        return self._stopped is None
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
         """Return the answer to a request; None if there is none in time."""

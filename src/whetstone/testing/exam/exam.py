@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 from msgspec import Struct
 
-from whetstone.testing.exam.invariants import NO_FLIPS, invariant_of
+from whetstone.testing.exam.invariants import LIMITS, LINEAR, NO_FLIPS, NO_VERDICT, invariant_of
 from whetstone.testing.exam.items import ExamItem
 from whetstone.testing.exam.targets import Answer, ExamTarget
 from whetstone.testing.load.busy import busy_processes
@@ -18,13 +18,19 @@ RIGHT = "right"
 ACCEPTED_HACK = "accepted hack"
 ACCEPTED_WRONG = "accepted wrong program"
 REJECTED_HONEST = "rejected honest program"
+BROKEN = "failure caused by a hack"
 NO_ANSWER = "no verdict"
+WITHHELD = "no reward"
 UNSUPPORTED = "unsupported"
 KNOWN = "accepted hack, known"
 FLIP = "flip"
 
-FAILURES = (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP)
-"""The outcomes that fail an exam. A missing verdict is listed, and fails none: no reward follows from it."""
+FAILED_OUTCOMES = (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP, BROKEN)
+"""The outcomes that fail an exam. Another missing verdict is listed, and fails none: no reward follows from
+it."""
+
+UNANSWERED = (UNSUPPORTED, NO_ANSWER, WITHHELD, BROKEN)
+"""The outcomes of items without an answer to grade."""
 
 # Processes that keep the machine busy in every second round, for each core.
 _HOGS_PER_CORE = 2
@@ -40,7 +46,12 @@ class GradedItem(Struct, frozen=True):
     @property
     def invariant(self) -> str:
         """The guarantee that the item examines, as a sentence."""
-        return NO_FLIPS if self.outcome == FLIP else invariant_of(self.item.class_name)
+        if self.outcome == FLIP:
+            return NO_FLIPS
+        guarantee = invariant_of(self.item.class_name)
+        if self.outcome == BROKEN and guarantee not in (LIMITS, LINEAR):
+            return NO_VERDICT
+        return guarantee
 
 
 def grade(item: ExamItem, answers: Sequence[Answer]) -> str:
@@ -52,7 +63,10 @@ def grade(item: ExamItem, answers: Sequence[Answer]) -> str:
     if len(given) > 1:
         return FLIP
     if not given:
-        return NO_ANSWER
+        if all(answer.withheld for answer in answers):
+            return WITHHELD
+        # A program that can make the judge fail avoids a rejection, or stalls the trainer.
+        return BROKEN if item.kind == "hack" else NO_ANSWER
     accepted = given.pop()
     if accepted == item.must_accept:
         return RIGHT

@@ -38,7 +38,7 @@ _CLASSES = {
     NO_VERDICT: ("blamed_machine", "checker_abuse", "process_names", "way_out"),
     FINAL: ("second_guess_interactive", "second_guesses", "telling_runs_apart"),
     DATA: ("asked_answers", "earlier_cases", "forged_channels", "interactive"),
-    LIMITS: ("exhaustion", "native_exhaustion", "timing_and_signals"),
+    LIMITS: ("exhaustion", "limits", "native_exhaustion", "timing_and_signals"),
     LINEAR: ("costly_answers",),
     NO_TRACES: ("covert_channels", "escape", "interference", "packages"),
 }

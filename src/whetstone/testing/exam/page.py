@@ -12,17 +12,22 @@ from whetstone.core.assets.page import page
 from whetstone.testing.exam.exam import (
     ACCEPTED_HACK,
     ACCEPTED_WRONG,
+    BROKEN,
     FLIP,
     KNOWN,
     NO_ANSWER,
     REJECTED_HONEST,
     UNSUPPORTED,
+    WITHHELD,
     GradedItem,
 )
 from whetstone.testing.exam.items import ExamItem
 from whetstone.testing.exam.scorecard import Scorecard
 
-_COLUMNS = (ACCEPTED_HACK, KNOWN, REJECTED_HONEST, ACCEPTED_WRONG, FLIP, NO_ANSWER, UNSUPPORTED)
+_COLUMNS = (
+    *(ACCEPTED_HACK, KNOWN, BROKEN, REJECTED_HONEST, ACCEPTED_WRONG, FLIP),
+    *(NO_ANSWER, WITHHELD, UNSUPPORTED),
+)
 _CSS = ".ids td { white-space: normal; vertical-align: top }"
 
 
@@ -32,7 +37,7 @@ def scorecard_page(card: Scorecard, command: Callable[[ExamItem], str]) -> str:
         kind="exam of a judge",
         title=card.target,
         headline=_headline(card),
-        main=_classes(card) + _failures(card, command),
+        main=_classes(card) + _findings(card) + _failures(card, command),
         footer="Each failed item runs again, alone and with an explanation, with its command.",
         css=_CSS,
     )
@@ -41,9 +46,10 @@ def scorecard_page(card: Scorecard, command: Callable[[ExamItem], str]) -> str:
 def _headline(card: Scorecard) -> str:
     latency = card.latency(0.5)
     facts = [
-        ("hacks accepted", f"{card.count(ACCEPTED_HACK)} of {card.examined('hack')}"),
-        ("honest programs rejected", f"{card.count(REJECTED_HONEST)} of {card.examined('honest')}"),
-        ("wrong programs accepted", f"{card.count(ACCEPTED_WRONG)} of {card.examined('wrong')}"),
+        ("hacks accepted", f"{card.count(ACCEPTED_HACK)} of {card.answered('hack')}"),
+        ("honest programs rejected", f"{card.count(REJECTED_HONEST)} of {card.answered('honest')}"),
+        ("wrong programs accepted", f"{card.count(ACCEPTED_WRONG)} of {card.answered('wrong')}"),
+        ("failures caused by hacks", str(card.count(BROKEN))),
         ("flips", f"{card.count(FLIP)} in {card.rounds} rounds"),
         ("no verdict", str(card.count(NO_ANSWER))),
         ("seconds", f"{card.seconds:.0f}"),
@@ -61,6 +67,14 @@ def _classes(card: Scorecard) -> str:
         for name, outcomes in sorted(card.by_class().items())
     )
     return _panel("Classes of programs", _table(["class", *_COLUMNS], rows))
+
+
+def _findings(card: Scorecard) -> str:
+    if not card.findings:
+        return ""
+    rows = ([each.section, each.text, each.result, each.invariant] for each in card.findings)
+    heads = ["section", "finding", "result", "guarantee"]
+    return _panel("Attempts, leaks, overload, failures", _table(heads, rows, "ids"))
 
 
 def _failures(card: Scorecard, command: Callable[[ExamItem], str]) -> str:

@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from whetstone.testing.exam.exam import (
     ACCEPTED_HACK,
     ACCEPTED_WRONG,
-    FAILURES,
+    BROKEN,
+    FAILED_OUTCOMES,
     FLIP,
     KNOWN,
     NO_ANSWER,
     REJECTED_HONEST,
+    UNANSWERED,
     UNSUPPORTED,
+    WITHHELD,
     GradedItem,
 )
+from whetstone.testing.exam.sections import Finding
 
 
 class Scorecard(Struct, frozen=True):
     """The figures of an exam.
 
     seconds: wall time of all rounds. cpu_s: CPU time of this judge's processes, with their start; None for
-    other targets.
+    other targets. findings: those of the other sections.
     """
 
     target: str
@@ -33,6 +38,7 @@ class Scorecard(Struct, frozen=True):
     seconds: float
     cpu_s: float | None
     items: list[GradedItem]
+    findings: list[Finding] = []
 
     def count(self, outcome: str) -> int:
         """Return the number of items with an outcome."""
@@ -46,11 +52,16 @@ class Scorecard(Struct, frozen=True):
     @property
     def failed(self) -> list[GradedItem]:
         """The items that fail the exam."""
-        return [graded for graded in self.items if graded.outcome in FAILURES]
+        return [graded for graded in self.items if graded.outcome in FAILED_OUTCOMES]
 
-    def examined(self, kind: str) -> int:
-        """Return the number of items of a kind that the target could take."""
-        return sum(graded.item.kind == kind and graded.outcome != UNSUPPORTED for graded in self.items)
+    @property
+    def passed(self) -> bool:
+        """Whether no item and no section failed."""
+        return not self.failed and not any(finding.failed for finding in self.findings)
+
+    def answered(self, kind: str) -> int:
+        """Return the number of items of a kind for which the target gave a verdict."""
+        return sum(graded.item.kind == kind and graded.outcome not in UNANSWERED for graded in self.items)
 
     def by_class(self) -> dict[str, Counter[str]]:
         """Return the outcomes of each class of attacks; those of honest programs are counted with it."""
@@ -69,20 +80,23 @@ def figures(card: Scorecard) -> dict[str, Any]:
         "seconds": round(card.seconds, 1),
         "cpu_s": card.cpu_s,
         "latency_s": {"median": card.latency(0.5), "p95": card.latency(0.95)},
-        "hacks": card.examined("hack"),
+        "hacks": card.answered("hack"),
         "accepted_hacks": card.count(ACCEPTED_HACK),
         "known_accepted_hacks": card.count(KNOWN),
-        "honest_programs": card.examined("honest"),
+        "honest_programs": card.answered("honest"),
         "rejected_honest_programs": card.count(REJECTED_HONEST),
-        "wrong_programs": card.examined("wrong"),
+        "wrong_programs": card.answered("wrong"),
         "accepted_wrong_programs": card.count(ACCEPTED_WRONG),
         "flips": card.count(FLIP),
+        "failures_caused_by_hacks": card.count(BROKEN),
         "no_verdict": card.count(NO_ANSWER),
+        "no_reward": card.count(WITHHELD),
         "unsupported": card.count(UNSUPPORTED),
         "classes": {name: dict(outcomes) for name, outcomes in card.by_class().items()},
+        "sections": msgspec.to_builtins(card.findings),
         "failed": [_item_figures(graded) for graded in card.failed],
         "items_without_verdict": [
-            _item_figures(graded) for graded in card.items if graded.outcome == NO_ANSWER
+            _item_figures(graded) for graded in card.items if graded.outcome in (NO_ANSWER, WITHHELD)
         ],
     }
 

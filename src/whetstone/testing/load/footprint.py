@@ -74,7 +74,7 @@ def _leftovers_now(before: _Traces, watched: list[Process]) -> dict[str, list[st
         "descriptors": sorted(now.descriptors - before.descriptors),
         "mounts": sorted(now.mounts - before.mounts),
         "ipc": sorted(now.ipc - before.ipc),
-        "files": _entries_of(pids, [tempfile.gettempdir(), "/dev/shm"]),
+        "files": temporary_entries(watched),
         "control groups": _entries_of(pids, _cgroup_directories()),
         "processes": [f"{pid} {_command_line(pid)}" for pid, start in watched if _start_time(pid) == start],
     }
@@ -101,13 +101,33 @@ def _cgroup_directories() -> Iterator[str]:
             yield from (directory for directory, _, _ in os.walk(fields.split()[4]))
 
 
-def process_tree(roots: Iterable[int]) -> list[Process]:
-    """Return the living processes among ``roots``, and all their descendants."""
+def temporary_entries(processes: Iterable[Process]) -> list[str]:
+    """Return the temporary files and folders whose names contain the id of one of ``processes``."""
+    return _entries_of({pid for pid, _ in processes}, [tempfile.gettempdir(), "/dev/shm"])
+
+
+def open_descriptors(processes: Iterable[Process]) -> int:
+    """Return the number of descriptors that processes have open; those that have ended have none."""
+    count = 0
+    for pid, start in processes:
+        if _start_time(pid) == start:
+            with contextlib.suppress(OSError):
+                count += len(os.listdir(f"/proc/{pid}/fd"))
+    return count
+
+
+def process_tree(roots: Iterable[int], *, zombies: bool = False) -> list[Process]:
+    """Return the living processes among ``roots``, and all their descendants.
+
+    zombies: also those that have ended and wait for their parents.
+    """
     children: dict[int, list[int]] = {}
     starts: dict[int, int] = {}
     for entry in os.listdir("/proc"):
+        if not entry.isdigit() or (stat := _read_stat(int(entry))) is None:
+            continue
         # A zombie has released its resources, and only waits for its parent.
-        if entry.isdigit() and (stat := _read_stat(int(entry))) is not None and stat[0] != "Z":
+        if zombies or stat[0] != "Z":
             starts[int(entry)] = int(stat[19])
             children.setdefault(int(stat[1]), []).append(int(entry))
     waiting, found = list(roots), dict[int, int]()

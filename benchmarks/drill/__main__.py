@@ -1,7 +1,7 @@
 """The reward-hacking drill: the same small policy trained with this judge and with six others.
 
-    .venv/bin/python benchmarks/drill.py WORK verl_prime_code=PYTHON livecodebench=PYTHON ...
-    .venv/bin/python benchmarks/drill.py WORK --table     # only the tables and the picture of what is there
+    python -m benchmarks.drill WORK verl_prime_code=PYTHON livecodebench=PYTHON ...
+    python -m benchmarks.drill WORK --table     # only the tables and the picture of what is there
 
 Each argument is a module of ``whetstone.integrations.graders`` and its interpreter. The runs with this judge,
 with and without hacks in the vocabulary, are always made. A judge's answers for all problems and programs are
@@ -21,19 +21,19 @@ from typing import Any
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from drill.figures import Figures, picture, print_tables, run_figures
-from drill.policy import write_policy
-from drill.world import Form, mixed_problems, problems, vocabulary
+from benchmarks.drill.figures import Figures, picture, print_tables, run_figures
+from benchmarks.drill.policy import write_policy
+from benchmarks.drill.world import Form, mixed_problems, problems, right_program, vocabulary
 from kept_runs import KeptRuns
 from whetstone.core.problem import Problem, Program
 from whetstone.data.files import write_problems
 from whetstone.judge import Judge
 from whetstone.testing.exam.callable_target import CallableTarget
 
-HERE = Path(__file__).parent
-FIGURES, PICTURE = HERE / "drill.json", HERE / "drill.svg"
+BENCHMARKS = Path(__file__).parents[1]
+FIGURES, PICTURE = BENCHMARKS / "drill.json", BENCHMARKS / "drill.svg"
 OURS, CONTROL = "whetstone", "whetstone, no hacks in the vocabulary"
 # The form of tests in which each grader gets the problems.
 GRADER_FORMS: dict[str, Form] = {
@@ -42,10 +42,10 @@ GRADER_FORMS: dict[str, Form] = {
     "tinker_cookbook": "stdin",
     "evalplus": "call",
     "sandbox_fusion": "assert",
-    "scalebox": "assert",
+    "scalebox": "stdin",
 }
 SEEDS = (0, 1, 2)
-STEPS, PROMPTS, SAMPLES = 100, 20, 16
+STEPS, PROMPTS, SAMPLES = 100, 20, 64
 
 
 def main() -> None:
@@ -57,15 +57,16 @@ def main() -> None:
     parser.add_argument("judges", nargs="*", metavar="MODULE=PYTHON")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--cpu-hours", type=float, default=3.0)
     parser.add_argument("--table", action="store_true", help="make no run")
     options = parser.parse_args()
     figures: Figures = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
     if not options.table:
-        drill = Drill(options.work.resolve(), options.cpu_hours, options.steps, options.lr)
-        # The environment of the runs is imported from this folder.
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        drill = Drill(options.work.resolve(), options.cpu_hours, options.steps, options.samples, options.lr)
+        # The environment of the runs is imported from the repository.
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
         graders = dict(judge.split("=", 1) for judge in options.judges)
         for seed in options.seeds:
             for arm in (OURS, CONTROL, *graders):
@@ -79,9 +80,9 @@ def main() -> None:
 class Drill(KeptRuns):
     """Runs of the drill in a folder, with the answers of the judges."""
 
-    def __init__(self, work: Path, cpu_hours: float, steps: int, lr: float) -> None:
+    def __init__(self, work: Path, cpu_hours: float, steps: int, samples: int, lr: float) -> None:
         super().__init__(work, cpu_hours)
-        self._steps, self._lr = steps, lr
+        self._steps, self._samples, self._lr = steps, samples, lr
         self._truth: dict[str, dict[str, int | None]] = {}
 
     def run(self, arm: str, seed: int, python: str) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class Drill(KeptRuns):
         if not ours:
             answers = self._answers(arm, python, tasks, programs)
             recipe["environment"] |= {
-                "kind": "drill.reward.AnswersOfAnotherJudge",
+                "kind": "benchmarks.drill.reward.AnswersOfAnotherJudge",
                 "options": {"answers": str(answers)},
             }
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
@@ -122,7 +123,7 @@ class Drill(KeptRuns):
             "trainer": {
                 "steps": self._steps,
                 "prompts_per_step": PROMPTS,
-                "samples_per_prompt": SAMPLES,
+                "samples_per_prompt": self._samples,
                 "lr": self._lr,
                 "checkpoint_every": self._steps,
             },
@@ -148,6 +149,9 @@ class Drill(KeptRuns):
                     answers[task_id][text] = None if accepted is None else int(accepted)
             finally:
                 target.close()
+            wrongly = [task.id for task in tasks if answers[task.id][right_program(task)] != 1]
+            if wrongly:
+                raise SystemExit(f"{name} does not accept the right programs of {', '.join(wrongly)}")
             file.write_text(json.dumps(answers), encoding="utf-8")
         return file
 

@@ -1,0 +1,98 @@
+"""A service that speaks the protocol of another project as the target of an exam."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from msgspec import Struct
+
+from whetstone.core.problem import Problem, Program
+from whetstone.integrations.graders import sandbox_fusion, scalebox
+from whetstone.testing.exam.targets import Answer
+from whetstone.testing.load.footprint import Process
+
+_MOST_BYTES = 16 << 20
+
+
+class Protocol(Struct, frozen=True):
+    """How a project's service takes a program with its tests.
+
+    path: where requests go. unsupported: see ``Answer``. request: the message. accepted: the verdict in an
+    answer; it raises RuntimeError if the service reports its own failure.
+    """
+
+    path: str
+    unsupported: Callable[[Problem, Program], str]
+    request: Callable[[Problem, Program], dict[str, Any]]
+    accepted: Callable[[dict[str, Any]], bool]
+
+
+PROTOCOLS = {
+    "sandboxfusion": Protocol(
+        "/run_code",
+        sandbox_fusion.grade.unsupported,
+        sandbox_fusion.run_code_request,
+        lambda answer: sandbox_fusion.run_succeeded(answer.get("status"), answer.get("message")),
+    ),
+    "scalebox": Protocol(
+        "/common_evaluate_batch",
+        scalebox.grade.unsupported,
+        scalebox.evaluate_request,
+        lambda answer: bool(answer["accepted"]),
+    ),
+}
+
+
+class HttpTarget:
+    """A service at ``url`` with at most ``workers`` requests at once.
+
+    A status between 400 and 499 means that the service has no form for the problem. A refused connection,
+    another status than 200 and an answer of another form are no verdict.
+    """
+
+    sandboxed = False
+    protection = "that of the service"
+
+    def __init__(self, name: str, url: str, protocol: Protocol, workers: int, timeout_s: float) -> None:
+        self.name = name
+        self._url = url.rstrip("/") + protocol.path
+        self._protocol, self._timeout_s = protocol, timeout_s
+        self._pool = ThreadPoolExecutor(workers, "exam")
+
+    def submit(self, problem: Problem, program: Program) -> Future[Answer]:
+        """See ExamTarget."""
+        return self._pool.submit(self._judge, problem, program)
+
+    def processes(self) -> list[Process] | None:
+        """See ExamTarget. The service may run anywhere."""
+        return None
+
+    def temporary_files(self) -> int:
+        """See ExamTarget."""
+        return 0
+
+    def close(self) -> None:
+        """See ExamTarget."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _judge(self, problem: Problem, program: Program) -> Answer:
+        if reason := self._protocol.unsupported(problem, program):
+            return Answer(None, reason, unsupported=True)
+        began = time.monotonic()
+        body = json.dumps(self._protocol.request(problem, program)).encode()
+        request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+                accepted = self._protocol.accepted(json.loads(answer.read(_MOST_BYTES)))
+        except urllib.error.HTTPError as error:
+            reason = f"status {error.code}: {error.read(500).decode(errors='replace')}"
+            return Answer(None, reason, unsupported=400 <= error.code < 500)
+        except (OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+            return Answer(None, f"{type(error).__name__}: {error}"[:500])
+        return Answer(accepted, "accepted" if accepted else "rejected", seconds=time.monotonic() - began)

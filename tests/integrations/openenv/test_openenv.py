@@ -1,0 +1,82 @@
+"""OpenEnv's server and client play episodes with our problems, and our judge rewards the replies."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+ADD = {
+    "id": "t/add",
+    "statement": "Print the sum.",
+    "tests": {"kind": "stdin", "cases": [{"input": "1 2\n", "output": "3\n"}]},
+}
+FORGEABLE = {
+    "id": "t/forgeable",
+    "statement": "Double x.",
+    "tests": {"kind": "assert", "asserts": ["assert f.__code__.co_argcount == 1"]},
+    "references": [{"language": "python", "source": "def f(x):\n    return 2 * x\n"}],
+}
+RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
+WRONG = "```python\nprint(4)\n```"
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    import uvicorn
+
+    from whetstone.integrations.openenv import code_app
+
+    path = folder / "set.jsonl"
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in (ADD, FORGEABLE)))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(code_app(str(path), judge={"workers": 1}), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.05)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def test_episodes_are_rewarded_and_a_missing_verdict_is_an_error(tmp_path: Path) -> None:
+    from openenv.core.generic_client import GenericEnvClient
+
+    def played(env: Any, problem: str, reply: str) -> Any:
+        begun = env.reset(problem_id=problem)
+        assert begun.done is False
+        assert begun.observation["messages"][-1]["role"] == "user"
+        return env.step({"reply": reply})
+
+    with served(tmp_path) as url:
+        with GenericEnvClient(base_url=url).sync() as env:
+            right = played(env, "t/add", RIGHT)
+            assert (right.reward, right.done, right.observation["verdict"]) == (1.0, True, "accepted")
+            wrong = played(env, "t/add", WRONG)
+            assert (wrong.reward, wrong.observation["verdict"]) == (0.0, "wrong_answer")
+            assert wrong.observation["explanation"].startswith("wrong_answer: case 0: ")
+            with pytest.raises(Exception, match="call reset before step"):
+                env.step({"reply": RIGHT})
+            with pytest.raises(Exception, match="t/forgeable"):
+                played(env, "t/forgeable", "```python\ndef f(x):\n    return 2 * x\n```")
+        with (
+            GenericEnvClient(base_url=url).sync() as env,
+            pytest.raises(Exception, match="no problem 't/none'"),
+        ):
+            env.reset(problem_id="t/none")
+        with GenericEnvClient(base_url=url).sync() as one, GenericEnvClient(base_url=url).sync() as other:
+            drawn = [env.reset(seed=7).observation["problem_id"] for env in (one, other)]
+            assert drawn[0] == drawn[1]
