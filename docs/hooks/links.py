@@ -1,6 +1,7 @@
 """Links of the repository's pages, as they must be in the site.
 
-A page keeps its path below ``docs/``; another file that a page links to is copied to its path in the repository.
+A page keeps its path below ``docs/``.
+Another file that a page links to is copied to its path in the repository.
 """
 
 from __future__ import annotations

@@ -12,14 +12,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+
 from whetstone.algorithm.named import algorithm_class, preset_names
 from whetstone.run.recipe import Recipe
 
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _HEAD = """# Recipe keys
 
-The settings classes of this version give the keys below. `whetstone train RECIPE key=value --dry-run` checks values and prints the
-complete recipe. [Training](../training.md) explains the sections.
+The settings classes of this version give the keys below.
+`whetstone train RECIPE key=value --dry-run` checks values and prints the complete recipe.
+[Training](../training.md) explains the sections.
 """
 
 

@@ -1,4 +1,7 @@
-"""Every file of a tutorial is written and every command is executed, in the order of the page."""
+"""Every file of a tutorial is written and every command is executed, in the order of the page.
+
+A block of `text` is output, or commands that need what the tests lack: a GPU, a network, several hosts.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs" / "tutorials").glob("*.md") if path.name != "index.md")
+STATUS = re.compile(r"# exit status (\d+)")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
 def commands_beside_this_python(folder: Path) -> dict[str, str]:
-    """The environment of a shell in which `python` and `whetstone` are those of the tests."""
+    """Return the environment of a shell in which `python` and `whetstone` are those of the tests."""
     folder.mkdir()
     python, source = sys.executable, ROOT / "src"
     for name, command in {"python": "", "whetstone": " -m whetstone"}.items():
@@ -27,25 +31,30 @@ def commands_beside_this_python(folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
+def execute(text: str, folder: Path, environment: dict[str, str]) -> int:
+    """Execute each command of a block, and return their number."""
+    lines = text.replace("\\\n", " ").splitlines()
+    for line in lines:
+        status = STATUS.search(line)
+        shell = subprocess.run(
+            ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        )
+        expected = int(status[1]) if status else 0
+        assert shell.returncode == expected, f"{line}\n{shell.stdout}\n{shell.stderr}"
+    return len(lines)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_works_as_written(page: Path, tmp_path: Path) -> None:
     environment = commands_beside_this_python(tmp_path / "commands")
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     work = tmp_path / "work"
     work.mkdir()
     executed = 0
-    for language, title, text in blocks:
+    for language, title, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if title:
             (work / title).write_text(text, encoding="utf-8")
-            continue
-        assert language == "sh", (
-            f"{page.name}: a block of `{language}` needs a title, so that it can be tested"
-        )
-        # `sh -e` ignores a command after `!`, so each line is a command of its own.
-        for line in text.splitlines():
-            shell = subprocess.run(
-                ["sh", "-c", line], cwd=work, env=environment, capture_output=True, text=True, timeout=600
-            )
-            assert shell.returncode == 0, f"{line}\n{shell.stdout}\n{shell.stderr}"
-            executed += 1
+        elif language == "sh":
+            executed += execute(text, work, environment)
+        else:
+            assert language == "text", f"{page.name}: give the block of `{language}` a title, to be tested"
     assert executed
