@@ -5,6 +5,7 @@
 #   make test          own environment, linters, types, the whole test suite
 #   make test-slow     the proofs that are too long for every run
 #   make test-integrations    other trainers, each in an environment of its own, with our reward
+#   make docs          the documentation site in .cache/site; every warning is an error
 #   make smoke         every recipe, small, on a CPU and without a network
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: tour quickstart test test-fast test-slow test-integrations smoke lint types suite clean
+.PHONY: tour quickstart test test-fast test-slow test-integrations smoke docs lint types suite clean
 
 tour: $(VENV)/.train
 	$(BIN)/whetstone tour
@@ -69,6 +70,15 @@ test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
 		$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $$bare; fi
 	set -e; unwanted=$(<D)/not_wanted.txt; if [ -e $$unwanted ]; then \
 		$(@D)/bin/python -m pip --disable-pip-version-check -q uninstall -y -r $$unwanted; fi
+	touch $@
+
+docs: .cache/docs/.installed
+	PYTHONPATH=src .cache/docs/bin/mkdocs build --quiet --strict
+
+# An environment of its own: the site needs neither torch nor the tests.
+.cache/docs/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -e '.[docs]'
 	touch $@
 
 lint: $(VENV)/.test
