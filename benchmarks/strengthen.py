@@ -19,7 +19,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def _measure_all(args: argparse.Namespace) -> None:
         runs = Runs(judge, 3)
         strengthener = Strengthener(runs, answers, Effort())
         work = [pool.submit(_measured, *pair, runs, strengthener, args) for pair in todo]
-        for number, future in enumerate(work, 1):
+        for number, future in enumerate(as_completed(work), 1):
             sink.write(json.dumps(future.result()) + "\n")
             sink.flush()
             print(f"{number} of {len(work)}", flush=True)
@@ -121,8 +121,8 @@ def _measured(
         "added": made.added.count,
         "evidence": msgspec.to_builtins(made.evidence),
         "plus_inputs": _plus_inputs(plus),
-        "reference_by_plus": runs.run(plus, reference).verdict.value,
-        "cpu_s": [_cpu(runs.run(each, reference)) for each in (problem, ours, plus)],
+        "reference_by_plus": _run(runs, plus, reference.source).verdict.value,
+        "cpu_s": [_cpu(_run(runs, each, reference.source)) for each in (problem, ours, plus)],
         "wrong": [],
         "right": [],
     }

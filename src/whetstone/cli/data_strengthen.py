@@ -30,10 +30,10 @@ examples:
   whetstone data strengthen sets/valid --out sets/strong --tests 16 --budget 0.2 --mutants 120
   whetstone data strengthen sets/valid --out sets/strong --endpoint http://127.0.0.1:8000/v1
 
-New inputs resemble the existing ones and satisfy the constraints of the statement. All references that the
-tests accept must give the same answer. A new test is kept if it rejects a wrong program that the tests
-accept: a mutant of a reference, a program that ignores a part of its input, or a known wrong program. It is
-also kept if its input or answer is of a new kind. With --endpoint, a model writes generators of further
+New inputs are boundary values, changed inputs and draws of the types that the existing ones have. All
+references that the tests accept must give the same answer. A new test is kept if it rejects a wrong program
+that the tests accept, a mutant of a reference or a known wrong program, or if its input or answer is of a
+new kind. With --endpoint, a model writes generators of further
 inputs. They run in the sandbox only, and the same rules apply to their inputs. No problem is dropped. The
 same command resumes.
 """
@@ -46,7 +46,7 @@ def add_action(actions: Any) -> None:
         "strengthen",
         strengthen,
         help="add tests that reject wrong programs which the present tests accept",
-        description="Make new inputs from the tests and the constraints of the statement. The references "
+        description="Make new inputs from those of the tests. The references "
         "give the expected outputs. Add those tests that reject wrong programs which the "
         "present tests accept.",
         epilog=_EXAMPLES,

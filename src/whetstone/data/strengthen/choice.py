@@ -1,13 +1,10 @@
-"""Which new tests are kept: those that refuse what the tests accept and should not, as few as do it.
-
-Programs are held against all candidates in several orders. In each, the first candidate that refuses a
-program is noted, and the orders begin with what refused most so far: so few candidates refuse most programs,
-and each program is refused by more than one, which helps against wrong programs that are not here.
-"""
+"""Which new tests are kept: those that reject programs which the tests accept and should not, and then those
+of kinds that no test has."""
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,25 +12,24 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.core.problem import Limits, Problem, Program
-from whetstone.data.strengthen.drawing import Draw
-from whetstone.data.strengthen.edge_features import spots_of
+from whetstone.core.problem import Limits, Program
+from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.forms import LabelledInput, TestForm
 from whetstone.data.validate.runs import Runs
-from whetstone.judge import Judgement, Verdict
+from whetstone.judge import Verdict
 
-# Refusals that do not hang on the time limit.
-_BY_ITSELF = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR, Verdict.OUTPUT_LIMIT, Verdict.MEMORY_LIMIT)
-# Tests that refuse a fault, where there are so many.
-_TIMES = 3
+# Rejections that do not depend on the time limit.
+_WITHOUT_CLOCK = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR, Verdict.OUTPUT_LIMIT, Verdict.MEMORY_LIMIT)
+# Tests that reject a fault, if there are so many.
+_TIMES = 2
 # Candidates that are judged together.
 _AT_ONCE = 40
-_MOST_HELD_UP = 3
+_MOST_SLOW = 3
 
 
 class Fault(Struct, frozen=True):
-    """A program that the tests accept and should not. ``limits`` are those it is run under here; with
-    ``confirm``, one that is too slow is refused for that."""
+    """A program that the tests accept and should not. limits: those it is run under here. confirm: whether
+    it is rejected if it is too slow."""
 
     name: str
     program: Program
@@ -41,189 +37,151 @@ class Fault(Struct, frozen=True):
     confirm: bool
 
 
-class Chosen(Struct, frozen=True):
-    """The candidates kept, what each is for, the names of the faults that they refuse, and what they cost."""
+class Candidate(Struct, frozen=True):
+    """A labelled input. cpu_s: of the slowest reference. wide: of a kind that no given input shows; it is
+    kept only if it rejects a fault."""
 
-    kept: list[LabelledInput]
-    why: list[str]
-    refused: list[str]
-    spots: int
+    case: LabelledInput
     cpu_s: float
+    wide: bool = False
+
+
+class Choice(Struct, frozen=True):
+    """The candidates to keep, the reason for each, and the names of the faults that they reject."""
+
+    kept: list[Candidate]
+    why: list[str]
+    rejected: list[str]
 
 
 class Chooser:
-    """Chooses among candidates; ``costs`` are their CPU seconds."""
+    """Chooses among candidates."""
 
-    def __init__(
-        self,
-        reads: TestForm,
-        cases: Sequence[LabelledInput],
-        costs: Sequence[float],
-        given: Sequence[tuple[list[Any], Any]],
-        runs: Runs,
-        draw: Draw,
-    ) -> None:
-        """``given`` are the inputs that are there, with their answers."""
-        self._reads, self._cases, self._costs, self._given = reads, list(cases), list(costs), given
-        self._own = len(cases)
-        """Candidates that may be kept for their properties; those taken from another chooser may not."""
-        self._runs, self._draw = runs, draw
-        self._refusals: dict[str, list[int]] = {}
+    def __init__(self, form: TestForm, candidates: Sequence[Candidate], runs: Runs, draw_seed: str) -> None:
+        self._form, self._candidates, self._runs = form, list(candidates), runs
+        self._random = random.Random(draw_seed)
+        self._rejections: dict[str, list[int]] = {}
         self._hits = Counter[int]()
 
-    def hold_against(self, faults: Sequence[Fault], rounds: int, *, wrong_only: bool = False) -> None:
-        """Find for each fault which candidates refuse it, up to one in each round; ``wrong_only``: by a wrong
-        answer, and not by a crash."""
-        self._counts = (Verdict.WRONG_ANSWER,) if wrong_only else _BY_ITSELF
+    def add_rejections(self, faults: Sequence[Fault], rounds: int, *, wide: bool = False) -> list[Fault]:
+        """Find candidates that reject each fault, up to one in a round. Returns the faults without any.
+
+        wide: among candidates of new kinds only, and by a wrong answer only: an exception may mean that the
+        fault is right to refuse such an input.
+        """
+        verdicts = (Verdict.WRONG_ANSWER,) if wide else _WITHOUT_CLOCK
         left = list(faults)
         for turn in range(rounds):
+            order = self._order(turn, wide=wide)
             still: list[Fault] = []
             for fault in left:
-                found = self._first_refusal(fault, self._order(turn))
+                found = self._first_rejection(fault, order, verdicts)
                 if found is not None:
-                    self._refusals.setdefault(fault.name, []).append(found)
+                    self._rejections.setdefault(fault.name, []).append(found)
                     self._hits[found] += 1
                     still.append(fault)
             left = still
+        return [fault for fault in faults if fault.name not in self._rejections]
 
-    def refuses(self, name: str, numbers: Sequence[int]) -> None:
-        """Note a fault that is known to be refused by these candidates."""
-        self._refusals[name] = list(numbers)
-        self._hits.update(numbers)
+    def chosen(self, given: Sequence[tuple[list[Any], Any]], most: int, budget_s: float) -> Choice:
+        """Return at most ``most`` candidates that take ``budget_s`` CPU seconds together.
 
-    def unrefused(self, faults: Sequence[Fault]) -> list[Fault]:
-        """The faults that no candidate is known to refuse."""
-        return [fault for fault in faults if fault.name not in self._refusals]
+        given: the given inputs with their answers.
+        """
+        why = self._rejecting(most, budget_s)
+        spent = sum(self._candidates[number].cpu_s for number in why)
+        self._add_kinds(why, given, most, budget_s - spent)
+        rejected = [name for name, found in self._rejections.items() if set(found) & set(why)]
+        return Choice([self._candidates[number] for number in why], list(why.values()), rejected)
 
-    def take(self, other: Chooser) -> None:
-        """Take over the candidates of another chooser that refuse something, and what they refuse."""
-        numbers: dict[int, int] = {}
-        for name, found in other._refusals.items():
-            for number in found:
-                if number not in numbers:
-                    numbers[number] = len(self._cases)
-                    self._cases.append(other._cases[number])
-                    self._costs.append(other._costs[number])
-            self.refuses(name, [numbers[number] for number in found])
-
-    def _order(self, turn: int) -> list[int]:
-        """The order of a round: an even one begins with what refused most, an odd one anywhere."""
-        order = self._draw.shuffled(range(len(self._cases)))
+    def _order(self, turn: int, *, wide: bool) -> list[int]:
+        """Return the order of a round: an even one begins with what rejected most."""
+        order = [number for number, each in enumerate(self._candidates) if each.wide == wide]
+        self._random.shuffle(order)
         if turn % 2 == 0:
-            order.sort(key=lambda number: (-self._hits[number], self._costs[number]))
+            order.sort(key=lambda number: (-self._hits[number], self._candidates[number].cpu_s))
         return order
 
-    def _first_refusal(self, fault: Fault, order: list[int]) -> int | None:
-        already = set(self._refusals.get(fault.name, ()))
-        order = [number for number in order if number not in already]
-        at = held_up = 0
-        while at < len(order) and held_up < _MOST_HELD_UP:
+    def _first_rejection(self, fault: Fault, order: list[int], verdicts: Sequence[Verdict]) -> int | None:
+        known = set(self._rejections.get(fault.name, ()))
+        order = [number for number in order if number not in known]
+        at = slow = 0
+        while at < len(order) and slow < _MOST_SLOW:
             part = self._part(order[at : at + _AT_ONCE], fault.limits.cpu_s / 2)
-            judgement = self._judged(fault, part)
+            problem = self._form.alone([self._candidates[number].case for number in part])
+            judgement = self._runs.run(
+                msgspec.structs.replace(problem, limits=fault.limits),
+                fault.program,
+                stop_at_first_failure=True,
+                confirm_time_limit=fault.confirm,
+                fork_per_case=False,
+            )
             if judgement.verdict is Verdict.JUDGE_ERROR:
                 return None
             first = next((case for case in judgement.cases if case.verdict is not Verdict.ACCEPTED), None)
             if first is None:
                 at += len(part)
                 continue
-            if first.verdict in self._counts or fault.confirm:
+            if first.verdict in verdicts or fault.confirm:
                 return part[first.index]
-            at += first.index + 1  # too slow under a shorter limit than the problem's: that is no refusal yet
-            held_up += 1
+            at += first.index + 1  # too slow under a shorter limit than the problem's
+            slow += 1
         return None
 
     def _part(self, numbers: list[int], cpu_s: float) -> list[int]:
-        """The first of them, as many as the reference does in this time: one limit may hold for all."""
-        for at, spent in enumerate(itertools.accumulate(self._costs[number] for number in numbers)):
+        """Return as many of the first as the reference does in this time: one limit may hold for all."""
+        costs = (self._candidates[number].cpu_s for number in numbers)
+        for at, spent in enumerate(itertools.accumulate(costs)):
             if at and spent > cpu_s:
                 return numbers[:at]
         return numbers
 
-    def _judged(self, fault: Fault, numbers: Sequence[int]) -> Judgement:
-        problem = self._reads.alone([self._cases[number] for number in numbers])
-        hurried: Problem = msgspec.structs.replace(problem, limits=fault.limits)
-        return self._runs.run(
-            hurried,
-            fault.program,
-            stop_at_first_failure=True,
-            confirm_time_limit=fault.confirm,
-            fork_per_case=False,
-        )
-
-    def chosen(self, most: int, budget_s: float) -> Chosen:
-        """The candidates to keep: by how many faults they refuse that no other kept one does, then by new
-        spots, at most ``most``, within ``budget_s`` CPU seconds together."""
-        kept: list[int] = []
+    def _rejecting(self, most: int, budget_s: float) -> dict[int, str]:
+        """Return candidates that reject faults, with what each rejects: those that reject most first."""
         why: dict[int, str] = {}
         spent = 0.0
         for wanted in range(1, _TIMES + 1):
-            missing = {name: wanted - len(set(found) & set(kept)) for name, found in self._refusals.items()}
             missing = {
-                name: n for name, n in missing.items() if n > 0 and len(self._refusals[name]) >= wanted
+                name: set(found)
+                for name, found in self._rejections.items()
+                if len(found) >= wanted and len(set(found) & set(why)) < wanted
             }
-            while missing:
-                gains = Counter(
-                    number for name in missing for number in self._refusals[name] if number not in kept
-                )
-                fitting = [n for n in gains if spent + self._costs[n] <= budget_s]
-                if not fitting or len(kept) >= most:
+            while missing and len(why) < most:
+                gains = Counter(number for found in missing.values() for number in found if number not in why)
+                fitting = [n for n in gains if spent + self._candidates[n].cpu_s <= budget_s]
+                if not fitting:
                     break
-                best = max(fitting, key=lambda n: (gains[n], -self._costs[n], -n))
-                names = [name for name in missing if best in self._refusals[name]]
-                kept.append(best)
-                why[best] = f"refuses {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-                spent += self._costs[best]
-                for name in names:
-                    missing[name] -= 1
-                missing = {name: n for name, n in missing.items() if n > 0}
-        spots = self._add_spots(kept, why, most, budget_s - spent)
-        refused = [name for name, found in self._refusals.items() if set(found) & set(kept)]
-        cost = sum(self._costs[number] for number in kept)
-        cases = [self._cases[number] for number in kept]
-        return Chosen(cases, [why[number] for number in kept], refused, spots, cost)
+                best = max(fitting, key=lambda n: (gains[n], -self._candidates[n].cpu_s, -n))
+                names = [name for name, found in missing.items() if best in found]
+                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                why[best] = f"rejects {names[0]}{more}"
+                spent += self._candidates[best].cpu_s
+                missing = {name: found for name, found in missing.items() if name not in names}
+        return why
 
-    def _add_spots(self, kept: list[int], why: dict[int, str], most: int, budget_s: float) -> int:
-        """Keep candidates with spots that no test has, the most of them first; returns how many spots."""
-        known = {spot for arguments, answer in self._given for spot in spots_of(arguments, answer)}
-        new = {
-            number: spots_of(case.arguments, case.answer) - known for number, case in enumerate(self._cases)
-        }
-        count = len(frozenset[str]().union(*(new[number] for number in kept)))
-        seen = {spot for number in kept for spot in new[number]}
-        while len(kept) < most:
-            left = [n for n in range(self._own) if n not in kept and self._costs[n] <= budget_s]
-            fitting = [n for n in left if new[n] - seen]
-            if not fitting:
-                break
-            best = max(fitting, key=lambda n: (len(new[n] - seen), -self._costs[n], -n))
-            fresh = sorted(new[best] - seen, key=lambda spot: (len(spot), spot))
-            kept.append(best)
-            why[best] = f"an input or answer as no test had: {fresh[0]}"
-            budget_s -= self._costs[best]
-            seen |= new[best]
-            count += len(fresh)
-        self._add_combinations(kept, why, most, budget_s)
-        return count
-
-    def _add_combinations(self, kept: list[int], why: dict[int, str], most: int, budget_s: float) -> None:
-        """Fill up with candidates of which two properties come together as in no test."""
-        known = {pair for arguments, answer in self._given for pair in _pairs(arguments, answer)}
-        known |= {pair for n in kept for pair in _pairs(self._cases[n].arguments, self._cases[n].answer)}
-        cases = enumerate(self._cases[: self._own])
-        pairs = {n: _pairs(case.arguments, case.answer) for n, case in cases if n not in kept}
-        while len(kept) < most:
-            fitting = [n for n in pairs if self._costs[n] <= budget_s]
-            best = max(fitting, key=lambda n: (len(pairs[n] - known), -self._costs[n], -n), default=None)
-            if best is None or not (fresh := pairs.pop(best) - known):
-                return
-            kept.append(best)
-            shortest = min(fresh, key=lambda pair: (sum(map(len, pair)), sorted(pair)))
-            why[best] = f"an input or answer as no test had: {' with '.join(sorted(shortest))}"
-            budget_s -= self._costs[best]
-            known |= fresh
-
-
-def _pairs(arguments: Sequence[Any], answer: Any) -> set[frozenset[str]]:
-    """Any two properties of an input and its answer."""
-    spots = sorted(spot for spot in spots_of(arguments, answer) if "->" not in spot)
-    return {frozenset(pair) for pair in itertools.combinations(spots, 2)}
+    def _add_kinds(
+        self, why: dict[int, str], given: Sequence[tuple[list[Any], Any]], most: int, budget_s: float
+    ) -> None:
+        """Add candidates with the most features, then pairs of features, that no test has."""
+        cases = [each.case for each in self._candidates]
+        features = [features_of(case.arguments, case.answer) for case in cases]
+        for size in (1, 2):
+            kinds = [set(itertools.combinations(sorted(each), size)) for each in features]
+            known = {
+                kind
+                for arguments, answer in given
+                for kind in itertools.combinations(sorted(features_of(arguments, answer)), size)
+            }
+            known |= {kind for number in why for kind in kinds[number]}
+            while len(why) < most:
+                left = [
+                    n
+                    for n, each in enumerate(self._candidates)
+                    if n not in why and not each.wide and each.cpu_s <= budget_s and kinds[n] - known
+                ]
+                if not left:
+                    break
+                best = max(left, key=lambda n: (len(kinds[n] - known), -self._candidates[n].cpu_s, -n))
+                why[best] = f"an input of a new kind: {' with '.join(min(kinds[best] - known))}"
+                budget_s -= self._candidates[best].cpu_s
+                known |= kinds[best]

@@ -20,7 +20,7 @@ class StrengthenEvidence(Struct, frozen=True):
     end). inputs: those that were made; invalid: on which a reference failed, or which the validator refused;
     unlabelled: which have no answer that can be a test, or on which references or their runs disagree.
     references: those that label them. mutants, wrong: how many were tried, how many the tests refused before
-    and refuse now. spots: kinds of input or answer that no test had, and that one has now. cpu_s: what the
+    and refuse now. cpu_s: what the
     new tests take together, of the slowest reference. written: inputs of generators that a model wrote.
     """
 
@@ -32,8 +32,6 @@ class StrengthenEvidence(Struct, frozen=True):
     references: int = 0
     mutants: tuple[int, int, int] = (0, 0, 0)
     wrong: tuple[int, int, int] = (0, 0, 0)
-    blind: tuple[int, int] = (0, 0)
-    spots: int = 0
     cpu_s: float = 0.0
     written: int = 0
     why: list[str] = []
@@ -49,13 +47,7 @@ class StrengthenEvidence(Struct, frozen=True):
             words.append(
                 f"wrong programs refused {self.wrong[1]} before and {self.wrong[2]} now, of {self.wrong[0]}"
             )
-        if self.blind[0]:
-            words.append(
-                f"{self.blind[1]} of {self.blind[0]} programs refused that see a part of their input"
-            )
-        words.append(
-            f"{self.spots} kinds of input or answer that no test had; up to {self.cpu_s:g} s of CPU time"
-        )
+        words.append(f"up to {self.cpu_s:g} s of CPU time")
         return "; ".join(words)
 
 

@@ -60,10 +60,10 @@ class LabelledInput(Struct, frozen=True):
 
 
 class TestForm(Protocol):
-    """Tests of one kind. ``seeds`` are the inputs that are there; ``names`` what the arguments are called."""
+    """Tests of one kind. ``seeds`` are the given inputs; ``hints`` the annotations of the arguments."""
 
     seeds: list[list[Any]]
-    names: list[str]
+    hints: list[str]
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
@@ -131,7 +131,7 @@ class _Stdin:
         layout = layout_of(texts)
         self._layout: InputLayout | None = layout
         self.seeds = [layout.read(text) if layout else [text] for text in texts]
-        self.names: list[str] = []
+        self.hints: list[str] = []
         if layout is None and any("\n" in text.strip() for text in texts):
             raise NotRead("no layout of lines and counts fits all inputs")
 
@@ -184,7 +184,7 @@ class _Call:
             ]
         except ValueError as error:
             raise NotRead(str(error)) from None
-        self.names = [*_parameters(problem, tests.function)[:width], *self._keywords]
+        self.hints = _annotations(problem, tests.function)[:width]
         if not self.seeds[0]:
             raise NotRead("the function takes no arguments")
 
@@ -238,7 +238,7 @@ class _Asserts:
         self._problem, self._tests = problem, tests
         self._form: Form = found[0]
         self.seeds = found[1]
-        self.names = _parameters(problem, self._form.function)
+        self.hints = _annotations(problem, self._form.function)
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
@@ -293,14 +293,18 @@ def _called(problem: Problem, tests: AssertTests) -> str | None:
     return None
 
 
-def _parameters(problem: Problem, function: str) -> list[str]:
-    """What a function's parameters are called in the first program that defines it."""
+def _annotations(problem: Problem, function: str) -> list[str]:
+    """Return the texts of the annotations in the first program that defines a function; empty without one."""
     for program in problem.references:
         tree = parsed(program.source)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.FunctionDef) and node.name == function:
-                names = [argument.arg for argument in node.args.args]
-                return names[1:] if names[:1] == ["self"] else names
+                arguments = (
+                    node.args.args[1:]
+                    if node.args.args[:1] and node.args.args[0].arg == "self"
+                    else node.args.args
+                )
+                return [ast.unparse(each.annotation) if each.annotation else "" for each in arguments]
     return []
 
 

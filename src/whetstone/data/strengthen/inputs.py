@@ -1,118 +1,288 @@
-"""New inputs for a problem: lists of arguments like those that are there, those at the edges first."""
+"""New inputs for a problem: boundary values of each type, changed given inputs, and draws by Hypothesis."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
-from whetstone.data.strengthen.drawing import Draw
-from whetstone.data.strengthen.input_schema import Shape, shape_of, widened
-from whetstone.data.strengthen.relations import kept, mended, relations
-from whetstone.data.strengthen.statement_constraints import StatementConstraints
-from whetstone.data.strengthen.values import Values
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 
-# Characters of an input as text; a longer one is for what is too slow, see `large`.
+from whetstone.data.strengthen.schema import Schema, mended, relations_of, schema_of
+
+# Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
-_TRIES = 6
-_OFTEN_VARIED = 3
+_LARGE = 3_000
+_MOST_EXAMPLES = 4
+_POSITIVE = re.compile(r"\bpositive\b|\bnatural number", re.IGNORECASE)
+_NOT_NEGATIVE = re.compile(r"\bnon-?\s?negative\b", re.IGNORECASE)
+
+Strategy = st.SearchStrategy[Any]
 
 
 class Inputs:
-    """Makes inputs from ``seeds``: one at least, all with the same number of arguments."""
+    """Makes inputs like ``seeds``, of which there is at least one, all with the same number of arguments.
+
+    statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
+    unless given inputs have them. hints: annotations of the arguments. wide: also with negative numbers,
+    where no given input has one.
+    """
 
     def __init__(
         self,
         seeds: Sequence[Sequence[Any]],
-        said: StatementConstraints,
-        names: Sequence[str],
-        draw: Draw,
+        statement: str,
+        hints: Sequence[str],
+        draw_seed: str,
         *,
         wide: bool = False,
     ) -> None:
-        self._seeds = [list(seed) for seed in seeds]
-        self._draw = draw
-        self._relations = relations(seeds)
+        self._seeds = [list(given) for given in seeds]
+        self._relations = relations_of(self._seeds)
+        self._draw_seed = draw_seed
+        self._least = 1 if _POSITIVE.search(statement) else 0 if _NOT_NEGATIVE.search(statement) else None
+        self._wide = wide
         width = len(self._seeds[0])
-        named = [*names, *[""] * width]
-        self._shapes: list[Shape] = [
-            shape_of([seed[at] for seed in self._seeds], said, named[at]) for at in range(width)
-        ]
-        if wide:
-            self._shapes = [widened(shape) for shape in self._shapes]
-        self._values = Values(draw, said)
-        self._large = Values(draw, said, 20_000)
+        named = [*hints, *[""] * width]
+        self._schemas = [schema_of([given[at] for given in self._seeds], named[at]) for at in range(width)]
 
     def candidates(self, count: int) -> list[list[Any]]:
-        """Up to ``count`` different inputs, none of which is a seed: edges first, then varied and drawn."""
-        found = {_text(seed): seed for seed in self._seeds}
-        given = len(found)
-        for made in self._each(count * _TRIES):
-            made = mended(self._relations, made)
-            text = _text(made)
-            if len(text) <= _LONGEST_TEXT and text not in found and kept(self._relations, made):
-                found[text] = made
-            if len(found) - given >= count:
+        """Return up to ``count`` different inputs that are not given: boundaries first."""
+        found = {repr(given): given for given in self._seeds}
+        known = len(found)
+        for made in self._each(count):
+            arguments = mended(self._relations, made)
+            text = repr(arguments)
+            if len(text) <= _LONGEST_TEXT:
+                found.setdefault(text, arguments)
+            if len(found) - known >= count:
                 break
-        return list(found.values())[given:]
+        return list(found.values())[known:]
 
     def large(self, count: int) -> list[list[Any]]:
-        """Inputs as large as the statement allows, where it bounds something: for programs that are slow."""
-        found: list[list[Any]] = []
-        for _ in range(count):
-            made = [self._largest(shape, shape.seen[0]) for shape in self._shapes]
-            made = mended(self._relations, made)
-            if kept(self._relations, made) and _text(made) not in {_text(seed) for seed in self._seeds}:
-                found.append(made)
+        """Return inputs with long collections and strings, for programs that are slow."""
+        sized = [self._strategy(schema, _LARGE) for schema in self._schemas]
+        made = [mended(self._relations, drawn) for drawn in self._drawn(st.tuples(*sized).map(list), count)]
+        return made if any(schema.longest for schema in self._schemas) else []
+
+    def _each(self, count: int) -> Iterator[list[Any]]:
+        yield from self._boundaries()
+        ordinary = st.tuples(*[self._strategy(schema) for schema in self._schemas]).map(list)
+        drawn = self._drawn(st.one_of(self._changed(), self._changed(), ordinary), count * _MOST_EXAMPLES)
+        yield from drawn
+
+    def _boundaries(self) -> Iterator[list[Any]]:
+        """Each boundary value with the other arguments of a given input, then boundary values together."""
+        edges = [
+            self._edges(schema, [given[at] for given in self._seeds])
+            for at, schema in enumerate(self._schemas)
+        ]
+        for at, values in enumerate(edges):
+            for number, value in enumerate(values):
+                made = deepcopy(self._seeds[number % len(self._seeds)])
+                made[at] = value
+                yield made
+        if len(edges) > 1 and all(edges):
+            for number in range(max(map(len, edges))):
+                yield [values[number % len(values)] for values in edges]
+
+    def _drawn(self, strategy: Strategy, count: int) -> list[list[Any]]:
+        """Return values of a strategy, the same for the same seed."""
+        found: list[Any] = []
+
+        @seed(self._draw_seed)
+        @settings(
+            max_examples=max(1, count),
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(strategy)
+        def collect(value: Any) -> None:
+            found.append(deepcopy(value))
+
+        collect()
         return found
 
-    def _largest(self, shape: Shape, usual: Any) -> Any:
-        if shape.said is None:
-            inner = shape.items is not None and shape.items.said is not None
-            return self._values.fresh(shape) if inner else deepcopy(usual)
-        high = shape.said.high
-        if shape.kind in ("int", "float"):
-            return high
-        size = min(high, 20_000)
-        if shape.kind == "str" and shape.letters:
-            return "".join(self._draw.pick(shape.letters) for _ in range(size))
-        if shape.kind == "list" and shape.items is not None:
-            items = [self._values.fresh(shape.items) for _ in range(size)]
-            return sorted(items, reverse=shape.ordered < 0) if shape.ordered else items
-        return deepcopy(usual)
+    def _bounds(self, schema: Schema) -> tuple[int, int]:
+        """Return the least and the largest number to draw."""
+        high = int(max(2 * abs(schema.high), abs(schema.low), schema.high + 10))
+        low = -high if schema.low < 0 else int(min(schema.low, 1))
+        if self._wide and schema.low >= 0:
+            low = -high if self._least is None else self._least
+        return low, high
 
-    def _each(self, most: int) -> Iterator[list[Any]]:
-        yield from self._edges()
-        pool = list(self._seeds)
-        for number in range(most):
-            kind = self._draw.below(10)
-            if kind < 2:
-                made = [self._values.fresh(shape) for shape in self._shapes]
-            elif kind < 3 and len(self._shapes) > 1:
-                made = [deepcopy(self._draw.pick(pool)[at]) for at in range(len(self._shapes))]
-            else:
-                made = self._varied(deepcopy(self._draw.pick(pool)))
-            if number % _OFTEN_VARIED == 0:
-                pool.append(made)
-            yield made
+    def _strategy(self, schema: Schema, size: int = 0) -> Strategy:
+        """Return a strategy for values of a schema. size: of collections; 0: about as given."""
+        longest = size or max(schema.longest + 4, 2 * schema.longest)
+        shortest = size
+        match schema.kind:
+            case "bool":
+                return st.booleans()
+            case "int":
+                low, high = self._bounds(schema)
+                return st.integers(low, high)
+            case "float":
+                low, high = self._bounds(schema)
+                return st.integers(100 * low, 100 * high).map(lambda number: number / 100)
+            case "str" if schema.template:
+                numbers = [st.integers(0, int(2 * schema.high + 10))] * schema.template.count("{}")
+                return st.tuples(*numbers).map(lambda drawn: schema.template.format(*drawn))
+            case "str":
+                return st.text(schema.letters or "ab", min_size=shortest, max_size=longest)
+            case "mixed":
+                return st.one_of([self._strategy(option, size) for option in schema.options])
+            case "tuple" if schema.fields:
+                return st.tuples(*map(self._strategy, schema.fields))
+            case "dict":
+                assert schema.keys is not None
+                assert schema.items is not None
+                pairs = self._strategy(schema.keys), self._strategy(schema.items)
+                return st.dictionaries(*pairs, max_size=longest)
+            case "list" | "tuple" | "set":
+                assert schema.items is not None
+                return self._collections(schema, self._strategy(schema.items), shortest, longest)
+            case _:
+                return st.none()
 
-    def _edges(self) -> Iterator[list[Any]]:
-        for at, shape in enumerate(self._shapes):
-            for value in self._values.edges(shape):
-                made = deepcopy(self._draw.pick(self._seeds))
-                yield [*made[:at], value, *made[at + 1 :]]
-        if len(self._shapes) > 1:
-            edges = [self._draw.shuffled(self._values.edges(shape) or shape.seen) for shape in self._shapes]
-            for number in range(12):
-                yield [deepcopy(values[number % len(values)]) for values in edges]
+    def _collections(self, schema: Schema, items: Strategy, shortest: int, longest: int) -> Strategy:
+        if schema.kind == "set":
+            return st.sets(items, max_size=longest)
+        lists: Strategy = st.lists(items, min_size=shortest, max_size=longest)
+        if schema.kind == "tuple":
+            return lists.map(tuple)
+        return lists.map(lambda value: _arranged(schema, value))
 
-    def _varied(self, made: list[Any]) -> list[Any]:
-        for _ in range(1 + self._draw.below(_OFTEN_VARIED)):
-            if made:
-                at = self._draw.below(len(made))
-                made[at] = self._values.varied(self._shapes[at], made[at])
-        return made
+    def _edges(self, schema: Schema, seen: Sequence[Any]) -> list[Any]:
+        """Return the boundary values of a schema."""
+        low, high = self._bounds(schema) if schema.kind in ("int", "float") else (0, 0)
+        match schema.kind:
+            case "bool":
+                return [False, True]
+            case "int":
+                return [
+                    n for n in (0, 1, 2, -1, low, schema.low, schema.high, high, 10, 100) if low <= n <= high
+                ]
+            case "float":
+                return [n for n in (0.0, 1.0, -1.0, 0.5, 0.001, float(low), float(high)) if low <= n <= high]
+            case "str" if schema.template:
+                width = schema.template.count("{}")
+                return [schema.template.format(*[number] * width) for number in (0, 1, int(schema.high), 100)]
+            case "str":
+                return _string_edges(schema, [text for text in seen if isinstance(text, str)])
+            case "mixed":
+                return [edge for option in schema.options for edge in self._edges(option, seen)]
+            case "list" | "tuple" | "set" | "dict" if not schema.fields:
+                return self._collection_edges(schema, seen)
+            case "none":
+                return [None]
+            case _:
+                return []
+
+    def _collection_edges(self, schema: Schema, seen: Sequence[Any]) -> list[Any]:
+        assert schema.items is not None
+        items = self._edges(
+            schema.items,
+            [item for value in seen if isinstance(value, list | tuple) for item in cast("Any", value)],
+        )
+        if schema.kind == "dict":
+            given = [value for value in seen if isinstance(value, dict)]
+            return [{}, *({key: value} for each in given[:1] for key, value in cast("Any", each).items())]
+        if schema.kind == "set":
+            return [set[Any](), *[{item} for item in items[:3]]]
+        longest = max(
+            (cast("list[Any]", list(value)) for value in seen if isinstance(value, list | tuple)), key=len
+        )
+        made: list[list[Any]] = [[], *([item] for item in items[:4]), *([item] * 3 for item in items[:3])]
+        made += [longest[::-1], longest[1:], longest[:-1], longest[:1] + longest, longest + longest]
+        made += [items, items[::-1], [*longest, *items[:2]]]
+        made += [_sorted(longest), _sorted(longest)[::-1]]
+        whole = tuple if schema.kind == "tuple" else list
+        return [whole(_arranged(schema, value)) for value in made]
+
+    def _changed(self) -> Strategy:
+        """Return a strategy for given inputs with a few changes."""
+        schemas = self._schemas
+
+        @st.composite
+        def changed(draw: st.DrawFn) -> list[Any]:
+            made = deepcopy(draw(st.sampled_from(self._seeds)))
+            for _ in range(draw(st.integers(1, 3))):
+                at = draw(st.integers(0, len(made) - 1))
+                made[at] = self._change(draw, schemas[at], made[at])
+            return made
+
+        return changed()
+
+    def _change(self, draw: st.DrawFn, schema: Schema, value: Any) -> Any:
+        """Return a value near a given one."""
+        if isinstance(value, bool) or schema.kind in ("bool", "mixed", "none"):
+            return draw(self._strategy(schema))
+        if isinstance(value, int | float) and schema.kind in ("int", "float"):
+            low, high = self._bounds(schema)
+            step = draw(
+                st.sampled_from([1, -1, 2, -2, 10, -value, value, 0.5 if schema.kind == "float" else 3])
+            )
+            return min(max(value + step, low), high)
+        if isinstance(value, str) and schema.letters:
+            return "".join(self._change_items(draw, list(value), st.sampled_from(schema.letters), None))
+        if isinstance(value, list | tuple) and schema.items is not None:
+            items = self._change_items(
+                draw, list(cast("Any", value)), self._strategy(schema.items), schema.items
+            )
+            return type(value)(_arranged(schema, items))
+        return draw(self._strategy(schema))
+
+    def _change_items(
+        self, draw: st.DrawFn, items: list[Any], strategy: Strategy, schema: Schema | None
+    ) -> list[Any]:
+        if not items:
+            return [draw(strategy)]
+        at = draw(st.integers(0, len(items) - 1))
+        other = draw(st.integers(0, len(items) - 1))
+        match draw(
+            st.sampled_from(["remove", "repeat", "insert", "replace", "swap", "copy", "change", "reverse"])
+        ):
+            case "remove":
+                return items[:at] + items[at + 1 :]
+            case "repeat":
+                return [*items[:at], items[at], *items[at:]]
+            case "insert":
+                return [*items[:at], draw(strategy), *items[at:]]
+            case "swap":
+                items[at], items[other] = items[other], items[at]
+            case "copy":
+                items[at] = deepcopy(items[other])
+            case "reverse":
+                items = items[::-1]
+            case "change" if schema is not None:
+                items[at] = self._change(draw, schema, items[at])
+            case _:
+                items[at] = draw(strategy)
+        return items
 
 
-def _text(arguments: Sequence[Any]) -> str:
-    return repr(list(arguments))
+def _string_edges(schema: Schema, seen: Sequence[str]) -> list[str]:
+    text = max(seen, key=len, default="")
+    letters = schema.letters or "a"
+    made = ["", letters[0], letters[-1], letters[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
+    made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
+    made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
+    return [value for value in made if set(value) <= set(letters) or not value]
+
+
+def _sorted(items: list[Any]) -> list[Any]:
+    try:
+        return sorted(items)
+    except TypeError:
+        return items
+
+
+def _arranged(schema: Schema, items: list[Any]) -> list[Any]:
+    """Return the items in the order that given lists have, without repetitions where these have none."""
+    if schema.distinct:
+        items = [item for at, item in enumerate(items) if item not in items[:at]]
+    return _sorted(items) if schema.ordered else items

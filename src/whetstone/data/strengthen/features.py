@@ -1,0 +1,66 @@
+"""Features of an input and its answer, to tell inputs of different kinds apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+# Small sizes are told apart one by one.
+_EXACT = 12
+
+
+def features_of(arguments: Sequence[Any], answer: Any) -> set[str]:
+    """Return the features of each argument, of the answer, and of pairs of arguments."""
+    found = {f"{at}:{name}" for at, value in enumerate(arguments) for name in _features(value)}
+    found |= {f"answer:{name}" for name in _features(answer)}
+    for one in range(len(arguments)):
+        for other in range(one):
+            a, b = _number(arguments[one]), _number(arguments[other])
+            found.add(f"{other},{one}:{'equal' if a == b else 'less' if a > b else 'more'}")
+    return found
+
+
+def _number(value: Any) -> float:
+    """Return the size that is compared with those of other arguments."""
+    if isinstance(value, int | float):
+        return float(value)
+    return float(len(value)) if hasattr(value, "__len__") else 0.0
+
+
+def _bucket(number: float) -> str:
+    size = abs(number)
+    if size <= _EXACT:
+        return f"{size:g}"
+    return next((f"up to {most}" for most in (20, 50, 100, 1000) if size <= most), "more")
+
+
+def _features(value: Any) -> Iterator[str]:
+    yield type(value).__name__
+    if isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, int | float):
+        yield f"{'-' if value < 0 else '+'}{_bucket(value)}"
+        yield f"remainder {value % 2:g}"
+    elif isinstance(value, str):
+        yield f"length {_bucket(len(value))}"
+        yield f"palindrome {value == value[::-1]}"
+        yield f"distinct {len(set(value)) == len(value)}"
+        classes = (str.islower, str.isupper, str.isdigit, str.isspace)
+        yield "".join(str(int(any(map(each, value)))) for each in classes)
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from _collection_features(cast("list[Any]", list(cast("Any", value))))
+    elif isinstance(value, dict):
+        yield f"length {_bucket(len(cast('dict[Any, Any]', value)))}"
+
+
+def _collection_features(items: list[Any]) -> Iterator[str]:
+    yield f"length {_bucket(len(items))}"
+    texts = [repr(item) for item in items]
+    yield f"distinct {len(set(texts)) == len(texts)}"
+    yield f"equal {len(set(texts)) == 1}"
+    for item in (items[:1], items[-1:]):
+        yield from (f"item {type(each).__name__}" for each in item)
+    if items and all(isinstance(item, int | float) for item in items):
+        yield f"least {'-' if min(items) < 0 else '+'}{_bucket(min(items))}"
+        yield f"ascending {items == sorted(items)}, descending {items == sorted(items, reverse=True)}"
+        yield f"odd {sum(item % 2 for item in items) > 0}"

@@ -1,0 +1,167 @@
+"""What the given inputs of a problem have in common: types, ranges, letters, sizes and relations."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+
+Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "dict", "mixed"]
+
+# Strings of few different letters may have a meaning, such as brackets. Only these letters are used then.
+_FEW_LETTERS = 6
+# Whether a list is sorted, or has no item twice, is believed of several lists with several items.
+_SEVERAL = 2
+# Inputs on which an inequality is no chance.
+_MANY = 5
+
+
+class Schema(Struct, frozen=True):
+    """The values of one argument, or of the items of a collection.
+
+    low, high: of numbers; longest: of collections and strings. letters: of strings. template: the text that
+    all strings have around their numbers, with ``{}`` in place of each number; empty if there is none. items:
+    of lists, sets and tuples of different lengths, or the values of dictionaries; keys: of dictionaries.
+    fields: of tuples of one length. options: of values of different types. ordered, distinct: of every given
+    list.
+    """
+
+    kind: Kind
+    low: float = 0
+    high: float = 0
+    longest: int = 0
+    letters: str = ""
+    template: str = ""
+    items: Schema | None = None
+    keys: Schema | None = None
+    fields: tuple[Schema, ...] = ()
+    options: tuple[Schema, ...] = ()
+    ordered: bool = False
+    distinct: bool = False
+
+
+def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
+    """Return the schema of given values; ``hint`` is the text of the annotation, if there is one."""
+    kinds = {_kind(value) for value in values}
+    if kinds == {"int", "float"} or (kinds == {"int"} and "float" in hint):
+        kinds = {"float"}
+    if ("Optional" in hint or "None" in hint) and kinds:
+        kinds.add("none")
+    if len(kinds) != 1:
+        options = [schema_of([value for value in values if _kind(value) == kind]) for kind in sorted(kinds)]
+        return Schema("mixed", options=tuple(options)) if options else Schema("none")
+    [kind] = kinds
+    if kind in ("int", "float"):
+        return Schema(kind, low=min(values), high=max(values))
+    if kind == "str":
+        return _string_schema(values)
+    if kind in ("none", "bool"):
+        return Schema(kind)
+    return _collection(kind, values, hint)
+
+
+def _string_schema(values: Sequence[str]) -> Schema:
+    templates = {re.sub(r"\d+", "{}", value) for value in values}
+    template = templates.pop() if len(templates) == 1 and len({*values}) > 1 else ""
+    if "{}" in template and template != "{}" and template.count("{") == template.count("{}"):
+        high = max(int(number) for value in values for number in re.findall(r"\d+", value))
+        return Schema("str", high=high, template=template)
+    return Schema("str", longest=max(map(len, values)), letters=_letters(values))
+
+
+def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
+    longest = max(map(len, values))
+    if kind == "dict":
+        keys = [key for value in values for key in value]
+        items = [item for value in values for item in value.values()]
+        return Schema(kind, longest=longest, keys=schema_of(keys), items=schema_of(items))
+    if kind == "tuple" and len({len(value) for value in values}) == 1:
+        return Schema(kind, longest=longest, fields=tuple(map(schema_of, zip(*values, strict=True))))
+    items = [item for value in values for item in value]
+    schema = schema_of(items, hint) if items else Schema("int", high=10)
+    return Schema(
+        kind,
+        longest=longest,
+        items=schema,
+        ordered=kind == "list" and _all_of_several(values, lambda value: value == sorted(value)),
+        distinct=kind == "list" and _all_of_several(values, _has_no_item_twice),
+    )
+
+
+def _all_of_several(values: Sequence[Any], holds: Any) -> bool:
+    telling = [value for value in values if len(value) > _SEVERAL]
+    try:
+        return len(telling) >= _SEVERAL and all(map(holds, telling))
+    except TypeError:
+        return False
+
+
+def _has_no_item_twice(value: Sequence[Any]) -> bool:
+    return all(item not in value[:at] for at, item in enumerate(value))
+
+
+def _kind(value: Any) -> Kind:
+    name = "none" if value is None else type(value).__name__
+    name = "set" if name == "frozenset" else name
+    known = ("none", "bool", "int", "float", "str", "list", "tuple", "set", "dict")
+    return cast("Kind", name) if name in known else "none"
+
+
+def _letters(values: Sequence[str]) -> str:
+    """Return the given letters, and those of the same classes if there are many."""
+    seen = set("".join(values))
+    if len(seen) <= _FEW_LETTERS:
+        return "".join(sorted(seen))
+    for letters in (string.ascii_lowercase, string.ascii_uppercase, string.digits):
+        if len(seen & set(letters)) > _SEVERAL:
+            seen |= set(letters)
+    return "".join(sorted(seen))
+
+
+class Relation(Struct, frozen=True):
+    """A relation that all given inputs have: argument ``one`` is, or is at most, the length of ``other``
+    (``is_length``, ``at_most``), or both have the same length (``same``)."""
+
+    kind: Literal["is_length", "at_most", "same"]
+    one: int
+    other: int
+
+
+def relations_of(inputs: Sequence[Sequence[Any]]) -> list[Relation]:
+    """Return the relations between arguments that hold for all inputs, if these are enough to believe it."""
+    found: list[Relation] = []
+    for one in range(len(inputs[0])):
+        for other in range(len(inputs[0])):
+            pairs = [(given[one], given[other]) for given in inputs]
+            if one == other or not all(isinstance(b, str | list | tuple) for _, b in pairs):
+                continue
+            if all(type(a) is int for a, _ in pairs):
+                if len({a for a, _ in pairs}) >= _SEVERAL and all(a == len(b) for a, b in pairs):
+                    found.append(Relation("is_length", one, other))
+                elif len(pairs) >= _MANY and all(0 <= a <= len(b) for a, b in pairs):
+                    found.append(Relation("at_most", one, other))
+            elif one < other and len({len(b) for _, b in pairs}) >= _SEVERAL:
+                if all(isinstance(a, list) and len(cast("Any", a)) == len(b) for a, b in pairs):
+                    found.append(Relation("same", one, other))
+    return found
+
+
+def mended(relations: Sequence[Relation], arguments: list[Any]) -> list[Any]:
+    """Return the arguments, changed so that the relations hold."""
+    made = list(arguments)
+    for relation in relations:
+        one, other = made[relation.one], made[relation.other]
+        if not isinstance(other, str | list | tuple):
+            continue
+        if relation.kind == "same":
+            if isinstance(one, list):
+                size = min(len(cast("list[Any]", one)), len(other))
+                made[relation.one], made[relation.other] = cast("Any", one[:size]), cast("Any", other[:size])
+        elif relation.kind == "is_length":
+            made[relation.one] = len(other)
+        elif type(one) is int:
+            made[relation.one] = max(0, min(one, len(other)))
+    return made
