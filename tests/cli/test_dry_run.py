@@ -126,7 +126,7 @@ def test_what_would_stop_a_run_is_refused(
     what: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.delenv("WHETSTONE_FLOW_TOKEN", raising=False)
     override, words = REFUSED[what]
     for name in ("CPP.jsonl", "WRONG.jsonl", "TORN.jsonl", "MAMBA"):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.integration
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "inspect_ai"
 
 ADD = {
     "id": "t/add",
@@ -25,10 +30,9 @@ WRONG = "```python\nprint(4)\n```"
 
 
 def evaluated(problems: list[dict[str, object]], replies: list[str], folder: Path):
-    from inspect_ai import Task, eval
+    """Evaluate with the task of the example; return the samples of the log by their ids."""
+    from inspect_ai import eval
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
-
-    from whetstone.integrations.inspect_ai import code_dataset, whetstone_scorer
 
     path = folder / "set.jsonl"
     path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
@@ -40,7 +44,7 @@ def evaluated(problems: list[dict[str, object]], replies: list[str], folder: Pat
         for reply in replies
     ]
     model = get_model("mockllm/model", custom_outputs=outputs)
-    task = Task(dataset=code_dataset(str(path)), scorer=whetstone_scorer(judge={"workers": 1}))
+    task = runpy.run_path(str(EXAMPLES / "code_task.py"))["code"](str(path), workers=1)
     [log] = eval(
         task, model=model, log_dir=str(folder / "logs"), display="none", max_samples=1, fail_on_error=False
     )
@@ -61,3 +65,12 @@ def test_a_reply_without_a_verdict_is_an_error_and_not_incorrect(tmp_path: Path)
     sample = evaluated([FORGEABLE], ["```python\ndef f(x):\n    return 2 * x\n```"], tmp_path)["t/forgeable"]
     assert "t/forgeable" in sample.error.message
     assert not sample.scores
+
+
+def test_the_first_verdicts_are_printed(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "first_verdict.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    right, wrong, _ = ended.stdout.splitlines()
+    assert right == "right: C, accepted"
+    assert wrong.startswith("wrong: I, wrong_answer: case 1: ")

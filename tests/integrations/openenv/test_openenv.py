@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.integration
+
+CLIENT = Path(__file__).resolve().parents[3] / "examples" / "openenv" / "client.py"
 
 ADD = {
     "id": "t/add",
@@ -80,3 +84,14 @@ def test_episodes_are_rewarded_and_a_missing_verdict_is_an_error(tmp_path: Path)
         with GenericEnvClient(base_url=url).sync() as one, GenericEnvClient(base_url=url).sync() as other:
             drawn = [env.reset(seed=7).observation["problem_id"] for env in (one, other)]
             assert drawn[0] == drawn[1]
+
+
+def test_the_client_of_the_example_plays_an_episode(tmp_path: Path) -> None:
+    with served(tmp_path) as url:
+        command = [sys.executable, str(CLIENT), url, "--problem", "t/add"]
+        ended = subprocess.run(
+            command, input=RIGHT, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert "user: Print the sum." in ended.stdout
+    assert ended.stdout.endswith("reward 1.0: accepted\n")
