@@ -73,7 +73,7 @@ test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
 	touch $@
 
 docs: .cache/docs/.installed
-	PYTHONPATH=src .cache/docs/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src .cache/docs/bin/mkdocs build --quiet --strict
 
 # An environment of its own: the site needs neither torch nor the tests.
 .cache/docs/.installed: pyproject.toml constraints.txt
