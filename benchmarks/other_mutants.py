@@ -8,6 +8,8 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 
+from whetstone.core.syntax import parse
+
 Change = Callable[[ast.AST], None]
 
 _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
@@ -23,7 +25,7 @@ _FORGETS_AGAIN = ("sum", "len", "sorted", "list", "enumerate", "max", "Counter",
 
 def other_mutants(source: str, count: int, seed: str) -> list[tuple[str, str]]:
     """Up to ``count`` pairs of a kind of change and the changed program; kinds take turns."""
-    tree = ast.parse(source)
+    tree = parse(source)
     kinds: dict[str, list[tuple[int, Change]]] = {}
     names = _names(tree)
     for place, node in enumerate(ast.walk(tree)):

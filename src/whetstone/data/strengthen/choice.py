@@ -25,6 +25,8 @@ _TIMES = 2
 # Candidates that are judged together.
 _AT_ONCE = 40
 _MOST_SLOW = 3
+# The part of the new tests that is chosen by what it rejects; the rest are of new kinds.
+_DETECTING_SHARE = 0.7
 
 
 class Fault(Struct, frozen=True):
@@ -62,6 +64,7 @@ class Chooser:
         self._random = random.Random(draw_seed)
         self._rejections: dict[str, list[int]] = {}
         self._hits = Counter[int]()
+        self._detections: list[set[int]] = []
 
     def add_rejections(self, faults: Sequence[Fault], rounds: int, *, wide: bool = False) -> list[Fault]:
         """Find candidates that reject each fault, up to one in a round. Returns the faults without any.
@@ -83,16 +86,60 @@ class Chooser:
             left = still
         return [fault for fault in faults if fault.name not in self._rejections]
 
+    def add_detections(self, faults: Sequence[Fault]) -> None:
+        """Note which candidates reject each of these faults, which the present tests reject too.
+
+        Tests that reject such faults in many ways also reject faults for which there is no mutation operator.
+        """
+        order = [number for number, each in enumerate(self._candidates) if not each.wide]
+        for fault in faults:
+            found = set[int]()
+            for start in range(0, len(order), _AT_ONCE):
+                part = order[start : start + _AT_ONCE]
+                problem = self._form.alone([self._candidates[number].case for number in part])
+                judgement = self._runs.run(
+                    msgspec.structs.replace(problem, limits=fault.limits),
+                    fault.program,
+                    stop_at_first_failure=False,
+                    confirm_time_limit=False,
+                    fork_per_case=False,
+                )
+                found |= {part[c.index] for c in judgement.cases if c.verdict in _WITHOUT_CLOCK}
+                if any(case.verdict is Verdict.TIME_LIMIT for case in judgement.cases):
+                    break  # every further case could take as long
+            self._detections.append(found)
+
     def chosen(self, given: Sequence[tuple[list[Any], Any]], most: int, budget_s: float) -> Choice:
         """Return at most ``most`` candidates that take ``budget_s`` CPU seconds together.
 
         given: the given inputs with their answers.
         """
         why = self._rejecting(most, budget_s)
-        spent = sum(self._candidates[number].cpu_s for number in why)
-        self._add_kinds(why, given, most, budget_s - spent)
+        self._add_detecting(why, int(most * _DETECTING_SHARE), budget_s - self._spent(why))
+        self._add_kinds(why, given, most, budget_s - self._spent(why))
         rejected = [name for name, found in self._rejections.items() if set(found) & set(why)]
         return Choice([self._candidates[number] for number in why], list(why.values()), rejected)
+
+    def _spent(self, why: dict[int, str]) -> float:
+        return sum(self._candidates[number].cpu_s for number in why)
+
+    def _add_detecting(self, why: dict[int, str], most: int, budget_s: float) -> None:
+        """Add candidates that reject faults which few chosen ones reject: each counts half as much as before
+        once it is rejected."""
+        worth = [0.5 ** len(found & set(why)) for found in self._detections]
+        while len(why) < most:
+            gains = Counter[int]()
+            for found, value in zip(self._detections, worth, strict=True):
+                gains.update(dict.fromkeys(found - set(why), value))
+            fitting = [n for n in gains if self._candidates[n].cpu_s <= budget_s]
+            if not fitting:
+                return
+            best = max(fitting, key=lambda n: (gains[n], -self._candidates[n].cpu_s, -n))
+            rejected = [at for at, found in enumerate(self._detections) if best in found]
+            why[best] = f"rejects {len(rejected)} mutants that other tests reject too"
+            budget_s -= self._candidates[best].cpu_s
+            for at in rejected:
+                worth[at] /= 2
 
     def _order(self, turn: int, *, wide: bool) -> list[int]:
         """Return the order of a round: an even one begins with what rejected most."""

@@ -14,12 +14,16 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from whetstone.core.syntax import parsing
 from whetstone.data.strengthen.schema import Schema, mended, relations_of, schema_of
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
 _LARGE = 3_000
-_MOST_EXAMPLES = 4
+# Sizes of collections and strings that ``rich`` makes, and of the collections in these.
+_RICH_SIZES = (8, 12, 16, 24, 40, 130)
+_RICH_INNER = 6
+_MOST_EXAMPLES = 2
 _POSITIVE = re.compile(r"\bpositive\b|\bnatural number", re.IGNORECASE)
 _NOT_NEGATIVE = re.compile(r"\bnon-?\s?negative\b", re.IGNORECASE)
 
@@ -73,6 +77,19 @@ class Inputs:
         made = [mended(self._relations, drawn) for drawn in self._drawn(st.tuples(*sized).map(list), count)]
         return made if any(schema.longest for schema in self._schemas) else []
 
+    def rich(self, count: int) -> list[list[Any]]:
+        """Return different inputs with long collections and strings that repeat their items."""
+        if not any(map(_has_size, self._schemas)):
+            return []
+        sizes = st.sampled_from(_RICH_SIZES)
+        sized = sizes.flatmap(lambda size: st.tuples(*[self._rich(each, size) for each in self._schemas]))
+        found: dict[str, list[Any]] = {}
+        for drawn in self._drawn(sized.map(list), count):
+            arguments = mended(self._relations, drawn)
+            if len(text := repr(arguments)) <= _LONGEST_TEXT:
+                found.setdefault(text, arguments)
+        return list(found.values())
+
     def _each(self, count: int) -> Iterator[list[Any]]:
         yield from self._boundaries()
         ordinary = st.tuples(*[self._strategy(schema) for schema in self._schemas]).map(list)
@@ -111,7 +128,8 @@ class Inputs:
         def collect(value: Any) -> None:
             found.append(deepcopy(value))
 
-        collect()
+        with parsing():  # Hypothesis parses modules of this program, which no two threads may do at once
+            collect()
         return found
 
     def _bounds(self, schema: Schema) -> tuple[int, int]:
@@ -154,6 +172,28 @@ class Inputs:
                 return self._collections(schema, self._strategy(schema.items), shortest, longest)
             case _:
                 return st.none()
+
+    def _rich(self, schema: Schema, size: int) -> Strategy:
+        """Return a strategy for collections of ``size`` items with repetitions, and for other values."""
+        if schema.kind == "str" and not schema.template:
+            return st.text(schema.letters or "ab", min_size=size, max_size=size)
+        if schema.kind == "mixed":
+            return st.one_of([self._rich(option, size) for option in schema.options])
+        if schema.kind == "tuple" and schema.fields:
+            return st.tuples(*[self._rich(field, _RICH_INNER) for field in schema.fields])
+        if schema.items is None:
+            return self._strategy(schema)
+        values = self._rich(schema.items, _RICH_INNER)
+        if schema.kind == "dict":
+            assert schema.keys is not None
+            return st.lists(st.tuples(self._strategy(schema.keys), values), min_size=size, max_size=size).map(
+                dict
+            )
+        some = st.lists(values, min_size=size // 2, max_size=size)
+        items = some.flatmap(lambda pool: st.lists(st.sampled_from(pool), min_size=size, max_size=size))
+        if schema.kind in ("tuple", "set"):
+            return items.map(tuple if schema.kind == "tuple" else set)
+        return items.map(lambda value: _arranged(schema, value))
 
     def _collections(self, schema: Schema, items: Strategy, shortest: int, longest: int) -> Strategy:
         if schema.kind == "set":
@@ -269,6 +309,12 @@ class Inputs:
             case _:
                 items[at] = draw(strategy)
         return items
+
+
+def _has_size(schema: Schema) -> bool:
+    return schema.kind in ("list", "set", "dict", "tuple", "mixed") or (
+        schema.kind == "str" and not schema.template
+    )
 
 
 @cache

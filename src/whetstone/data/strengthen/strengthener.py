@@ -39,6 +39,8 @@ _SLOWER, _LEAST_CPU_S = 10, 0.3
 # No new test takes a reference more than this part of the time limit: other right programs are slower.
 _SHARE_OF_LIMIT = 4
 _AT_ONCE = 50
+# Rejected mutants that are held against every candidate.
+_DETECTED = 30
 _CPU_STEP_S = 0.01
 # Runs of a reference that makes sets, each with another order of their elements.
 _HASH_SEEDS = 4
@@ -131,10 +133,11 @@ class _ProblemWork:
             raise NotStrengthened(
                 "no_new_test", f"none of {self._made} inputs has an answer that can be a test"
             )
-        tried, survivors = self._surviving_mutants()
+        tried, survivors, rejected = self._mutants()
         chooser = Chooser(self._form, candidates, self._runs, f"{self._effort.seed}:{problem.id}")
         left = chooser.add_rejections(survivors, self._effort.rounds) + chooser.add_rejections(wrong, 1)
         chooser.add_rejections(left, 1, wide=True)
+        chooser.add_detections(rejected[:_DETECTED])
         limits = hurried(problem.limits, self._most_cpu_s())
         seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
         chosen = chooser.chosen(
@@ -146,7 +149,7 @@ class _ProblemWork:
             )
         added = joined([each.case for each in chosen.kept])
         self._confirm(added)
-        rejected = set(chosen.rejected)
+        names = set(chosen.rejected)
         killed, refused = tried - len(survivors), len(problem.wrong) - len(wrong)
         return added, StrengthenEvidence(
             first=case_count(problem),
@@ -155,8 +158,8 @@ class _ProblemWork:
             invalid=self._invalid,
             unlabelled=self._unanswered,
             references=len(self._references),
-            mutants=(tried, killed, killed + sum(fault.name in rejected for fault in survivors)),
-            wrong=(len(problem.wrong), refused, refused + sum(fault.name in rejected for fault in wrong)),
+            mutants=(tried, killed, killed + sum(fault.name in names for fault in survivors)),
+            wrong=(len(problem.wrong), refused, refused + sum(fault.name in names for fault in wrong)),
             cpu_s=round(sum(each.cpu_s for each in chosen.kept), 4),
             written=sum(each.case.arguments in given for each in chosen.kept),
             why=chosen.why,
@@ -196,7 +199,8 @@ class _ProblemWork:
         seed = f"{self._effort.seed}:{problem.id}"
         usual = Inputs(self._form.seeds, problem.statement, self._form.hints, seed)
         wide = Inputs(self._form.seeds, problem.statement, self._form.hints, seed, wide=True)
-        inputs = [*given, *usual.candidates(count), *(usual.large(2) if large else [])]
+        inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
+        inputs += usual.large(2) if large else []
         found = self._answered(inputs)
         known = {*map(repr, inputs)}
         further = [arguments for arguments in wide.candidates(count) if repr(arguments) not in known]
@@ -245,15 +249,16 @@ class _ProblemWork:
         cheap = sorted(n for n in agreed if steps[n] <= self._most_cpu_s())
         return [Candidate(labelled[n], steps[n]) for n in cheap], len(failed)
 
-    def _surviving_mutants(self) -> tuple[int, list[Fault]]:
-        """Return how many mutants were tried, and those that the tests accept."""
+    def _mutants(self) -> tuple[int, list[Fault], list[Fault]]:
+        """Return how many mutants were tried, those that the tests accept, and those that they reject, but
+        not because of the time."""
         reference = self._references[0]
         if not is_python(reference):
-            return 0, []
+            return 0, [], []
         limits = hurried(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
         problem: Problem = msgspec.structs.replace(self._problem, limits=limits)
         seed = f"{self._effort.seed}:{problem.id}"
-        tried, survivors, names = 0, list[Fault](), Counter[str]()
+        tried, survivors, rejected, names = 0, list[Fault](), list[Fault](), Counter[str]()
         for mutant in mutants(reference.source, self._effort.mutants, seed):
             program = Program(reference.language, mutant.source)
             judgement = self._runs.run(
@@ -262,11 +267,13 @@ class _ProblemWork:
             if judgement.verdict is Verdict.JUDGE_ERROR:
                 continue
             tried += 1
-            if judgement.accepted:
-                names[mutant.change] += 1
-                number = f", {names[mutant.change]}" if names[mutant.change] > 1 else ""
-                survivors.append(Fault(f"a mutant ({mutant.change}{number})", program, limits, confirm=False))
-        return tried, survivors
+            if judgement.verdict is Verdict.TIME_LIMIT:
+                continue
+            names[mutant.change] += 1
+            number = f", {names[mutant.change]}" if names[mutant.change] > 1 else ""
+            fault = Fault(f"a mutant ({mutant.change}{number})", program, limits, confirm=False)
+            (survivors if judgement.accepted else rejected).append(fault)
+        return tried, survivors, rejected
 
     def _surviving_wrong(self) -> list[Fault]:
         """Return the programs that are known to be wrong, and accepted."""
