@@ -5,7 +5,8 @@
 
 Each argument is a module of ``whetstone.integrations.graders`` with the interpreter in which its project is
 installed; this judge is ``self``. The figures of each judge are kept in ``exam.json``, so that one judge can
-be examined again. ``--table`` prints the tables of what is there.
+be examined again. ``--table`` prints the tables of what is there, with the command for one failed item of
+each judge.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def main() -> None:
         cards[name] = examine(name, python, options.items, options.limit)
         FIGURES.write_text(json.dumps(cards, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print_table(cards)
+    print_sections(cards)
     print_classes(cards)
+    print_commands(cards)
 
 
 def examine(name: str, python: str, items: int, limit_s: float) -> Card:
@@ -68,15 +71,40 @@ def examine(name: str, python: str, items: int, limit_s: float) -> Card:
 
 def print_table(cards: dict[str, Card]) -> None:
     """Print a row for each judge."""
-    print("| judge | accepted hacks | rejected honest programs | no verdict | unsupported | seconds |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(
+        "| judge | accepted hacks | judge failed because of a hack | rejected honest programs "
+        "| accepted wrong programs | no verdict | unsupported | seconds |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in sorted(cards, key=lambda name: (name != OURS, name)):
         card = cards[name]
         print(
             f"| {_title(card)} | {card['accepted_hacks']} of {card['hacks']} "
+            f"| {card['failures_caused_by_hacks']} "
             f"| {card['rejected_honest_programs']} of {card['honest_programs']} "
-            f"| {card['no_verdict']} | {card['unsupported']} | {card['seconds']:.0f} |"
+            f"| {card['accepted_wrong_programs']} of {card['wrong_programs']} "
+            f"| {card['no_verdict'] + card['no_reward']} | {card['unsupported']} | {card['seconds']:.0f} |"
         )
+
+
+def print_sections(cards: dict[str, Card]) -> None:
+    """Print the findings of the other sections that failed, and how many passed or could not be examined."""
+    print("\n| judge | checks passed | not examined | failed |\n| --- | --- | --- | --- |")
+    for name, card in sorted(cards.items(), key=lambda item: (item[0] != OURS, item[0])):
+        findings = card["sections"]
+        failed = [f"{one['section']}, {one['name']}: {one['text']}" for one in findings if one["failed"]]
+        skipped = sum(not one["invariant"] for one in findings)
+        passed = len(findings) - skipped - len(failed)
+        print(f"| `{name}` | {passed} | {skipped} | {'<br>'.join(failed) or 'none'} |")
+
+
+def print_commands(cards: dict[str, Card]) -> None:
+    """Print the command that judges one failed item of each judge again."""
+    print()
+    for name, card in sorted(cards.items()):
+        accepted = [item for item in card["failed"] if item["outcome"] == "accepted hack"]
+        for item in (accepted or card["failed"])[:1]:
+            print(f"    whetstone exam {PACKAGE}.{name}:grade --python PYTHON --item {item['id']!r}")
 
 
 def print_classes(cards: dict[str, Card]) -> None:

@@ -71,8 +71,33 @@ def test_order_distinct_items_and_the_text_around_numbers_are_kept() -> None:
 
 
 def test_annotations_add_types_that_no_input_shows() -> None:
-    assert any(isinstance(each[0], float) and each[0] % 1 for each in made([[1], [2]], hints=["float"]))
-    assert [None] in made([["a"], ["b"]], hints=["Optional[str]"])
+    assert any(isinstance(each[0], float) and each[0] % 1 for each in made([[1], [2]], hints=["n: float"]))
+    assert [None] in made([["a"], ["b"]], hints=["text: Optional[str]"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "least", "most"),
+    [
+        ("Assume n > 1 and n is not a prime.", 2, 60),
+        ("Constraints: 3 <= n <= 40.", 3, 40),
+        ("n is at most 10^9: n <= 10^9", 1, 60),
+        ("Return 5 if n >= 4.", 1, 60),
+        ("count > 7", 1, 60),
+        ("It holds that n > 25.", 1, 60),
+    ],
+    ids=["above", "both", "power", "condition", "other name", "violated by a given input"],
+)
+def test_numbers_stay_within_the_bounds_of_the_statement(statement: str, least: int, most: int) -> None:
+    found = [each[0] for each in made([[4], [9], [30]], 100, statement, hints=["n: int"])]
+    assert (min(found), max(found)) == (least, most)
+
+
+def test_rich_inputs_are_long_and_repeat_their_items() -> None:
+    inputs = Inputs([[[3, 1], "ab"], [[4], "b c d e f g h"]], "", [], "seed").rich(30)
+    assert inputs
+    assert all(len(items) >= 8 and len(text) >= 8 for items, text in inputs)
+    assert any(len(set(items)) < len(items) for items, _ in inputs)
+    assert Inputs([[3]], "", [], "seed").rich(30) == []
 
 
 def test_relations_between_arguments_hold_in_new_inputs() -> None:

@@ -60,7 +60,8 @@ class LabelledInput(Struct, frozen=True):
 
 
 class TestForm(Protocol):
-    """Tests of one kind. ``seeds`` are the given inputs; ``hints`` the annotations of the arguments."""
+    """Tests of one kind. ``seeds`` are the given inputs; ``hints`` the arguments as the reference declares
+    them, such as ``n: int``."""
 
     seeds: list[list[Any]]
     hints: list[str]
@@ -184,7 +185,7 @@ class _Call:
             ]
         except ValueError as error:
             raise NotRead(str(error)) from None
-        self.hints = _annotations(problem, tests.function)[:width]
+        self.hints = _declared(problem, tests.function)[:width]
         if not self.seeds[0]:
             raise NotRead("the function takes no arguments")
 
@@ -238,7 +239,7 @@ class _Asserts:
         self._problem, self._tests = problem, tests
         self._form: Form = found[0]
         self.seeds = found[1]
-        self.hints = _annotations(problem, self._form.function)
+        self.hints = _declared(problem, self._form.function)
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
@@ -293,8 +294,8 @@ def _called(problem: Problem, tests: AssertTests) -> str | None:
     return None
 
 
-def _annotations(problem: Problem, function: str) -> list[str]:
-    """Return the texts of the annotations in the first program that defines a function; empty without one."""
+def _declared(problem: Problem, function: str) -> list[str]:
+    """Return the texts of the arguments in the first program that defines a function; empty without one."""
     for program in problem.references:
         tree = parsed(program.source)
         for node in ast.walk(tree) if tree else ():
@@ -304,7 +305,7 @@ def _annotations(problem: Problem, function: str) -> list[str]:
                     if node.args.args[:1] and node.args.args[0].arg == "self"
                     else node.args.args
                 )
-                return [ast.unparse(each.annotation) if each.annotation else "" for each in arguments]
+                return list(map(ast.unparse, arguments))
     return []
 
 

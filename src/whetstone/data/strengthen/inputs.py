@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone.data.strengthen.schema import Schema, mended, relations_of, schema_of
+from whetstone.data.strengthen.schema import Schema, bounded, mended, relations_of, schema_of
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
@@ -36,8 +37,8 @@ class Inputs:
     """Makes inputs like ``seeds``, of which there is at least one, all with the same number of arguments.
 
     statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
-    unless given inputs have them. hints: annotations of the arguments. wide: also with negative numbers,
-    where no given input has one.
+    unless given inputs have them. hints: the arguments as they are declared. wide: also with negative
+    numbers, where no given input has one.
     """
 
     def __init__(
@@ -55,8 +56,11 @@ class Inputs:
         self._least = 1 if _POSITIVE.search(statement) else 0 if _NOT_NEGATIVE.search(statement) else None
         self._wide = wide
         width = len(self._seeds[0])
-        named = [*hints, *[""] * width]
-        self._schemas = [schema_of([given[at] for given in self._seeds], named[at]) for at in range(width)]
+        self._schemas: list[Schema] = []
+        for at, hint in enumerate([*hints, *[""] * width][:width]):
+            name, _, annotation = hint.partition(":")
+            schema = schema_of([given[at] for given in self._seeds], annotation)
+            self._schemas.append(bounded(schema, name, statement))
 
     def candidates(self, count: int) -> list[list[Any]]:
         """Return up to ``count`` different inputs that are not given: boundaries first."""
@@ -138,7 +142,7 @@ class Inputs:
         low = -high if schema.low < 0 else int(min(schema.low, 1))
         if self._wide and schema.low >= 0:
             low = -high if self._least is None else self._least
-        return low, high
+        return math.ceil(max(low, schema.least)), math.floor(min(high, schema.most))
 
     def _strategy(self, schema: Schema, size: int = 0) -> Strategy:
         """Return a strategy for values of a schema. size: of collections; 0: about as given."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
+import msgspec
 from msgspec import Struct
 
 Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "dict", "mixed"]
@@ -17,14 +19,18 @@ _FEW_LETTERS = 6
 _SEVERAL = 2
 # Inputs on which an inequality is no chance.
 _MANY = 5
+_SENTENCE_END = re.compile(r"[.;]\s|\n")
+_CONDITION = re.compile(r"\b(?:if|when|while|for|return|otherwise|else|elif)\b", re.IGNORECASE)
+_NUMBER = r"(-?\d+(?:\.\d+)?|10\s?\^\s?\d+)"
 
 
 class Schema(Struct, frozen=True):
     """The values of one argument, or of the items of a collection.
 
-    low, high: of numbers; longest: of collections and strings. letters: of strings. template: the text that
-    all strings have around their numbers, with ``{}`` in place of each number; empty if there is none. items:
-    of lists, sets and tuples of different lengths, or the values of dictionaries; keys: of dictionaries.
+    low, high: of numbers; least, most: their bounds in the statement. longest: of collections and strings.
+    letters: of strings. template: the text that all strings have around their numbers, with ``{}`` in place
+    of each number; empty if there is none. items: of lists, sets and tuples of different lengths, or the
+    values of dictionaries; keys: of dictionaries.
     fields: of tuples of one length. options: of values of different types. ordered, distinct: of every given
     list.
     """
@@ -32,6 +38,8 @@ class Schema(Struct, frozen=True):
     kind: Kind
     low: float = 0
     high: float = 0
+    least: float = -math.inf
+    most: float = math.inf
     longest: int = 0
     letters: str = ""
     template: str = ""
@@ -61,6 +69,37 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
     if kind in ("none", "bool"):
         return Schema(kind)
     return _collection(_kind(values[0]), values, hint)
+
+
+def bounded(schema: Schema, name: str, statement: str) -> Schema:
+    """Return the schema of a number with the bounds that the statement names, such as ``1 <= n <= 100``.
+
+    Comparisons in a sentence with a condition describe the answer. Bounds that a given input violates
+    are not believed.
+    """
+    if schema.kind not in ("int", "float") or not name:
+        return schema
+    least, most = -math.inf, math.inf
+    step = 1 if schema.kind == "int" else 0.01
+    for sentence in _SENTENCE_END.split(statement):
+        if _CONDITION.search(sentence):
+            continue
+        for found in re.finditer(rf"(?<![\w.]){re.escape(name)}\s*([<>≤≥]=?)\s*{_NUMBER}", sentence):
+            number, strict = _number(found[2]), step if found[1] in "<>" else 0
+            if found[1][0] in ">≥":
+                least = max(least, number + strict)
+            else:
+                most = min(most, number - strict)
+        for found in re.finditer(rf"{_NUMBER}\s*([<≤]=?)\s*{re.escape(name)}(?!\w)", sentence):
+            least = max(least, _number(found[1]) + (step if found[2] == "<" else 0))
+    if not least <= schema.low <= schema.high <= most:
+        return schema
+    return msgspec.structs.replace(schema, least=least, most=most)
+
+
+def _number(text: str) -> float:
+    base, power, exponent = text.partition("^")
+    return float(base) ** int(exponent) if power else float(text)
 
 
 def _string_schema(values: Sequence[str]) -> Schema:
