@@ -17,8 +17,10 @@ import ast
 import json
 import random
 import re
+import statistics
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ import msgspec
 from other_mutants import other_mutants
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Program
 from whetstone.core.syntax import parse, parsed
+from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.strengthen.answers import Answers
 from whetstone.data.strengthen.forms import NotRead, reads, with_added
 from whetstone.data.strengthen.strengthener import Effort, Strengthener
@@ -36,11 +39,22 @@ from whetstone.data.validate.runs import Runs
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Judgement, Verdict
 
-_REFUSED = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
+REFUSED = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
 """What counts as refused: a clock decides nothing here."""
 _NUMBER = re.compile(r"(\d+)(?:/\d+)?\.py$")
 # EvalPlus' tests of a few problems need minutes. Problems whose reference needs more CPU time are left out.
-_MOST_PLUS_S = 3.0
+_MOST_PLUS_S = 1.0
+MODES = ("alone", "samples")
+_REPLIES = ("reply",)
+_MUTANTS = ("mutant", "other mutant")
+# Rows of the table: their title, the label by EvalPlus, and the kinds of programs.
+_GROUPS = (
+    ("wrong: replies", "wrong", _REPLIES),
+    ("wrong: mutants of our operators, another seed", "wrong", ("mutant",)),
+    ("wrong: mutants of other operators", "wrong", ("other mutant",)),
+    ("wrong: all", "wrong", (*_REPLIES, *_MUTANTS)),
+    ("right: replies and EvalPlus' references", "right", (*_REPLIES, "right of EvalPlus")),
+)
 # CPU seconds of EvalPlus' tests for the replies to a problem, which limit how many are judged.
 _REPLIES_S = 4.0
 
@@ -74,17 +88,24 @@ def _pairs(args: argparse.Namespace) -> Iterator[tuple[Problem, Problem, list[tu
         base, plus = getattr(args, name), getattr(args, f"{name}_plus")
         if not base or not plus:
             continue
-        replies: dict[str, list[tuple[str, str]]] = {}
-        for at in (word.partition("=")[2] for word in args.replies if word.startswith(f"{name}=")):
-            for path in sorted(Path(at).rglob("*.py")):
-                if found := _NUMBER.search(str(path)):
-                    number, who = str(int(found[1])), str(path.relative_to(at).parts[0])
-                    replies.setdefault(number, []).append((who, path.read_text(errors="replace")))
+        folders = (word.partition("=")[2] for word in args.replies if word.startswith(f"{name}="))
+        replies = replies_in(map(Path, folders))
         harder = {p.id.rpartition("/")[2]: p for p in load_benchmark(f"{name}plus", plus).problems}
         problems = [p for p in load_benchmark(name, base).problems if p.id.rpartition("/")[2] in harder]
         for problem in problems:
             number = problem.id.rpartition("/")[2]
             yield problem, harder[number], replies.get(number, [])
+
+
+def replies_in(folders: Iterable[Path]) -> dict[str, list[tuple[str, str]]]:
+    """The replies of folders by the number of their problem, each with the folder that it lies in."""
+    replies: dict[str, list[tuple[str, str]]] = {}
+    for at in folders:
+        for path in sorted(at.rglob("*.py")):
+            if found := _NUMBER.search(str(path)):
+                number, who = str(int(found[1])), path.relative_to(at).parts[0]
+                replies.setdefault(number, []).append((who, path.read_text(errors="replace")))
+    return replies
 
 
 def _measure_all(args: argparse.Namespace) -> None:
@@ -118,53 +139,75 @@ def _measured(
     strengthener: Strengthener,
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    made = strengthener.strengthen(problem)
-    ours = with_added(problem, made.added) if made.added.count else problem
+    """The row of a problem. Every second author of replies votes in the mode ``samples``; the others are
+    judged."""
+    authors = sorted({who for who, _ in replies})
+    voters = {*authors[::2]}
+    samples = [Program("python", joined_reply(problem, text)) for who, text in replies if who in voters]
+    started = time.process_time()
+    alone = strengthener.strengthen(problem)
+    own_s = time.process_time() - started
+    voted = strengthener.strengthen(problem, programs=GivenPrograms([], [], samples))
     reference, right = problem.references[0], plus.references[0]
+    suites = {
+        name: with_added(problem, made.added) if made.added.count else problem
+        for name, made in (("alone", alone), ("samples", voted))
+    }
     row: dict[str, Any] = {
         "id": problem.id,
-        "reason": made.reason,
-        "added": made.added.count,
-        "evidence": msgspec.to_builtins(made.evidence),
+        "reason": alone.reason,
+        "added": {"alone": alone.added.count, "samples": voted.added.count},
+        "evidence": {
+            "alone": msgspec.to_builtins(alone.evidence),
+            "samples": msgspec.to_builtins(voted.evidence),
+        },
         "plus_inputs": _plus_inputs(plus),
-        "reference_by_plus": _run(runs, plus, reference.source).verdict.value,
-        "cpu_s": [_cpu(_run(runs, each, reference.source)) for each in (problem, ours, plus)],
-        "lookup": _lookup_verdict(problem, ours, runs),
+        "reference_by_plus": run_program(runs, plus, reference.source).verdict.value,
+        "cpu_s": {
+            name: _cpu(run_program(runs, each, reference.source))
+            for name, each in (("base", problem), *suites.items(), ("plus", plus))
+        },
+        "own_s": round(own_s, 2),
+        "lookup": _lookup_verdict(problem, suites["alone"], runs),
         "wrong": [],
         "right": [],
     }
-    if row["cpu_s"][2] > _MOST_PLUS_S:
+    plus_s = row["cpu_s"]["plus"]
+    if plus_s > _MOST_PLUS_S:
         return row
-    seed = problem.id
+    held_out = [(who, text) for who, text in replies if who not in voters]
+    random.Random(problem.id).shuffle(held_out)
+    most = max(6, int(_REPLIES_S / max(plus_s, 0.01)))
     pool = [("original", reference.source, "")]
-    random.Random(problem.id).shuffle(replies)
-    most = max(6, int(_REPLIES_S / max(row["cpu_s"][2], 0.01)))
-    pool += [("reply", _joined(problem, text), who) for who, text in replies[:most]]
-    pool += [("right of EvalPlus", right.source, "")]
-    kinds = {
-        "mutant": [
-            (m.change.partition(",")[0], m.source)
-            for m in mutants(reference.source, args.mutants, f"b{seed}")
-        ],
-        "other mutant": other_mutants(reference.source, args.mutants, f"b{seed}"),
-    }
-    for kind, found in kinds.items():
-        accepted = (one for one in found if _run(runs, problem, one[1], 0.5).accepted)
-        surviving = ((kind, text, change) for change, text in accepted)
-        pool += [one for _, one in zip(range(args.most), surviving, strict=False)]
+    pool += [("reply", joined_reply(problem, text), who) for who, text in held_out[:most]]
+    pool += [("right of EvalPlus", right.source, ""), *_surviving(problem, runs, args)]
     seen: set[str] = set()
     for kind, text, what in pool:
-        if text in seen or not _run(runs, problem, text, 1.0).accepted:
+        if text in seen or not run_program(runs, problem, text, 1.0).accepted:
             continue
         seen.add(text)
-        by_plus = _run(runs, plus, text, max(1.0, 10 * row["cpu_s"][2]))
-        by_ours = _run(runs, ours, text, 2.0)
-        said = {"kind": kind, "what": what, "ours": by_ours.verdict.value, "source": text}
-        if by_plus.verdict in _REFUSED:
-            row["wrong"].append(said)
-        elif by_plus.accepted:
-            row["right"].append({**said, "why": next((c.reason for c in by_ours.cases if c.reason), "")})
+        by_plus = run_program(runs, plus, text, max(1.0, 4 * plus_s))
+        if not by_plus.accepted and by_plus.verdict not in REFUSED:
+            continue
+        judged = {name: run_program(runs, suite, text, 2.0) for name, suite in suites.items()}
+        said = {"kind": kind, "what": what, "source": text}
+        said |= {name: judgement.verdict.value for name, judgement in judged.items()}
+        why = {name: next((c.reason for c in one.cases if c.reason), "") for name, one in judged.items()}
+        row["right" if by_plus.accepted else "wrong"].append({**said, "why": why})
     return row
+
+
+def _surviving(problem: Problem, runs: Runs, args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Mutants of each kind that the old tests accept: the kind, the program, and the change."""
+    reference, seed = problem.references[0].source, f"b{problem.id}"
+    kinds = {
+        "mutant": [(m.change.partition(",")[0], m.source) for m in mutants(reference, args.mutants, seed)],
+        "other mutant": other_mutants(reference, args.mutants, seed),
+    }
+    for kind, found in kinds.items():
+        accepted = (one for one in found if run_program(runs, problem, one[1], 0.5).accepted)
+        for _, (change, text) in zip(range(args.most), accepted, strict=False):
+            yield kind, text, change
 
 
 def _lookup_verdict(problem: Problem, ours: Problem, runs: Runs) -> str:
@@ -181,7 +224,9 @@ def _lookup_verdict(problem: Problem, ours: Problem, runs: Runs) -> str:
         f"{problem.references[0].source}\n\n_right, _known = {name}, {known!r}\n\n"
         f"def {name}(*given):\n    return _right(*given) if repr(given) in _known else None\n"
     )
-    return _run(runs, ours, source).verdict.value if _run(runs, problem, source).accepted else ""
+    if not run_program(runs, problem, source).accepted:
+        return ""
+    return run_program(runs, ours, source).verdict.value
 
 
 def _last_function(source: str) -> str:
@@ -189,14 +234,14 @@ def _last_function(source: str) -> str:
     return [node.name for node in parse(source).body if isinstance(node, ast.FunctionDef)][-1]
 
 
-def _run(runs: Runs, problem: Problem, source: str, cpu_s: float = 10.0) -> Judgement:
+def run_program(runs: Runs, problem: Problem, source: str, cpu_s: float = 10.0) -> Judgement:
     """A judgement under the problem's time limit, or ``cpu_s`` seconds where that is less."""
     limits = msgspec.structs.replace(problem.limits, cpu_s=min(problem.limits.cpu_s, cpu_s))
     hurried: Problem = msgspec.structs.replace(problem, limits=limits)
     return runs.run(hurried, Program("python", source), stop_at_first_failure=True, confirm_time_limit=False)
 
 
-def _joined(problem: Problem, reply: str) -> str:
+def joined_reply(problem: Problem, reply: str) -> str:
     """A reply without its own tests, and whole where it is the body alone."""
     starter = (problem.starter or "") if problem.meta.get(COMPLETES_STARTER) else ""
     for text in (reply, starter + reply):
@@ -228,31 +273,34 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _show_one(name: str, rows: list[dict[str, Any]]) -> None:
-    print(f"\n## {name}: {len(rows)} problems, {sum(row['added'] > 0 for row in rows)} with new tests")
-    print("  left as they are:", dict(Counter(row["reason"] for row in rows if row["reason"])))
+    """Print the tables of a benchmark: programs of problems whose reference EvalPlus accepts, then of all."""
+    print(
+        f"\n## {name}: {len(rows)} problems, left: {dict(Counter(r['reason'] for r in rows if r['reason']))}"
+    )
     trusted = [row for row in rows if row["reference_by_plus"] == "accepted"]
-    for title, some in (("all", rows), ("whose own reference EvalPlus accepts", trusted)):
-        wrong = [one for row in some for one in row["wrong"]]
-        right = [
-            (row["id"], one)
-            for row in some
-            for one in row["right"]
-            if one["kind"] in ("reply", "right of EvalPlus")
-        ]
-        print(f"  problems: {title}: {len(some)}")
-        for kind in (*dict.fromkeys(one["kind"] for one in wrong), ""):
-            of = [one for one in wrong if kind in ("", one["kind"])]
-            refused = sum(one["ours"] != "accepted" for one in of)
-            print(
-                f"    wrong, {kind or 'any'}: {refused} of {len(of)} refused, {refused / max(1, len(of)):.1%}"
-            )
-        by = [(id_, one) for id_, one in right if one["ours"] != "accepted"]
-        print(f"    right: {len(by)} of {len(right)} refused: {', '.join(id_ for id_, _ in by)}")
-    added = [row for row in rows if row["added"]]
-    print(f"  new tests a problem: {sum(row['added'] for row in added) / max(1, len(added)):.1f}")
-    print(f"  EvalPlus' inputs a problem: {sum(row['plus_inputs'] for row in rows) / len(rows):.1f}")
-    base, ours, plus = (sum(row["cpu_s"][at] for row in rows) / len(rows) for at in range(3))
-    print(f"  CPU s of a reference: base {base:.4f}, ours {ours:.4f}, EvalPlus {plus:.4f}")
+    print(f"EvalPlus rejects the reference of {len(rows) - len(trusted)}.\n")
+    print("| programs | references alone | with samples | all problems, alone | with samples |")
+    print("| --- | --- | --- | --- | --- |")
+    for title, label, kinds in _GROUPS:
+        cells: list[str] = []
+        for some in (trusted, rows):
+            found = [one for row in some for one in row[label] if one["kind"] in kinds]
+            for mode in MODES:
+                refused = sum(one[mode] != "accepted" for one in found)
+                share = f" ({refused / len(found):.1%})" if found else ""
+                cells.append(f"{refused} of {len(found)}{share}")
+        print(f"| {title} | {' | '.join(cells)} |")
+    for mode in MODES:
+        by = Counter(row["id"] for row in trusted for one in row["right"] if one[mode] != "accepted")
+        print(f"right programs rejected, {mode}: {', '.join(f'{id_} {n}' for id_, n in by.most_common())}")
+    added = [[row["added"][mode] for row in rows if row["added"][mode]] for mode in MODES]
+    print("new tests, median:", [statistics.median(each) for each in added])
+    print(f"EvalPlus' inputs, median: {statistics.median(row['plus_inputs'] for row in rows)}")
+    for suite in ("base", *MODES, "plus"):
+        costs = [1000 * row["cpu_s"][suite] for row in rows]
+        print(f"CPU ms of a reference, {suite}: median {statistics.median(costs):.1f}")
+    print("strengthening, CPU s of this process, median:", statistics.median(row["own_s"] for row in rows))
+    print("programs that know the given inputs only:", dict(Counter(row["lookup"] for row in rows)))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from whetstone.core.problem import (
     StdinTests,
     case_count,
 )
+from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.card import read_card
 from whetstone.data.dataset import load_problems
 from whetstone.data.decisions import read_decisions
@@ -135,6 +136,46 @@ def test_what_references_answer_differently_or_cannot_answer_is_no_test(strength
     assert made.evidence.references == 2
     assert made.evidence.invalid > 0
     assert all(n < 25 and (n % 5 != 1 or n <= 8) for n in (case.args[0] for case in made.added.call))
+
+
+HALVES = Problem(
+    "halves",
+    "Half of n.",
+    CallTests([CallCase(n // 2, [n]) for n in (4, 7, 13, 20)], "half"),
+    references=[Program("python", "def half(n):\n    return n // 2\n")],
+)
+STRICT = "def half(n):\n    assert n < 25\n    return n // 2\n"
+WRONG = "def half(n):\n    assert n < 25\n    return n // 2 + (n % 5 == 1 and n > 8)\n"
+
+
+@pytest.mark.process
+def test_samples_vote_on_inputs_and_those_that_most_contradict_are_rejected(
+    runs: Runs, strengthener: Strengthener
+) -> None:
+    samples = [Program("python", STRICT + "#" * number) for number in range(3)]
+    programs = GivenPrograms(
+        [], [], [*samples, Program("python", WRONG), Program("python", "def half(n): 1")]
+    )
+    made = strengthener.strengthen(HALVES, programs=programs)
+    assert made.evidence is not None
+    assert made.evidence.samples == 4  # the tests reject the fifth
+    assert made.evidence.disputed > 0
+    stronger = with_added(HALVES, made.added)
+    assert runs.run(stronger, samples[0]).accepted
+    assert not runs.run(stronger, Program("python", WRONG)).accepted
+
+
+@pytest.mark.process
+def test_correct_programs_pass_every_new_test_and_wrong_ones_are_rejected(
+    runs: Runs, strengthener: Strengthener
+) -> None:
+    programs = GivenPrograms([Program("python", STRICT)], [Program("python", WRONG)], [])
+    made = strengthener.strengthen(HALVES, programs=programs)
+    assert made.evidence is not None
+    assert (made.evidence.references, made.evidence.wrong) == (2, (1, 0, 1))
+    stronger = with_added(HALVES, made.added)
+    assert runs.run(stronger, programs.correct[0]).accepted
+    assert not runs.run(stronger, programs.wrong[0]).accepted
 
 
 @pytest.mark.process

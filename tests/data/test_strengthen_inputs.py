@@ -65,9 +65,27 @@ def test_negative_numbers_need_a_given_one_or_code_for_them() -> None:
 
 def test_order_distinct_items_and_the_text_around_numbers_are_kept() -> None:
     ordered = made([[[1, 4, 9]], [[2, 3, 8, 11]], [[0, 5, 6]]])
-    assert all(each[0] == sorted(set(each[0])) for each in ordered)
+    assert all(each[0] == sorted(each[0]) for each in ordered)
+    several = made([[[7, 2, 9, 4, 1, 8]], [[3, 9, 5, 2, 6, 8, 1]], [[4, 1, 8, 3, 2]], [[6, 5, 4, 9, 7, 1]]])
+    assert all(len(set(each[0])) == len(each[0]) for each in several)
+    assert any(len(set(each[0])) < len(each[0]) for each in made([[[1, 2, 3]], [[4, 5, 9]], [[8, 1]]]))
     texts = [each[0] for each in made([["5 apples and 6 pears"], ["0 apples and 1 pears"]])]
     assert all(text.split()[1] == "apples" and text.split()[4] == "pears" for text in texts)
+
+
+def test_a_length_is_kept_that_enough_given_values_have() -> None:
+    pairs = made([[["(", ")"]], [["((", "x"]], [["y", "z"]], [["a", "b"]]])
+    assert {len(each[0]) for each in pairs} == {2}
+    assert {len(each[0]) for each in made([[["(", ")"]], [["((", "x"]]])} > {0, 1, 2, 3}
+
+
+def test_arguments_of_one_type_are_exchanged() -> None:
+    assert [5, 3, "a"] in made([[3, 5, "a"], [7, 9, "b"]])
+
+
+def test_whole_numbers_stay_whole_beside_fractions() -> None:
+    items = [item for each in made([[[1, 0.5]], [[3, 2.5, 7]]]) for item in each[0]]
+    assert {int, float} <= {type(item) for item in items}
 
 
 def test_annotations_add_types_that_no_input_shows() -> None:

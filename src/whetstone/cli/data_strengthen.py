@@ -28,14 +28,22 @@ _EXAMPLES = """\
 examples:
   whetstone data strengthen sets/valid --out sets/strong
   whetstone data strengthen sets/valid --out sets/strong --tests 16 --budget 0.2 --mutants 120
+  whetstone data strengthen sets/valid --out sets/strong --programs replies.jsonl
   whetstone data strengthen sets/valid --out sets/strong --endpoint http://127.0.0.1:8000/v1
 
 New inputs are boundary values, changed inputs and draws of the types that the existing ones have. All
 references that the tests accept must give the same answer. A new test is kept if it rejects a wrong program
 that the tests accept, a mutant of a reference or a known wrong program, or if its input or answer is of a
-new kind. With --endpoint, a model writes generators of further
-inputs. They run in the sandbox only, and the same rules apply to their inputs. No problem is dropped. The
-same command resumes.
+new kind.
+
+With --endpoint, a model writes generators of further inputs. They run in the sandbox only, and the same
+rules apply to their inputs.
+
+--programs gives programs of the problems, such as replies of a model. Every new test is passed by the correct
+ones ("correct": true) and, if possible, rejects the wrong ones (false). Programs without a label vote: an
+input is dropped if more than half of those that the tests accept contradict the references.
+
+No problem is dropped. The same command resumes.
 """
 
 

@@ -23,6 +23,12 @@ from whetstone.core.problem import Problem
 _AHEAD_PER_THREAD = 4
 
 
+def file_digest(path: str | None) -> str:
+    """Return a digest of a file of the run's options, so that a changed file begins a new run; empty without
+    one."""
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=12).hexdigest() if path else ""
+
+
 class Finding(Protocol):
     """The result of a step for a problem, and the digest of that problem."""
 

@@ -26,12 +26,20 @@ class LabelledProgram(Struct, frozen=True):
     origin: ProgramOrigin
 
 
+class GivenPrograms(Struct):
+    """Programs of a problem that a user gives: correct ones, wrong ones, and those without a label."""
+
+    correct: list[Program] = []
+    wrong: list[Program] = []
+    unlabelled: list[Program] = []
+
+
 class _Row(Struct, frozen=True):
     """One line of a file of labelled programs."""
 
     problem_id: str
     source: str
-    correct: bool
+    correct: bool | None = None
     language: str = "python"
 
 
@@ -42,6 +50,29 @@ def read_submissions(path: str | Path) -> dict[str, list[LabelledProgram]]:
     Raises UserError for a file that cannot be read and for a line that is not of this form.
     """
     found: dict[str, list[LabelledProgram]] = {}
+    for number, row in _rows(path, "problem_id, source and correct (true or false)"):
+        if row.correct is None:
+            raise UserError(f'{path}, line {number}: has no label; add "correct": true or false')
+        program = Program(row.language, row.source)
+        labelled = LabelledProgram(f"line {number}", program, row.correct, "submission")
+        found.setdefault(row.problem_id, []).append(labelled)
+    return found
+
+
+def read_programs(path: str | Path) -> dict[str, GivenPrograms]:
+    """Return the programs of a JSON Lines file by the id of their problem.
+
+    The lines are those of ``read_submissions``, but ``correct`` may be missing. Raises UserError.
+    """
+    found: dict[str, GivenPrograms] = {}
+    for _, row in _rows(path, "problem_id, source and, if it is known, correct (true or false)"):
+        programs = found.setdefault(row.problem_id, GivenPrograms([], [], []))
+        kinds = {True: programs.correct, False: programs.wrong, None: programs.unlabelled}
+        kinds[row.correct].append(Program(row.language, row.source))
+    return found
+
+
+def _rows(path: str | Path, fields: str) -> Iterator[tuple[int, _Row]]:
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
@@ -50,14 +81,9 @@ def read_submissions(path: str | Path) -> dict[str, list[LabelledProgram]]:
         if not line.strip():
             continue
         try:
-            row = msgspec.json.decode(line, type=_Row)
+            yield number, msgspec.json.decode(line, type=_Row)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            need = "a line has problem_id, source and correct (true or false)"
-            raise UserError(f"{path}, line {number}: {error}; {need}") from None
-        program = Program(row.language, row.source)
-        labelled = LabelledProgram(f"line {number}", program, row.correct, "submission")
-        found.setdefault(row.problem_id, []).append(labelled)
-    return found
+            raise UserError(f"{path}, line {number}: {error}; a line has {fields}") from None
 
 
 def labelled_programs(

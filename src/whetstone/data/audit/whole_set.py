@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -20,7 +19,7 @@ from whetstone.core.settings import Natural, NonEmpty, Section
 from whetstone.data.audit.labelled_programs import LabelledProgram, ProgramOrigin, read_submissions
 from whetstone.data.audit.problem_audit import MisjudgedProgram, ProblemAudit, audit_problem
 from whetstone.data.dataset import open_problems
-from whetstone.data.resumable import ResumableFindings, in_order
+from whetstone.data.resumable import ResumableFindings, file_digest, in_order
 from whetstone.data.validate.runs import JudgesPrograms, Runs
 from whetstone.judge.environments.environment import environment_named
 
@@ -113,7 +112,7 @@ def audit_set(
     )
     runs = Runs(judge, _ATTEMPTS)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
-    begun = _Begun(plan.model_dump(), _digest(plan.programs), environment_named(environment).label)
+    begun = _Begun(plan.model_dump(), file_digest(plan.programs), environment_named(environment).label)
 
     def work(problem: Problem) -> ProblemAudit:
         return audit_problem(problem, submissions, runs, mutants=plan.mutants, seed=plan.seed)
@@ -185,11 +184,6 @@ def _weakest(audits: Sequence[ProblemAudit]) -> list[WeakProblem]:
             weak.append(WeakProblem(audit.problem_id, known, mutated, shown))
     weak.sort(key=lambda one: (-(one.known_wrong_accepted or 0), -(one.mutants_accepted or 0)))
     return weak[:_WEAKEST]
-
-
-def _digest(path: str | None) -> str:
-    """Return a digest of the file of programs, so that a changed file begins a new audit."""
-    return hashlib.blake2b(Path(path).read_bytes(), digest_size=12).hexdigest() if path else ""
 
 
 def encoded(audit: SetAudit) -> bytes:

@@ -56,6 +56,24 @@ class Choice(Struct, frozen=True):
     rejected: list[str]
 
 
+def rejections(fault: Fault, candidates: Sequence[Candidate], form: TestForm, runs: Runs) -> set[int]:
+    """Return the numbers of the candidates that reject a program for more than its time."""
+    found = set[int]()
+    for start in range(0, len(candidates), _AT_ONCE):
+        problem = form.alone([each.case for each in candidates[start : start + _AT_ONCE]])
+        judgement = runs.run(
+            msgspec.structs.replace(problem, limits=fault.limits),
+            fault.program,
+            stop_at_first_failure=False,
+            confirm_time_limit=False,
+            fork_per_case=False,
+        )
+        found |= {start + case.index for case in judgement.cases if case.verdict in _WITHOUT_CLOCK}
+        if any(case.verdict is Verdict.TIME_LIMIT for case in judgement.cases):
+            break  # every further case could take as long
+    return found
+
+
 class Chooser:
     """Chooses among candidates."""
 
@@ -92,22 +110,10 @@ class Chooser:
         Tests that reject such faults in many ways also reject faults for which there is no mutation operator.
         """
         order = [number for number, each in enumerate(self._candidates) if not each.wide]
+        candidates = [self._candidates[number] for number in order]
         for fault in faults:
-            found = set[int]()
-            for start in range(0, len(order), _AT_ONCE):
-                part = order[start : start + _AT_ONCE]
-                problem = self._form.alone([self._candidates[number].case for number in part])
-                judgement = self._runs.run(
-                    msgspec.structs.replace(problem, limits=fault.limits),
-                    fault.program,
-                    stop_at_first_failure=False,
-                    confirm_time_limit=False,
-                    fork_per_case=False,
-                )
-                found |= {part[c.index] for c in judgement.cases if c.verdict in _WITHOUT_CLOCK}
-                if any(case.verdict is Verdict.TIME_LIMIT for case in judgement.cases):
-                    break  # every further case could take as long
-            self._detections.append(found)
+            found = rejections(fault, candidates, self._form, self._runs)
+            self._detections.append({order[at] for at in found})
 
     def chosen(self, given: Sequence[tuple[list[Any], Any]], most: int, budget_s: float) -> Choice:
         """Return at most ``most`` candidates that take ``budget_s`` CPU seconds together.

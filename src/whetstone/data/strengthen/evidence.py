@@ -19,9 +19,10 @@ class StrengthenEvidence(Struct, frozen=True):
     first, added: the new tests are ``added``, from number ``first`` on (of ``check`` code: asserts at its
     end). inputs: those that were made; invalid: on which a reference failed, or which the validator refused;
     unlabelled: which have no answer that can be a test, or on which references or their runs disagree.
-    references: those that label them. mutants, wrong: how many were tried, how many the tests refused before
-    and refuse now. cpu_s: what the
-    new tests take together, of the slowest reference. written: inputs of generators that a model wrote.
+    references: those that label them. samples: the unlabelled programs that the tests accept; disputed:
+    inputs that were dropped because more than half of these contradict the references. mutants, wrong: how
+    many were tried, how many the tests refused before and refuse now. cpu_s: what the new tests take
+    together, of the slowest reference. written: inputs of generators that a model wrote.
     """
 
     first: int = 0
@@ -30,6 +31,8 @@ class StrengthenEvidence(Struct, frozen=True):
     invalid: int = 0
     unlabelled: int = 0
     references: int = 0
+    samples: int = 0
+    disputed: int = 0
     mutants: tuple[int, int, int] = (0, 0, 0)
     wrong: tuple[int, int, int] = (0, 0, 0)
     cpu_s: float = 0.0
@@ -47,6 +50,8 @@ class StrengthenEvidence(Struct, frozen=True):
             words.append(
                 f"wrong programs refused {self.wrong[1]} before and {self.wrong[2]} now, of {self.wrong[0]}"
             )
+        if self.samples:
+            words.append(f"{self.disputed} inputs dropped, on which most of {self.samples} samples disagree")
         words.append(f"up to {self.cpu_s:g} s of CPU time")
         return "; ".join(words)
 

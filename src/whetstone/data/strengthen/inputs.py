@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -11,12 +12,13 @@ from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone.data.strengthen.schema import Schema, bounded, mended, relations_of, schema_of
+from whetstone.data.strengthen.schema import Schema, are_distinct, bounded, mended, relations_of, schema_of
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
@@ -24,8 +26,12 @@ _LARGE = 3_000
 # Sizes of collections and strings that ``rich`` makes, and of the collections in these.
 _RICH_SIZES = (8, 12, 16, 24, 40, 130)
 _RICH_INNER = 6
+_NARROW = 6
+# Given inputs whose arguments are exchanged.
+_EXCHANGED = 8
 _MOST_EXAMPLES = 2
 _POSITIVE = re.compile(r"\bpositive\b|\bnatural number", re.IGNORECASE)
+_DISTINCT = re.compile(r"\b(?:distinct|unique|permutation|no duplicates)\b", re.IGNORECASE)
 _NOT_NEGATIVE = re.compile(r"\bnon-?\s?negative\b", re.IGNORECASE)
 
 _HEALTH_CHECKS = cast("list[HealthCheck]", list(HealthCheck))
@@ -59,8 +65,11 @@ class Inputs:
         self._schemas: list[Schema] = []
         for at, hint in enumerate([*hints, *[""] * width][:width]):
             name, _, annotation = hint.partition(":")
-            schema = schema_of([given[at] for given in self._seeds], annotation)
-            self._schemas.append(bounded(schema, name, statement))
+            values = [given[at] for given in self._seeds]
+            schema = bounded(schema_of(values, annotation), name, statement)
+            if schema.kind == "list" and _DISTINCT.search(statement) and are_distinct(values):
+                schema = msgspec.structs.replace(schema, distinct=True)
+            self._schemas.append(schema)
 
     def candidates(self, count: int) -> list[list[Any]]:
         """Return up to ``count`` different inputs that are not given: boundaries first."""
@@ -101,7 +110,8 @@ class Inputs:
         yield from drawn
 
     def _boundaries(self) -> Iterator[list[Any]]:
-        """Each boundary value with the other arguments of a given input, then boundary values together."""
+        """Each boundary value with the other arguments of a given input, given inputs with arguments of one
+        type exchanged, then boundary values together."""
         edges = [
             self._edges(schema, [given[at] for given in self._seeds])
             for at, schema in enumerate(self._schemas)
@@ -111,6 +121,12 @@ class Inputs:
                 made = deepcopy(self._seeds[number % len(self._seeds)])
                 made[at] = value
                 yield made
+        kinds = [schema.kind for schema in self._schemas]
+        pairs = [(a, b) for b in range(len(kinds)) for a in range(b) if kinds[a] == kinds[b]]
+        for one, (a, b) in itertools.product(self._seeds[:_EXCHANGED], pairs):
+            made = deepcopy(one)
+            made[a], made[b] = made[b], made[a]
+            yield made
         if len(edges) > 1 and all(edges):
             for number in range(max(map(len, edges))):
                 yield [values[number % len(values)] for values in edges]
@@ -146,8 +162,8 @@ class Inputs:
 
     def _strategy(self, schema: Schema, size: int = 0) -> Strategy:
         """Return a strategy for values of a schema. size: of collections; 0: about as given."""
-        longest = size or max(schema.longest + 4, 2 * schema.longest)
-        shortest = size
+        longest = schema.longest if schema.fixed else size or max(schema.longest + 4, 2 * schema.longest)
+        shortest = schema.longest if schema.fixed else size
         match schema.kind:
             case "bool":
                 return st.booleans()
@@ -179,8 +195,15 @@ class Inputs:
 
     def _rich(self, schema: Schema, size: int) -> Strategy:
         """Return a strategy for collections of ``size`` items with repetitions, and for other values."""
+        if schema.fixed and not schema.items:
+            return self._strategy(schema)
         if schema.kind == "str" and not schema.template:
-            return st.text(schema.letters or "ab", min_size=size, max_size=size)
+            shortest = size if size > _RICH_INNER else 1
+            return st.text(schema.letters or "ab", min_size=shortest, max_size=size + shortest // 2 + 2)
+        if schema.kind in ("int", "float"):
+            low, high = self._bounds(schema)
+            near = max(low, 0) if high >= 0 else high
+            return st.one_of(self._strategy(schema), st.integers(near, min(high, near + _NARROW)))
         if schema.kind == "mixed":
             return st.one_of([self._rich(option, size) for option in schema.options])
         if schema.kind == "tuple" and schema.fields:
@@ -193,11 +216,15 @@ class Inputs:
             return st.lists(st.tuples(self._strategy(schema.keys), values), min_size=size, max_size=size).map(
                 dict
             )
-        some = st.lists(values, min_size=size // 2, max_size=size)
+        if schema.fixed:
+            size = schema.longest
+        some = st.lists(values, min_size=(size + 1) // 2, max_size=size)
         items = some.flatmap(lambda pool: st.lists(st.sampled_from(pool), min_size=size, max_size=size))
-        if schema.kind in ("tuple", "set"):
-            return items.map(tuple if schema.kind == "tuple" else set)
-        return items.map(lambda value: _arranged(schema, value))
+        if schema.kind == "set":
+            return items.map(set)
+        orders = st.sampled_from((_as_drawn, _as_drawn, _sorted, _almost_sorted, _rotated))
+        ordered = st.tuples(orders, items).map(lambda drawn: _arranged(schema, drawn[0](drawn[1])))
+        return ordered.map(tuple) if schema.kind == "tuple" else ordered
 
     def _collections(self, schema: Schema, items: Strategy, shortest: int, longest: int) -> Strategy:
         if schema.kind == "set":
@@ -251,7 +278,7 @@ class Inputs:
         made += [items, items[::-1], [*longest, *items[:2]]]
         made += [_sorted(longest), _sorted(longest)[::-1]]
         whole = tuple if schema.kind == "tuple" else list
-        return [whole(_arranged(schema, value)) for value in made]
+        return [whole(_arranged(schema, value)) for value in made if value or not schema.fixed]
 
     def _changed(self) -> Strategy:
         """Return a strategy for given inputs with a few changes."""
@@ -278,7 +305,8 @@ class Inputs:
             )
             return min(max(value + step, low), high)
         if isinstance(value, str) and schema.letters:
-            return "".join(self._change_items(draw, list(value), st.sampled_from(schema.letters), None))
+            changed = self._change_items(draw, list(value), st.sampled_from(schema.letters), None)
+            return "".join(_arranged(schema, changed))
         if isinstance(value, list | tuple) and schema.items is not None:
             items = self._change_items(
                 draw, list(cast("Any", value)), self._strategy(schema.items), schema.items
@@ -335,6 +363,8 @@ def _string_edges(schema: Schema, seen: Sequence[str]) -> list[str]:
     made = ["", letters[0], letters[-1], letters[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
     made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
     made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
+    if schema.fixed:
+        return [value for value in made if len(value) == len(text)]
     return [value for value in made if set(value) <= set(letters) or not value]
 
 
@@ -345,8 +375,26 @@ def _sorted(items: list[Any]) -> list[Any]:
         return items
 
 
+def _as_drawn(items: list[Any]) -> list[Any]:
+    return items
+
+
+def _almost_sorted(items: list[Any]) -> list[Any]:
+    """Return the sorted items with the last two exchanged."""
+    made = _sorted(items)
+    return [*made[:-2], *made[:-3:-1]]
+
+
+def _rotated(items: list[Any]) -> list[Any]:
+    made = _sorted(items)
+    return made[len(made) // 3 :] + made[: len(made) // 3]
+
+
 def _arranged(schema: Schema, items: list[Any]) -> list[Any]:
-    """Return the items in the order that given lists have, without repetitions where these have none."""
+    """Return the items in the order that given lists have, without repetitions where these have none, and
+    as many as these have where all have the same number."""
     if schema.distinct:
         items = [item for at, item in enumerate(items) if item not in items[:at]]
+    elif schema.fixed and items:
+        items = list(itertools.islice(itertools.cycle(items), schema.longest))
     return _sorted(items) if schema.ordered else items

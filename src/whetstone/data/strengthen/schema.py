@@ -15,8 +15,13 @@ Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "d
 
 # Strings of few different letters may have a meaning, such as brackets. Only these letters are used then.
 _FEW_LETTERS = 6
-# Whether a list is sorted, or has no item twice, is believed of several lists with several items.
 _SEVERAL = 2
+# What all given collections have in common is believed if it is less likely than this by chance.
+_CHANCE = 0.01
+_CHANCE_DISTINCT = 0.001  # people rarely write an item twice
+# Collections with the same length, from which on it is no chance.
+_SAME_LENGTH = 4
+_FEW_FIELDS = 3
 # Inputs on which an inequality is no chance.
 _MANY = 5
 _SENTENCE_END = re.compile(r"[.;]\s|\n")
@@ -30,7 +35,7 @@ class Schema(Struct, frozen=True):
     low, high: of numbers; least, most: their bounds in the statement. longest: of collections and strings.
     letters: of strings. template: the text that all strings have around their numbers, with ``{}`` in place
     of each number; empty if there is none. items: of lists, sets and tuples of different lengths, or the
-    values of dictionaries; keys: of dictionaries.
+    values of dictionaries; keys: of dictionaries. fixed: whether all are as long as the longest.
     fields: of tuples of one length. options: of values of different types. ordered, distinct: of every given
     list.
     """
@@ -41,6 +46,7 @@ class Schema(Struct, frozen=True):
     least: float = -math.inf
     most: float = math.inf
     longest: int = 0
+    fixed: bool = False
     letters: str = ""
     template: str = ""
     items: Schema | None = None
@@ -54,12 +60,17 @@ class Schema(Struct, frozen=True):
 def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
     """Return the schema of given values; ``hint`` is the text of the annotation, if there is one."""
     kinds = {_kind(value) for value in values}
-    if kinds == {"int", "float"} or (kinds == {"int"} and "float" in hint):
-        kinds = {"float"}
-    if ("Optional" in hint or "None" in hint) and kinds:
-        kinds.add("none")
-    if len(kinds) != 1:
-        options = [schema_of([value for value in values if _kind(value) == kind]) for kind in sorted(kinds)]
+    options = (
+        [schema_of([value for value in values if _kind(value) == kind]) for kind in sorted(kinds)]
+        if len(kinds) > 1
+        else []
+    )
+    if kinds == {"int"} and "float" in hint:
+        low, high = min(values), max(values)
+        options = [Schema("int", low=low, high=high), Schema("float", low=low, high=high)]
+    if ("Optional" in hint or "None" in hint) and kinds and "none" not in kinds:
+        options = [*(options or [schema_of(values)]), Schema("none")]
+    if options or not kinds:
         return Schema("mixed", options=tuple(options)) if options else Schema("none")
     [kind] = kinds
     if kind in ("int", "float"):
@@ -77,6 +88,9 @@ def bounded(schema: Schema, name: str, statement: str) -> Schema:
     Comparisons in a sentence with a condition describe the answer. Bounds that a given input violates
     are not believed.
     """
+    if schema.kind == "mixed":
+        options = tuple(bounded(option, name, statement) for option in schema.options)
+        return msgspec.structs.replace(schema, options=options)
     if schema.kind not in ("int", "float") or not name:
         return schema
     least, most = -math.inf, math.inf
@@ -109,7 +123,7 @@ def _string_schema(values: Sequence[str]) -> Schema:
     if len(braces) == 1 and 0 not in braces and template != "{}":
         high = max(int(number) for value in values for number in re.findall(r"\d+", value))
         return Schema("str", high=high, template=template)
-    return Schema("str", longest=max(map(len, values)), letters=_letters(values))
+    return Schema("str", longest=max(map(len, values)), letters=_letters(values), fixed=_is_fixed(values))
 
 
 def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
@@ -118,7 +132,8 @@ def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
         keys = [key for value in values for key in value]
         items = [item for value in values for item in value.values()]
         return Schema(kind, longest=longest, keys=schema_of(keys), items=schema_of(items))
-    if kind == "tuple" and len({len(value) for value in values}) == 1:
+    one_length = len({len(value) for value in values}) == 1
+    if kind == "tuple" and one_length and (longest <= _FEW_FIELDS or len(values) >= _SAME_LENGTH):
         return Schema(kind, longest=longest, fields=tuple(map(schema_of, zip(*values, strict=True))))
     items = [item for value in values for item in value]
     schema = schema_of(items, hint) if items else Schema("int", high=10)
@@ -126,25 +141,36 @@ def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
         kind,
         longest=longest,
         items=schema,
-        ordered=kind == "list" and _all_of_several(values, _is_sorted),
-        distinct=kind == "list" and _all_of_several(values, _has_no_item_twice),
+        fixed=_is_fixed(values),
+        ordered=kind == "list" and _are_sorted(values),
+        distinct=kind == "list" and are_distinct(values, chance=True),
     )
 
 
-def _all_of_several(values: Sequence[Any], holds: Any) -> bool:
-    telling = [value for value in values if len(value) > _SEVERAL]
+def _is_fixed(values: Sequence[Any]) -> bool:
+    """Return whether enough different values have the same length."""
+    return len({*map(repr, values)}) >= _SAME_LENGTH and len({*map(len, values)}) == 1
+
+
+def _are_sorted(values: Sequence[Sequence[Any]]) -> bool:
+    """Return whether all lists are sorted, and not by chance."""
     try:
-        return len(telling) >= _SEVERAL and all(map(holds, telling))
+        if any(list(value) != sorted(value) for value in values):
+            return False
     except TypeError:
         return False
+    return math.prod(1 / math.factorial(min(len(value), 20)) for value in values) < _CHANCE
 
 
-def _is_sorted(value: Sequence[Any]) -> bool:
-    return list(value) == sorted(value)
-
-
-def _has_no_item_twice(value: Sequence[Any]) -> bool:
-    return all(item not in value[:at] for at, item in enumerate(value))
+def are_distinct(values: Sequence[Sequence[Any]], *, chance: bool = False) -> bool:
+    """Return whether no list has an item twice. chance: and not by chance, if each were one of all items."""
+    if any(item in value[:at] for value in values for at, item in enumerate(value)):
+        return False
+    if not chance:
+        return True
+    known = len({repr(item) for value in values for item in value})
+    likelihood = math.prod(max(known - at, 0) / known for value in values for at in range(len(value)))
+    return bool(known) and likelihood < _CHANCE_DISTINCT
 
 
 def _kind(value: Any) -> Kind:

@@ -3,6 +3,7 @@ programs that the tests accept."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +14,11 @@ from msgspec import Struct
 
 from whetstone.core.flag import Flag
 from whetstone.core.problem import AssertTests, Problem, Program, StdinTests, case_count
-from whetstone.core.settings import Count, Natural, Positive, Section
+from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
+from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, hurried
-from whetstone.data.strengthen.choice import Candidate, Chooser, Fault
+from whetstone.data.strengthen.choice import Candidate, Chooser, Fault, rejections
 from whetstone.data.strengthen.evidence import StrengthenEvidence
 from whetstone.data.strengthen.forms import (
     AddedTests,
@@ -44,6 +46,9 @@ _DETECTED = 30
 _CPU_STEP_S = 0.01
 # Runs of a reference that makes sets, each with another order of their elements.
 _HASH_SEEDS = 4
+# Samples of a problem that vote.
+_SAMPLES = 16
+NO_PROGRAMS = GivenPrograms()
 _OPEN = ("several_answers", "references_differ")
 
 
@@ -60,6 +65,10 @@ class Effort(Section):
         Positive, Flag("CPU seconds of the slowest reference that all new tests may take together", "S")
     ] = 0.5
     seed: Annotated[int, Flag("of the inputs", "N")] = 0
+    programs: Annotated[
+        NonEmpty | None,
+        Flag("JSON lines with problem_id, source and, if known, correct; see below", "FILE"),
+    ] = None
 
 
 class StrengthenOutcome(Struct, frozen=True, omit_defaults=True):
@@ -79,11 +88,21 @@ class Strengthener:
     def __init__(self, runs: Runs, answers: Answers, effort: Effort) -> None:
         self._runs, self._answers, self._effort = runs, answers, effort
 
-    def strengthen(self, problem: Problem, written: Sequence[str | list[Any]] = ()) -> StrengthenOutcome:
-        """Return new tests for a problem. ``written``: inputs of a generator, as text or arguments."""
+    def strengthen(
+        self,
+        problem: Problem,
+        written: Sequence[str | list[Any]] = (),
+        programs: GivenPrograms = NO_PROGRAMS,
+    ) -> StrengthenOutcome:
+        """Return new tests for a problem.
+
+        written: inputs of a generator, as text or arguments. programs: correct ones must agree with the
+        references, as these with each other; wrong ones are to be rejected; those without a label decide by
+        majority which inputs are dropped.
+        """
         digest = digest_of(problem)
         try:
-            work = _ProblemWork(problem, self._runs, self._answers, self._effort)
+            work = _ProblemWork(problem, programs, self._runs, self._answers, self._effort)
             added, evidence = work.strengthened(written)
         except NotStrengthened as error:
             return StrengthenOutcome(problem.id, digest, reason=error.reason, detail=str(error))
@@ -112,9 +131,12 @@ class NotStrengthened(Exception):
 class _ProblemWork:
     """The work on one problem, and its counts."""
 
-    def __init__(self, problem: Problem, runs: Runs, answers: Answers, effort: Effort) -> None:
+    def __init__(
+        self, problem: Problem, programs: GivenPrograms, runs: Runs, answers: Answers, effort: Effort
+    ) -> None:
         self._problem, self._runs, self._answers, self._effort = problem, runs, answers, effort
-        self._made = self._invalid = self._unanswered = 0
+        self._programs = programs
+        self._made = self._invalid = self._unanswered = self._disputed = 0
         if problem.checker is None and _leaves_open(problem):
             raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
@@ -127,8 +149,10 @@ class _ProblemWork:
         """Return the new tests. Raises NotStrengthened."""
         problem = self._problem
         given = [arguments for one in written if (arguments := self._form.taken(one)) is not None]
-        wrong = self._surviving_wrong()
-        candidates = self._candidates(given, large=bool(wrong))
+        known = [*problem.wrong, *self._programs.wrong]
+        wrong = self._surviving_wrong(known)
+        samples = self._accepted_samples()
+        candidates, contradicting = self._undisputed(self._candidates(given, large=bool(wrong)), samples)
         if not candidates:
             raise NotStrengthened(
                 "no_new_test", f"none of {self._made} inputs has an answer that can be a test"
@@ -136,6 +160,7 @@ class _ProblemWork:
         tried, survivors, rejected = self._mutants()
         chooser = Chooser(self._form, candidates, self._runs, f"{self._effort.seed}:{problem.id}")
         left = chooser.add_rejections(survivors, self._effort.rounds) + chooser.add_rejections(wrong, 1)
+        chooser.add_rejections(contradicting, self._effort.rounds)
         chooser.add_rejections(left, 1, wide=True)
         chooser.add_detections(rejected[:_DETECTED])
         limits = hurried(problem.limits, self._most_cpu_s())
@@ -150,7 +175,7 @@ class _ProblemWork:
         added = joined([each.case for each in chosen.kept])
         self._confirm(added)
         names = set(chosen.rejected)
-        killed, refused = tried - len(survivors), len(problem.wrong) - len(wrong)
+        killed, refused = tried - len(survivors), len(known) - len(wrong)
         return added, StrengthenEvidence(
             first=case_count(problem),
             added=len(chosen.kept),
@@ -159,7 +184,9 @@ class _ProblemWork:
             unlabelled=self._unanswered,
             references=len(self._references),
             mutants=(tried, killed, killed + sum(fault.name in names for fault in survivors)),
-            wrong=(len(problem.wrong), refused, refused + sum(fault.name in names for fault in wrong)),
+            samples=len(samples),
+            disputed=self._disputed,
+            wrong=(len(known), refused, refused + sum(fault.name in names for fault in wrong)),
             cpu_s=round(sum(each.cpu_s for each in chosen.kept), 4),
             written=sum(each.case.arguments in given for each in chosen.kept),
             why=chosen.why,
@@ -179,7 +206,7 @@ class _ProblemWork:
         """Return the references that the tests accept, one in Python first, and their slowest case."""
         accepted: list[Program] = []
         slowest = 0.0
-        for program in self._problem.references:
+        for program in [*self._problem.references, *self._programs.correct]:
             judgement = self._runs.run(self._problem, program, stop_at_first_failure=True)
             if judgement.accepted:
                 accepted.append(program)
@@ -275,11 +302,37 @@ class _ProblemWork:
             (survivors if judgement.accepted else rejected).append(fault)
         return tried, survivors, rejected
 
-    def _surviving_wrong(self) -> list[Fault]:
+    def _accepted_samples(self) -> list[Fault]:
+        """Return the different programs without a label that the tests accept."""
+        limits = hurried(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
+        programs = {program.source: program for program in self._programs.unlabelled}
+        return [
+            Fault(f"sample[{number}]", program, limits, confirm=False)
+            for number, program in enumerate(itertools.islice(programs.values(), _SAMPLES))
+            if self._runs.run(self._problem, program, stop_at_first_failure=True).accepted
+        ]
+
+    def _undisputed(
+        self, candidates: list[Candidate], samples: Sequence[Fault]
+    ) -> tuple[list[Candidate], list[Fault]]:
+        """Return the candidates that at least half of the samples pass, and the samples that fail one.
+
+        An input on which most samples fail is outside the domain, or the references are wrong about it.
+        """
+        rejected = [rejections(sample, candidates, self._form, self._runs) for sample in samples]
+        votes = Counter(number for found in rejected for number in found)
+        kept = [number for number in range(len(candidates)) if 2 * votes[number] <= len(samples)]
+        self._disputed = len(candidates) - len(kept)
+        contradicting = [
+            sample for sample, found in zip(samples, rejected, strict=True) if not found.isdisjoint(kept)
+        ]
+        return [candidates[number] for number in kept], contradicting
+
+    def _surviving_wrong(self, known: Sequence[Program]) -> list[Fault]:
         """Return the programs that are known to be wrong, and accepted."""
         return [
             Fault(f"wrong[{number}]", program, self._problem.limits, confirm=True)
-            for number, program in enumerate(self._problem.wrong)
+            for number, program in enumerate(known)
             if self._runs.run(self._problem, program, stop_at_first_failure=True).accepted
         ]
 

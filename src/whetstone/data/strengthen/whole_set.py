@@ -13,13 +13,14 @@ from msgspec import Struct, field
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
+from whetstone.data.audit.labelled_programs import read_programs
 from whetstone.data.dataset import open_problems, transform
 from whetstone.data.decisions import ProblemDecision
-from whetstone.data.resumable import ResumableFindings, in_order
+from whetstone.data.resumable import ResumableFindings, file_digest, in_order
 from whetstone.data.strengthen.answers import Answers
 from whetstone.data.strengthen.evidence import with_evidence
 from whetstone.data.strengthen.forms import with_added
-from whetstone.data.strengthen.strengthener import Effort, Strengthener, StrengthenOutcome
+from whetstone.data.strengthen.strengthener import NO_PROGRAMS, Effort, Strengthener, StrengthenOutcome
 from whetstone.data.validate.runs import JudgesPrograms, Runs
 from whetstone.judge.environments.environment import environment_named
 
@@ -99,9 +100,15 @@ def strengthen_set(
     is done, in order.
     """
     tally = StrengthenTally()
+    programs = read_programs(effort.programs) if effort.programs else {}
     runs = Runs(judge, _ATTEMPTS)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
-    begun = _Begun(effort.model_dump(), problems, environment_named(packages).label, generators)
+    begun = _Begun(
+        {**effort.model_dump(), "programs": file_digest(effort.programs)},
+        problems,
+        environment_named(packages).label,
+        generators,
+    )
     with (
         Answers(minimum_tier, packages) as answers,
         ResumableFindings(
@@ -111,7 +118,9 @@ def strengthen_set(
         strengthener = Strengthener(runs, answers, effort)
 
         def work(problem: Problem) -> StrengthenOutcome:
-            return strengthener.strengthen(problem, written(problem, answers))
+            return strengthener.strengthen(
+                problem, written(problem, answers), programs.get(problem.id, NO_PROGRAMS)
+            )
 
         def step(reading: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(reading, work, runs.stop, threads, journal)) as found:
