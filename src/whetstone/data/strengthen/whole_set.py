@@ -57,12 +57,14 @@ class StrengthenTally(Struct):
 
 
 class _Begun(Struct, frozen=True):
-    """The first line: with how much effort, over how many problems, with which packages and generators."""
+    """The first line: with how much effort, over how many problems, with which packages, generators, and
+    file of programs."""
 
     effort: dict[str, Any]
     problems: int
     environment: str
     generators: str
+    programs: str = ""
 
 
 def journal_path(out: str | Path) -> Path:
@@ -103,12 +105,8 @@ def strengthen_set(
     programs = read_programs(effort.programs) if effort.programs else {}
     runs = Runs(judge, _ATTEMPTS)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
-    begun = _Begun(
-        {**effort.model_dump(), "programs": file_digest(effort.programs)},
-        problems,
-        environment_named(packages).label,
-        generators,
-    )
+    label, given = environment_named(packages).label, file_digest(effort.programs)
+    begun = _Begun(effort.model_dump(), problems, label, generators, given)
     with (
         Answers(minimum_tier, packages) as answers,
         ResumableFindings(
@@ -118,9 +116,8 @@ def strengthen_set(
         strengthener = Strengthener(runs, answers, effort)
 
         def work(problem: Problem) -> StrengthenOutcome:
-            return strengthener.strengthen(
-                problem, written(problem, answers), programs.get(problem.id, NO_PROGRAMS)
-            )
+            given = programs.get(problem.id, NO_PROGRAMS)
+            return strengthener.strengthen(problem, written(problem, answers), given)
 
         def step(reading: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(reading, work, runs.stop, threads, journal)) as found:
