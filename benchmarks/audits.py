@@ -62,8 +62,10 @@ def main() -> None:
 
 
 def _label(args: argparse.Namespace) -> None:
-    problems = load_benchmark(args.benchmark, args.file).problems
-    harder = {p.id.rpartition("/")[2]: p for p in load_benchmark(f"{args.benchmark}plus", args.plus).problems}
+    problems = load_benchmark(args.benchmark, str(args.file)).problems
+    harder = {
+        p.id.rpartition("/")[2]: p for p in load_benchmark(f"{args.benchmark}plus", str(args.plus)).problems
+    }
     args.set.write_bytes(b"".join(msgspec.json.encode(problem) + b"\n" for problem in problems))
     replies = replies_in(args.replies)
     with (
