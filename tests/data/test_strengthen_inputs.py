@@ -1,4 +1,4 @@
-"""Inputs that ``data strengthen`` makes: of the types that are given, with the boundary values of each."""
+"""Inputs that ``data strengthen`` makes from given ones, and the mutants for which it chooses them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.inputs import Inputs
 from whetstone.data.strengthen.schema import mended, relations_of, schema_of
+from whetstone.data.strengthen.subtle_mutations import subtle_operators
+from whetstone.data.validate.mutants import mutants
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-50, 50) | st.floats(-9, 9) | st.text("ab1 {}", max_size=5),
@@ -131,3 +133,18 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
     seeds = [["abc", [1, 2]], ["x y", [-3]]]
     assert made(seeds) == made(seeds)
     assert made(seeds) != Inputs(seeds, "", [], "another seed").candidates(60)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "changed"),
+    [
+        ("repetitions", "def f(xs):\n    return sum(xs)\n", "sum(dict.fromkeys(xs))"),
+        ("items", "def f(xs):\n    for x in xs:\n        print(x)\n", "list(xs)[1:]"),
+        ("variable", "def f(a, b):\n    return a\n", "return b"),
+        ("text", "def f():\n    return 'Ab'\n", "return 'aB'"),
+    ],
+)
+def test_each_subtle_kind_of_mutant(kind: str, source: str, changed: str) -> None:
+    found = mutants(source, 40, "seed", subtle_operators)
+    assert any(each.change.startswith(kind) and changed in each.source for each in found)
+    assert all(each.source != source for each in found)

@@ -27,6 +27,9 @@ _LARGE = 3_000
 _RICH_SIZES = (8, 12, 16, 24, 40, 130)
 _RICH_INNER = 6
 _NARROW = 6
+_FEW_LETTERS = 5
+# Numbers with repeated digits, and neighbours of a power of ten.
+_DIGIT_PATTERNS = (11, 22, 99, 100, 101, 110, 111, 121, 211, 999, 1000, 1001)
 # Given inputs whose arguments are exchanged.
 _EXCHANGED = 8
 _MOST_EXAMPLES = 2
@@ -172,7 +175,8 @@ class Inputs:
                 return st.integers(low, high)
             case "float":
                 low, high = self._bounds(schema)
-                return st.integers(100 * low, 100 * high).map(lambda number: number / 100)
+                halves = st.integers(2 * low, 2 * high).map(lambda number: number / 2)
+                return halves | st.integers(100 * low, 100 * high).map(lambda number: number / 100)
             case "str" if schema.template:
                 numbers = [st.integers(0, int(2 * schema.high + 10))] * schema.template.count("{}")
                 return st.tuples(*numbers).map(lambda drawn: schema.template.format(*drawn))
@@ -198,12 +202,14 @@ class Inputs:
         if schema.fixed and not schema.items:
             return self._strategy(schema)
         if schema.kind == "str" and not schema.template:
-            shortest = size if size > _RICH_INNER else 1
-            return st.text(schema.letters or "ab", min_size=shortest, max_size=size + shortest // 2 + 2)
+            return _rich_text(schema.letters or "ab", size)
         if schema.kind in ("int", "float"):
             low, high = self._bounds(schema)
             near = max(low, 0) if high >= 0 else high
-            return st.one_of(self._strategy(schema), st.integers(near, min(high, near + _NARROW)))
+            patterns = [n for each in _DIGIT_PATTERNS for n in (each, -each) if low <= n <= high]
+            narrow = st.integers(near, min(high, near + _NARROW))
+            told = [st.sampled_from(patterns)] if patterns else []
+            return st.one_of(self._strategy(schema), narrow, *told)
         if schema.kind == "mixed":
             return st.one_of([self._rich(option, size) for option in schema.options])
         if schema.kind == "tuple" and schema.fields:
@@ -373,6 +379,14 @@ def _sorted(items: list[Any]) -> list[Any]:
         return sorted(items)
     except TypeError:
         return items
+
+
+def _rich_text(letters: str, size: int) -> Strategy:
+    """Return a strategy for strings of all letters, or of a few that are repeated."""
+    shortest, longest = size if size > _RICH_INNER else 1, size + size // 2 + 2
+    few = st.lists(st.sampled_from(letters), min_size=2, max_size=_FEW_LETTERS)
+    repeated = few.flatmap(lambda pool: st.text(pool, min_size=shortest, max_size=longest))
+    return repeated | st.text(letters, min_size=shortest, max_size=longest)
 
 
 def _as_drawn(items: list[Any]) -> list[Any]:

@@ -29,6 +29,7 @@ from whetstone.data.strengthen.forms import (
     reads,
     with_added,
 )
+from whetstone.data.strengthen.subtle_mutations import subtle_operators
 from whetstone.data.strengthen.validity import is_valid, validator_of
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
@@ -57,7 +58,7 @@ class Effort(Section):
 
     TITLE: ClassVar[str] = "effort"
 
-    inputs: Annotated[Count, Flag("inputs made for a problem", "N")] = 200
+    inputs: Annotated[Count, Flag("inputs made for a problem", "N")] = 400
     mutants: Annotated[Natural, Flag("mutants of its first reference", "N")] = 80
     rounds: Annotated[Count, Flag("rounds; in each, a new test may be found for a mutant", "N")] = 2
     tests: Annotated[Count, Flag("new tests of a problem, at most", "N")] = 24
@@ -162,7 +163,7 @@ class _ProblemWork:
         left = chooser.add_rejections(survivors, self._effort.rounds) + chooser.add_rejections(wrong, 1)
         chooser.add_rejections(contradicting, self._effort.rounds)
         chooser.add_rejections(left, 1, wide=True)
-        chooser.add_detections(rejected[:_DETECTED])
+        chooser.add_detections(rejected[:: max(1, len(rejected) // _DETECTED)])
         limits = hurried(problem.limits, self._most_cpu_s())
         seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
         chosen = chooser.chosen(
@@ -286,7 +287,9 @@ class _ProblemWork:
         problem: Problem = msgspec.structs.replace(self._problem, limits=limits)
         seed = f"{self._effort.seed}:{problem.id}"
         tried, survivors, rejected, names = 0, list[Fault](), list[Fault](), Counter[str]()
-        for mutant in mutants(reference.source, self._effort.mutants, seed):
+        usual = mutants(reference.source, self._effort.mutants, seed)
+        subtle = mutants(reference.source, self._effort.mutants // 2, seed, subtle_operators)
+        for mutant in (*usual, *subtle):
             program = Program(reference.language, mutant.source)
             judgement = self._runs.run(
                 problem, program, stop_at_first_failure=True, confirm_time_limit=False, fork_per_case=False

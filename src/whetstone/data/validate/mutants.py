@@ -10,13 +10,13 @@ import ast
 import copy
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from whetstone.core.syntax import parsed
-from whetstone.data.validate.mutations import OPERATORS, Mutate, has_no_effect, is_guard
+from whetstone.data.validate.mutations import OPERATORS, Mutate, Operator, has_no_effect, is_guard
 
 # In characters. A longer program is mostly data.
 _LONGEST = 200_000
@@ -29,11 +29,16 @@ class _Mutant(Struct, frozen=True):
     change: str
 
 
-def mutants(source: str, count: int, seed: str) -> list[_Mutant]:
+def mutants(
+    source: str,
+    count: int,
+    seed: str,
+    operators: Callable[[ast.Module], Mapping[str, Operator]] | None = None,
+) -> list[_Mutant]:
     """Return up to ``count`` different mutants of a Python program. The seed fixes them.
 
     Kinds of change alternate, so that few mutants still have many kinds. Returns none for text that is not
-    Python 3.
+    Python 3. operators: the kinds of change for a program, by name (default: ``OPERATORS``).
     """
     if count < 1 or len(source) > _LONGEST:
         return []
@@ -41,14 +46,15 @@ def mutants(source: str, count: int, seed: str) -> list[_Mutant]:
     if tree is None:
         return []
     try:
-        return list(itertools.islice(_mutants(tree, random.Random(seed)), count))
+        kinds = OPERATORS if operators is None else operators(tree)
+        return list(itertools.islice(_mutants(tree, kinds, random.Random(seed)), count))
     except (ValueError, RecursionError, MemoryError):
         return []
 
 
-def _mutants(tree: ast.Module, draw: random.Random) -> Iterator[_Mutant]:
+def _mutants(tree: ast.Module, operators: Mapping[str, Operator], draw: random.Random) -> Iterator[_Mutant]:
     seen = {ast.unparse(tree) + "\n"}
-    for place, name, mutate in _alternate_kinds(_changes(tree), draw):
+    for place, name, mutate in _alternate_kinds(_changes(tree, operators), draw):
         # A change alters the tree, which the other mutants also start from.
         changed = copy.deepcopy(tree)
         node = next(itertools.islice(ast.walk(changed), place, None))
@@ -64,14 +70,14 @@ def _mutants(tree: ast.Module, draw: random.Random) -> Iterator[_Mutant]:
 _Change = tuple[int, str, Mutate]
 
 
-def _changes(tree: ast.Module) -> dict[str, list[_Change]]:
+def _changes(tree: ast.Module, operators: Mapping[str, Operator]) -> dict[str, list[_Change]]:
     """Return all changes by their kind, each with the index of its node in the order of ``ast.walk``."""
     protected = _protected_nodes(tree)
     found: dict[str, list[_Change]] = {}
     for place, node in enumerate(ast.walk(tree)):
         if id(node) in protected:
             continue
-        for name, applicable in OPERATORS.items():
+        for name, applicable in operators.items():
             for mutate in applicable(node):
                 found.setdefault(name, []).append((place, name, mutate))
     return found

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeGuard, cast
 
 Mutate = Callable[[Any], None]
+Operator = Callable[[ast.AST], list[Mutate]]
 
 _BOUNDARIES: dict[type[ast.AST], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -166,7 +167,7 @@ def _call(node: ast.AST) -> list[Mutate]:
 
 
 # The kinds of change by name.
-OPERATORS: Mapping[str, Callable[[ast.AST], list[Mutate]]] = {
+OPERATORS: Mapping[str, Operator] = {
     "boundary": _boundary,
     "comparison": _comparison,
     "operator": _operator,
