@@ -6,6 +6,8 @@
 #   make test-slow     the proofs that are too long for every run
 #   make test-integrations    other trainers, each in an environment of its own, with our reward
 #   make docs          the documentation site in .cache/site; every warning is an error
+#   make tier TIER=userns     cheating and honest programs before the judge in one isolation tier
+#   make release       sdists and wheels in dist/, checked in clean environments of PYTHONS
 #   make smoke         every recipe, small, on a CPU and without a network
 
 PYTHON ?= python3
@@ -18,7 +20,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: tour quickstart test test-fast test-slow test-integrations smoke docs lint types suite clean
+.PHONY: tour quickstart test test-fast test-slow test-integrations smoke docs lint types suite tier release clean
 
 tour: $(VENV)/.train
 	$(BIN)/whetstone tour
@@ -79,6 +81,23 @@ docs: .cache/docs/.installed
 .cache/docs/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -e '.[docs]'
+	touch $@
+
+# root needs `sudo`, userns user namespaces for everyone; restricted runs anywhere.
+TIER ?= restricted
+
+tier: $(VENV)/.test
+	$(BIN)/whetstone exam self --tier $(TIER) --sections programs --items 400
+
+# The version is in src/whetstone/__init__.py, packages/graders/pyproject.toml and CITATION.cff.
+PYTHONS ?= 3.11 3.12 3.13
+
+release: .cache/release/.installed
+	.cache/release/bin/python packages/release.py --pythons $(PYTHONS)
+
+.cache/release/.installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check -q install build
 	touch $@
 
 lint: $(VENV)/.test

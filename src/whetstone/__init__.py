@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whetstone.service.async_client import AsyncJudgeClient
     from whetstone.service.client import JudgeClient
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncJudge",
