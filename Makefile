@@ -8,6 +8,7 @@
 #   make docs          the documentation site in .cache/site; every warning is an error
 #   make tier TIER=userns     cheating and honest programs before the judge in one isolation tier
 #   make release       sdists and wheels in dist/, checked in clean environments of PYTHONS
+#   make benchmarks    the benchmark pages again, on an idle machine; DATA and SET give what commands need
 #   make smoke         every recipe, small, on a CPU and without a network
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: tour quickstart test test-fast test-slow test-integrations smoke docs lint types suite tier release clean
+.PHONY: tour quickstart test test-fast test-slow test-integrations smoke docs lint types suite tier release benchmarks clean
 
 tour: $(VENV)/.train
 	$(BIN)/whetstone tour
@@ -82,6 +83,13 @@ docs: .cache/docs/.installed
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -e '.[docs]'
 	touch $@
+
+# DATA: a folder with humaneval/ and mbpp_sanitized/. SET: further NAME=VALUE, such as trl=PYTHON.
+DATA ?=
+SET ?=
+
+benchmarks: $(VENV)/.dev models/SmolLM2-135M-Instruct
+	$(BIN)/python -m benchmarks --set model=models/SmolLM2-135M-Instruct $(if $(DATA),data=$(DATA)) $(SET)
 
 # root needs `sudo`, userns user namespaces for everyone; restricted runs anywhere.
 TIER ?= restricted
