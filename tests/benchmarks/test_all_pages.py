@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import PAGES, BenchmarkCommand, BenchmarkPage, measure, read_pages
+from benchmarks.pictures import CHARTS, BarChart, draw, number_of, table_of
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 MEASURED = re.compile(
@@ -93,3 +94,27 @@ def test_an_unknown_page_is_an_error_with_the_known_ones() -> None:
     assert done.returncode == 1
     assert "unknown page judge_sped; known: " in done.stderr
     assert "judge_speed" in done.stderr
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.file.stem)
+def test_a_picture_shows_the_figures_of_its_page(chart: BarChart) -> None:
+    page = (FOLDER / f"{chart.page}.md").read_text(encoding="utf-8")
+    assert f"]({chart.file.name})" in page
+    assert draw(chart) == chart.file.read_text(encoding="utf-8")
+    titles, rows = table_of(page, chart.heading)
+    for row in rows:
+        if not chart.leave_out or chart.leave_out not in row[0]:
+            for column in chart.columns:
+                assert f">{number_of(row[titles.index(column)]):g}</text>" in draw(chart)
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"), [("49,276", 49276), (".182", 0.182), ("23.8%", 23.8), ("-0.5 s", -0.5), ("**7**", 7)]
+)
+def test_the_first_number_of_a_cell_is_read(cell: str, number: float) -> None:
+    assert number_of(cell) == number
+
+
+def test_a_page_without_the_table_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no table after '## Speed'"):
+        table_of("# Page\n\ntext\n", "## Speed")
