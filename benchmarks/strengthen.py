@@ -41,7 +41,7 @@ from whetstone.judge import Judge, Judgement, Verdict
 
 REFUSED = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
 """What counts as refused: a clock decides nothing here."""
-_NUMBER = re.compile(r"(\d+)(?:/\d+)?\.py$")
+_NUMBER = re.compile(r"(?:^|[/_])(\d+)(?:/\d+)?\.py$")
 # EvalPlus' tests of a few problems need minutes. Problems whose reference needs more CPU time are left out.
 _MOST_PLUS_S = 1.0
 _FEWEST_VOTERS = 4

@@ -26,7 +26,9 @@ def commands_beside_this_python(folder: Path) -> dict[str, str]:
     folder.mkdir()
     python, source = sys.executable, ROOT / "src"
     for name, command in {"python": "", "whetstone": " -m whetstone"}.items():
-        (folder / name).write_text(f'#!/bin/sh\nPYTHONPATH="{source}:$PYTHONPATH" exec "{python}"{command} "$@"\n')
+        (folder / name).write_text(
+            f'#!/bin/sh\nPYTHONPATH="{source}:$PYTHONPATH" exec "{python}"{command} "$@"\n'
+        )
         (folder / name).chmod(0o755)
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 

@@ -20,7 +20,8 @@ from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
 from whetstone.report.charts import Columns, smooth
 from whetstone.report.metrics import encode_record
 from whetstone.report.page import script, script_json, write_page
-from whetstone.report.run_data import read_run
+from whetstone.report.panels import run_panels
+from whetstone.report.run_data import RunData, read_run
 from whetstone.report.run_page import run_page
 
 HOSTILE = (
@@ -134,6 +135,18 @@ def test_charts_have_equal_columns_at_any_length(tmp_path: Path, steps: int) -> 
     assert time["other"] == [0.5] * len(time["other"])
     shares = [series["values"] for series in charts["verdicts"]["series"]]
     assert all(sum(column) == pytest.approx(1.0) for column in zip(*shares, strict=True))
+
+
+def test_metrics_that_never_change_are_named_and_not_drawn() -> None:
+    records = [
+        {"kind": "train", "step": step, "loss/ratio_mean": 1.0, "loss/loss": 0.1 * step, "loss/lr": 3e-4}
+        for step in (1, 2, 3)
+    ]
+    panel = run_panels(RunData(Path("run"), {}, records, []))[-1]
+    assert [chart.id for chart in panel.charts] == ["loss/loss"]
+    assert panel.note.endswith("The same in every step, and not drawn: mean ratio 1, learning rate 0.0003.")
+    first = run_panels(RunData(Path("run"), {}, records[:1], []))[-1]
+    assert "not drawn" not in first.note
 
 
 def test_rollouts_shown_are_bounded_spread_over_steps_and_counted(tmp_path: Path) -> None:

@@ -275,8 +275,21 @@ def _optimisation(records: Sequence[Mapping[str, Any]]) -> Panel:
         key for record in records for key in record if "/" in key and not key.startswith(_DRAWN)
     )
     ordered = [key for key in FIRST if key in keys] + [key for key in keys if key not in FIRST]
-    charts = [chart for chart in _small(records, ordered) if chart]
-    return Panel("Optimisation", "Each metric has its own scale.", charts, wide=True, multiples=True)
+    constant = {key: value for key in ordered if (value := _constant(records, key)) is not None}
+    charts = [chart for chart in _small(records, [key for key in ordered if key not in constant]) if chart]
+    note = "Each metric has its own scale."
+    if constant:
+        listed = ", ".join(
+            f"{TITLES.get(key, _readable_name(key))} {value:g}" for key, value in constant.items()
+        )
+        note += f" The same in every step, and not drawn: {listed}."
+    return Panel("Optimisation", note, charts, wide=True, multiples=True)
+
+
+def _constant(records: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """Return the value of a metric that is the same in several records, such as the ratios of one update."""
+    values = [record[key] for record in records if isinstance(record.get(key), int | float)]
+    return values[0] if len(values) > 1 and len({*values}) == 1 else None
 
 
 def _small(records: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> list[Chart | None]:
