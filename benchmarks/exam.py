@@ -21,6 +21,7 @@ from typing import Any
 
 FIGURES = Path(__file__).with_suffix(".json")
 OURS = "self"
+_KEPT = 3
 PACKAGE = "whetstone.integrations.graders"
 
 Card = dict[str, Any]
@@ -66,7 +67,16 @@ def examine(name: str, python: str, items: int, limit_s: float) -> Card:
         done = subprocess.run(command, timeout=limit_s, stdout=subprocess.DEVNULL)
         if not file.exists():
             raise SystemExit(f"{name}: the exam ended with status {done.returncode} and without a scorecard")
-        return json.loads(file.read_text(encoding="utf-8"))
+        return shortened(json.loads(file.read_text(encoding="utf-8")))
+
+
+def shortened(card: Card) -> Card:
+    """Return a scorecard with the first failed items of each outcome only."""
+    kept: dict[str, list[Card]] = {}
+    for item in card["failed"]:
+        kept.setdefault(item["outcome"], []).append(item)
+    failed = [item for items in kept.values() for item in items[:_KEPT]]
+    return {**card, "failed": failed, "items_without_verdict": []}
 
 
 def print_table(cards: dict[str, Card]) -> None:
