@@ -148,3 +148,11 @@ def test_each_subtle_kind_of_mutant(kind: str, source: str, changed: str) -> Non
     found = mutants(source, 40, "seed", subtle_operators)
     assert any(each.change.startswith(kind) and changed in each.source for each in found)
     assert all(each.source != source for each in found)
+
+
+def test_letters_of_other_classes_are_tried_only_on_request() -> None:
+    seeds = [["abcdefghij"], ["klmnop"]]
+    usual = Inputs(seeds, "", [], "seed").candidates(80)
+    assert all(each[0].islower() for each in usual if each[0])
+    more = Inputs(seeds, "", [], "seed", wide=True, other_letters=True).candidates(80)
+    assert any(not each[0].isalpha() for each in more if each[0])

@@ -6,6 +6,7 @@ import atexit
 import itertools
 import math
 import re
+import string
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import cache
@@ -18,7 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone.data.strengthen.schema import Schema, are_distinct, bounded, mended, relations_of, schema_of
+from whetstone.data.strengthen.schema import (
+    FEW_LETTERS,
+    Schema,
+    are_distinct,
+    bounded,
+    mended,
+    relations_of,
+    schema_of,
+)
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
@@ -30,6 +39,8 @@ _NARROW = 6
 _FEW_LETTERS = 5
 # Numbers with repeated digits, and neighbours of a power of ten.
 _DIGIT_PATTERNS = (11, 22, 99, 100, 101, 110, 111, 121, 211, 999, 1000, 1001)
+# Letters of wide inputs, where given strings have many different ones.
+_EVERY_CLASS = string.ascii_letters + string.digits + " .,-!?"
 # Given inputs whose arguments are exchanged.
 _EXCHANGED = 8
 _MOST_EXAMPLES = 2
@@ -47,7 +58,8 @@ class Inputs:
 
     statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
     unless given inputs have them. hints: the arguments as they are declared. wide: also with negative
-    numbers, where no given input has one.
+    numbers, where no given input has one. other_letters: also with letters of classes that no given input
+    has.
     """
 
     def __init__(
@@ -58,12 +70,13 @@ class Inputs:
         draw_seed: str,
         *,
         wide: bool = False,
+        other_letters: bool = False,
     ) -> None:
         self._seeds = [list(given) for given in seeds]
         self._relations = relations_of(self._seeds)
         self._draw_seed = draw_seed
         self._least = 1 if _POSITIVE.search(statement) else 0 if _NOT_NEGATIVE.search(statement) else None
-        self._wide = wide
+        self._wide, self._other_letters = wide, other_letters
         width = len(self._seeds[0])
         self._schemas: list[Schema] = []
         for at, hint in enumerate([*hints, *[""] * width][:width]):
@@ -163,6 +176,12 @@ class Inputs:
             low = -high if self._least is None else self._least
         return math.ceil(max(low, schema.least)), math.floor(min(high, schema.most))
 
+    def _letters(self, schema: Schema) -> str:
+        """Return the letters of strings, with those of every class if that is wanted."""
+        if self._other_letters and len(schema.letters) > FEW_LETTERS:
+            return "".join(sorted({*schema.letters, *_EVERY_CLASS}))
+        return schema.letters or "ab"
+
     def _strategy(self, schema: Schema, size: int = 0) -> Strategy:
         """Return a strategy for values of a schema. size: of collections; 0: about as given."""
         longest = schema.longest if schema.fixed else size or max(schema.longest + 4, 2 * schema.longest)
@@ -181,7 +200,7 @@ class Inputs:
                 numbers = [st.integers(0, int(2 * schema.high + 10))] * schema.template.count("{}")
                 return st.tuples(*numbers).map(lambda drawn: schema.template.format(*drawn))
             case "str":
-                return st.text(schema.letters or "ab", min_size=shortest, max_size=longest)
+                return st.text(self._letters(schema), min_size=shortest, max_size=longest)
             case "mixed":
                 return st.one_of([self._strategy(option, size) for option in schema.options])
             case "tuple" if schema.fields:
@@ -202,7 +221,7 @@ class Inputs:
         if schema.fixed and not schema.items:
             return self._strategy(schema)
         if schema.kind == "str" and not schema.template:
-            return _rich_text(schema.letters or "ab", size)
+            return _rich_text(self._letters(schema), size)
         if schema.kind in ("int", "float"):
             low, high = self._bounds(schema)
             near = max(low, 0) if high >= 0 else high
@@ -256,7 +275,8 @@ class Inputs:
                 width = schema.template.count("{}")
                 return [schema.template.format(*[number] * width) for number in (0, 1, int(schema.high), 100)]
             case "str":
-                return _string_edges(schema, [text for text in seen if isinstance(text, str)])
+                texts = [text for text in seen if isinstance(text, str)]
+                return _string_edges(schema, self._letters(schema), texts)
             case "mixed":
                 return [edge for option in schema.options for edge in self._edges(option, seen)]
             case "list" | "tuple" | "set" | "dict" if not schema.fields:
@@ -363,9 +383,8 @@ def _set_hypothesis_folder() -> None:
     set_hypothesis_home_dir(folder.name)
 
 
-def _string_edges(schema: Schema, seen: Sequence[str]) -> list[str]:
+def _string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]:
     text = max(seen, key=len, default="")
-    letters = schema.letters or "a"
     made = ["", letters[0], letters[-1], letters[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
     made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
     made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]

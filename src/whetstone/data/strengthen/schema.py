@@ -14,7 +14,7 @@ from msgspec import Struct
 Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "dict", "mixed"]
 
 # Strings of few different letters may have a meaning, such as brackets. Only these letters are used then.
-_FEW_LETTERS = 6
+FEW_LETTERS = 6
 _SEVERAL = 2
 # What all given collections have in common is believed if it is less likely than this by chance.
 _CHANCE = 0.01
@@ -183,7 +183,7 @@ def _kind(value: Any) -> Kind:
 def _letters(values: Sequence[str]) -> str:
     """Return the given letters, and those of the same classes if there are many."""
     seen = set("".join(values))
-    if len(seen) <= _FEW_LETTERS:
+    if len(seen) <= FEW_LETTERS:
         return "".join(sorted(seen))
     for letters in (string.ascii_lowercase, string.ascii_uppercase, string.digits):
         if len(seen & set(letters)) > _SEVERAL:

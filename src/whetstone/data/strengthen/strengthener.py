@@ -49,6 +49,7 @@ _CPU_STEP_S = 0.01
 _HASH_SEEDS = 4
 # Samples of a problem that vote.
 _SAMPLES = 16
+_ENOUGH_VOTES = 4
 NO_PROGRAMS = GivenPrograms()
 _OPEN = ("several_answers", "references_differ")
 
@@ -153,7 +154,8 @@ class _ProblemWork:
         known = [*problem.wrong, *self._programs.wrong]
         wrong = self._surviving_wrong(known)
         samples = self._accepted_samples()
-        candidates, contradicting = self._undisputed(self._candidates(given, large=bool(wrong)), samples)
+        found = self._candidates(given, large=bool(wrong), votes=len(samples))
+        candidates, contradicting = self._undisputed(found, samples)
         if not candidates:
             raise NotStrengthened(
                 "no_new_test", f"none of {self._made} inputs has an answer that can be a test"
@@ -219,14 +221,17 @@ class _ProblemWork:
             raise NotStrengthened("no_reference", "no reference is in Python, whose functions are called")
         return accepted, slowest
 
-    def _candidates(self, given: list[list[Any]], *, large: bool) -> list[Candidate]:
-        """Return inputs on whose answer all references agree; those of new kinds are marked."""
+    def _candidates(self, given: list[list[Any]], *, large: bool, votes: int) -> list[Candidate]:
+        """Return inputs on whose answer all references agree; those of new kinds are marked. votes: number of
+        samples that decide which inputs stay."""
         from whetstone.data.strengthen.inputs import Inputs  # takes time to import
 
         problem, count = self._problem, self._effort.inputs
         seed = f"{self._effort.seed}:{problem.id}"
         usual = Inputs(self._form.seeds, problem.statement, self._form.hints, seed)
-        wide = Inputs(self._form.seeds, problem.statement, self._form.hints, seed, wide=True)
+        # Whether other letters are valid is not known, unless enough programs can vote.
+        more = {"wide": True, "other_letters": votes >= _ENOUGH_VOTES}
+        wide = Inputs(self._form.seeds, problem.statement, self._form.hints, seed, **more)
         inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
         found = self._answered(inputs)
