@@ -41,7 +41,7 @@ rules apply to their inputs.
 
 --programs gives programs of the problems, such as replies of a model. Every new test is passed by the correct
 ones ("correct": true) and, if possible, rejects the wrong ones (false). Programs without a label vote: an
-input is dropped if more than half of those that the tests accept contradict the references.
+input is dropped if most of those that the tests accept contradict the references on it.
 
 No problem is dropped. The same command resumes.
 """

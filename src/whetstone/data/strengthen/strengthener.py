@@ -323,13 +323,14 @@ class _ProblemWork:
     def _undisputed(
         self, candidates: list[Candidate], samples: Sequence[Fault]
     ) -> tuple[list[Candidate], list[Fault]]:
-        """Return the candidates that at least half of the samples pass, and the samples that fail one.
+        """Return the candidates that at least half of the samples and the reference pass, and the samples
+        that fail one of these.
 
-        An input on which most samples fail is outside the domain, or the references are wrong about it.
+        An input on which most of them fail is outside the domain, or the reference is wrong about it.
         """
         rejected = [rejections(sample, candidates, self._form, self._runs) for sample in samples]
         votes = Counter(number for found in rejected for number in found)
-        kept = [number for number in range(len(candidates)) if 2 * votes[number] <= len(samples)]
+        kept = [number for number in range(len(candidates)) if 2 * votes[number] <= len(samples) + 1]
         self._disputed = len(candidates) - len(kept)
         contradicting = [
             sample for sample, found in zip(samples, rejected, strict=True) if not found.isdisjoint(kept)
