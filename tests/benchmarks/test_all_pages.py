@@ -79,6 +79,7 @@ def test_a_busy_machine_refuses_timed_commands_only(
     assert (tmp_path / "timed").exists()
 
 
+@pytest.mark.process
 def test_a_command_without_its_values_is_skipped_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

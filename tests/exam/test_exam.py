@@ -167,6 +167,7 @@ def test_a_grader_that_leaves_tests_out_accepts_wrong_programs() -> None:
     assert not [one for one in outcomes["in_process"] if one.outcome == ACCEPTED_WRONG]
 
 
+@pytest.mark.process
 def test_wrong_programs_depend_on_the_seed_alone() -> None:
     few = dict(list(load_corpus().problems.items())[:6])
     assert wrong_programs(few, 2, 1) == wrong_programs(few, 2, 1) != wrong_programs(few, 2, 2)

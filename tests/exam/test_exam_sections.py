@@ -177,6 +177,7 @@ def test_services_are_examined_by_the_protocols_of_other_projects(tmp_path: Path
             assert (("hack", ACCEPTED_HACK) in outcomes) == (name == "sandboxfusion")
 
 
+@pytest.mark.process
 def test_a_service_that_cannot_be_reached_gives_no_verdict() -> None:
     target = HttpTarget("none", "http://127.0.0.1:1", PROTOCOLS["sandboxfusion"], 1, 5)
     asserts = next(item for item in limit_items() if item.id == "honest/limits/a pause, asserts")
