@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.inputs import Inputs
-from whetstone.data.strengthen.schema import mended, relations_of, schema_of
+from whetstone.data.strengthen.invariants import mended, relations_of
+from whetstone.data.strengthen.schema import schema_of
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
 from whetstone.data.validate.mutants import mutants
 

@@ -39,6 +39,7 @@ class Form(Struct, frozen=True):
     def asked(self) -> str:
         """Code after a program that defines ``ASKED``: its value for arguments is what an assert compares."""
         call = self.wrapped.replace(_HOLE, f"{self.function}(*_arguments)")
+        call = f"bool({call})" if self.compares == "truth" else call
         return f"\n\ndef {ASKED}(*_arguments):\n    return {call}\n"
 
 
@@ -186,7 +187,12 @@ def _compared(test: ast.expr, call: ast.Call) -> tuple[str, str]:
             return _wrapped(side, call), "equal"
         case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant()]) if left is call:
             return _HOLE, "is"
-        case ast.Compare(ops=[ast.Lt() | ast.LtE()]) | ast.Call(func=ast.Attribute(attr="isclose")):
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
+            ops=[ast.Lt() | ast.LtE()],
+        ) if call in (left, right):
+            return _HOLE, "close"
+        case ast.Call(func=ast.Attribute(attr="isclose"), args=args) if call in args:
             return _HOLE, "close"
         case ast.UnaryOp(op=ast.Not(), operand=inner) if inner is call:
             return _HOLE, "truth"

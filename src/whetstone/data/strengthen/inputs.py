@@ -13,28 +13,20 @@ from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone.data.strengthen.schema import (
-    FEW_LETTERS,
-    Schema,
-    are_distinct,
-    bounded,
-    mended,
-    relations_of,
-    schema_of,
-)
+from whetstone.data.strengthen.invariants import mended, ordered, relations_of, with_properties
+from whetstone.data.strengthen.schema import Schema, bounded, schema_of, told
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
 _LARGE = 3_000
 # Sizes of collections and strings that ``rich`` makes, and of the collections in these.
-_RICH_SIZES = (8, 12, 16, 24, 40, 130)
-_RICH_INNER = 6
+_RICH_SIZES = (10, 12, 16, 24, 40, 130)
+_RICH_INNER = 9
 _NARROW = 6
 _FEW_LETTERS = 5
 # Numbers with repeated digits, and neighbours of a power of ten.
@@ -45,7 +37,6 @@ _EVERY_CLASS = string.ascii_letters + string.digits + " .,-!?"
 _EXCHANGED = 8
 _MOST_EXAMPLES = 2
 _POSITIVE = re.compile(r"\bpositive\b|\bnatural number", re.IGNORECASE)
-_DISTINCT = re.compile(r"\b(?:distinct|unique|permutation|no duplicates)\b", re.IGNORECASE)
 _NOT_NEGATIVE = re.compile(r"\bnon-?\s?negative\b", re.IGNORECASE)
 
 _HEALTH_CHECKS = cast("list[HealthCheck]", list(HealthCheck))
@@ -82,10 +73,11 @@ class Inputs:
         for at, hint in enumerate([*hints, *[""] * width][:width]):
             name, _, annotation = hint.partition(":")
             values = [given[at] for given in self._seeds]
-            schema = bounded(schema_of(values, annotation), name, statement)
-            if schema.kind == "list" and _DISTINCT.search(statement) and are_distinct(values):
-                schema = msgspec.structs.replace(schema, distinct=True)
-            self._schemas.append(schema)
+            # The bounds of a statement often have another name than the only argument.
+            name = re.escape(name) if width > 1 else r"\w+"
+            self._schemas.append(
+                told(bounded(schema_of(values, annotation), name, statement), values, statement)
+            )
 
     def candidates(self, count: int) -> list[list[Any]]:
         """Return up to ``count`` different inputs that are not given: boundaries first."""
@@ -178,7 +170,7 @@ class Inputs:
 
     def _letters(self, schema: Schema) -> str:
         """Return the letters of strings, with those of every class if that is wanted."""
-        if self._other_letters and len(schema.letters) > FEW_LETTERS:
+        if self._other_letters and not schema.few:
             return "".join(sorted({*schema.letters, *_EVERY_CLASS}))
         return schema.letters or "ab"
 
@@ -199,8 +191,10 @@ class Inputs:
             case "str" if schema.template:
                 numbers = [st.integers(0, int(2 * schema.high + 10))] * schema.template.count("{}")
                 return st.tuples(*numbers).map(lambda drawn: schema.template.format(*drawn))
+            case "str" if schema.choices:
+                return st.sampled_from(schema.choices)
             case "str":
-                return st.text(self._letters(schema), min_size=shortest, max_size=longest)
+                return self._text(schema, st.text(self._letters(schema), min_size=shortest, max_size=longest))
             case "mixed":
                 return st.one_of([self._strategy(option, size) for option in schema.options])
             case "tuple" if schema.fields:
@@ -220,8 +214,8 @@ class Inputs:
         """Return a strategy for collections of ``size`` items with repetitions, and for other values."""
         if schema.fixed and not schema.items:
             return self._strategy(schema)
-        if schema.kind == "str" and not schema.template:
-            return _rich_text(self._letters(schema), size)
+        if schema.kind == "str" and not schema.template and not schema.choices:
+            return self._text(schema, _rich_text(self._letters(schema), size))
         if schema.kind in ("int", "float"):
             low, high = self._bounds(schema)
             near = max(low, 0) if high >= 0 else high
@@ -245,11 +239,18 @@ class Inputs:
             size = schema.longest
         some = st.lists(values, min_size=(size + 1) // 2, max_size=size)
         items = some.flatmap(lambda pool: st.lists(st.sampled_from(pool), min_size=size, max_size=size))
+        if "distinct" in schema.properties:
+            items = st.lists(self._strategy(schema.items), min_size=size, max_size=2 * size)
         if schema.kind == "set":
             return items.map(set)
-        orders = st.sampled_from((_as_drawn, _as_drawn, _sorted, _almost_sorted, _rotated))
-        ordered = st.tuples(orders, items).map(lambda drawn: _arranged(schema, drawn[0](drawn[1])))
-        return ordered.map(tuple) if schema.kind == "tuple" else ordered
+        orders = st.sampled_from((_as_drawn, _as_drawn, ordered, _almost_ordered, _rotated))
+        lists = st.tuples(orders, items).map(lambda drawn: drawn[0](_arranged(schema, drawn[1])))
+        lists = lists.map(lambda value: with_properties(schema.properties, value))
+        return lists.map(tuple) if schema.kind == "tuple" else lists
+
+    def _text(self, schema: Schema, texts: Strategy) -> Strategy:
+        """Return the strategy with the properties that given strings have."""
+        return texts.map(lambda text: "".join(_arranged(schema, list(text)))) if schema.properties else texts
 
     def _collections(self, schema: Schema, items: Strategy, shortest: int, longest: int) -> Strategy:
         if schema.kind == "set":
@@ -271,12 +272,15 @@ class Inputs:
                 ]
             case "float":
                 return [n for n in (0.0, 1.0, -1.0, 0.5, 0.001, float(low), float(high)) if low <= n <= high]
+            case "str" if schema.choices:
+                return list(schema.choices)
             case "str" if schema.template:
                 width = schema.template.count("{}")
                 return [schema.template.format(*[number] * width) for number in (0, 1, int(schema.high), 100)]
             case "str":
                 texts = [text for text in seen if isinstance(text, str)]
-                return _string_edges(schema, self._letters(schema), texts)
+                edges = _string_edges(schema, self._letters(schema), texts)
+                return ["".join(_arranged(schema, list(text))) for text in edges]
             case "mixed":
                 return [edge for option in schema.options for edge in self._edges(option, seen)]
             case "list" | "tuple" | "set" | "dict" if not schema.fields:
@@ -302,7 +306,7 @@ class Inputs:
         made: list[list[Any]] = [[], *([item] for item in items[:4]), *([item] * 3 for item in items[:3])]
         made += [longest[::-1], longest[1:], longest[:-1], longest[:1] + longest, longest + longest]
         made += [items, items[::-1], [*longest, *items[:2]]]
-        made += [_sorted(longest), _sorted(longest)[::-1]]
+        made += [ordered(longest), ordered(longest)[::-1]]
         whole = tuple if schema.kind == "tuple" else list
         return [whole(_arranged(schema, value)) for value in made if value or not schema.fixed]
 
@@ -330,7 +334,7 @@ class Inputs:
                 st.sampled_from([1, -1, 2, -2, 10, -value, value, 0.5 if schema.kind == "float" else 3])
             )
             return min(max(value + step, low), high)
-        if isinstance(value, str) and schema.letters:
+        if isinstance(value, str) and schema.letters and not schema.choices:
             changed = self._change_items(draw, list(value), st.sampled_from(schema.letters), None)
             return "".join(_arranged(schema, changed))
         if isinstance(value, list | tuple) and schema.items is not None:
@@ -393,13 +397,6 @@ def _string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str
     return [value for value in made if set(value) <= set(letters) or not value]
 
 
-def _sorted(items: list[Any]) -> list[Any]:
-    try:
-        return sorted(items)
-    except TypeError:
-        return items
-
-
 def _rich_text(letters: str, size: int) -> Strategy:
     """Return a strategy for strings of all letters, or of a few that are repeated."""
     shortest, longest = size if size > _RICH_INNER else 1, size + size // 2 + 2
@@ -412,22 +409,20 @@ def _as_drawn(items: list[Any]) -> list[Any]:
     return items
 
 
-def _almost_sorted(items: list[Any]) -> list[Any]:
-    """Return the sorted items with the last two exchanged."""
-    made = _sorted(items)
+def _almost_ordered(items: list[Any]) -> list[Any]:
+    """Return the ordered items with the last two exchanged."""
+    made = ordered(items)
     return [*made[:-2], *made[:-3:-1]]
 
 
 def _rotated(items: list[Any]) -> list[Any]:
-    made = _sorted(items)
+    made = ordered(items)
     return made[len(made) // 3 :] + made[: len(made) // 3]
 
 
 def _arranged(schema: Schema, items: list[Any]) -> list[Any]:
-    """Return the items in the order that given lists have, without repetitions where these have none, and
-    as many as these have where all have the same number."""
-    if schema.distinct:
-        items = [item for at, item in enumerate(items) if item not in items[:at]]
-    elif schema.fixed and items:
+    """Return as many items as all given values have, if these have the same number, with the properties of
+    these."""
+    if schema.fixed and items and "distinct" not in schema.properties:
         items = list(itertools.islice(itertools.cycle(items), schema.longest))
-    return _sorted(items) if schema.ordered else items
+    return with_properties(schema.properties, items)

@@ -1,4 +1,4 @@
-"""What the given inputs of a problem have in common: types, ranges, letters, sizes and relations."""
+"""The types, ranges, letters and sizes of the given inputs of a problem."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
+from whetstone.data.strengthen.invariants import are_distinct, properties_of
+
 Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "dict", "mixed"]
 
-# Strings of few different letters may have a meaning, such as brackets. Only these letters are used then.
-FEW_LETTERS = 6
-_SEVERAL = 2
-# What all given collections have in common is believed if it is less likely than this by chance.
+_SEVERAL, _FEW_LETTERS = 2, 6
+# Given strings have no other letters of a class if this is less likely than so by chance.
 _CHANCE = 0.01
-_CHANCE_DISTINCT = 0.001  # people rarely write an item twice
 # Collections with the same length, from which on it is no chance.
 _SAME_LENGTH = 4
 _FEW_FIELDS = 3
-# Inputs on which an inequality is no chance.
-_MANY = 5
+_DISTINCT = re.compile(r"\b(?:distinct|unique|permutation|no duplicates)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.;]\s|\n")
 _CONDITION = re.compile(r"\b(?:if|when|while|for|return|otherwise|else|elif)\b", re.IGNORECASE)
 _NUMBER = r"(-?\d+(?:\.\d+)?|10\s?\^\s?\d+)"
@@ -33,11 +31,12 @@ class Schema(Struct, frozen=True):
     """The values of one argument, or of the items of a collection.
 
     low, high: of numbers; least, most: their bounds in the statement. longest: of collections and strings.
-    letters: of strings. template: the text that all strings have around their numbers, with ``{}`` in place
-    of each number; empty if there is none. items: of lists, sets and tuples of different lengths, or the
-    values of dictionaries; keys: of dictionaries. fixed: whether all are as long as the longest.
-    fields: of tuples of one length. options: of values of different types. ordered, distinct: of every given
-    list.
+    letters: of strings; few: whether others have no meaning, as beside brackets. choices: all strings that
+    there can be, such as operators; empty if not known. template: the text that all strings have around their
+    numbers, with ``{}`` in place of each number; empty if there is none. items: of lists, sets and tuples of
+    different lengths, or the values of dictionaries; keys: of dictionaries. fixed: whether all are as long as
+    the longest. fields: of tuples of one length. options: of values of different types. properties: of every
+    given list or string.
     """
 
     kind: Kind
@@ -48,13 +47,14 @@ class Schema(Struct, frozen=True):
     longest: int = 0
     fixed: bool = False
     letters: str = ""
+    few: bool = False
+    choices: tuple[str, ...] = ()
     template: str = ""
     items: Schema | None = None
     keys: Schema | None = None
     fields: tuple[Schema, ...] = ()
     options: tuple[Schema, ...] = ()
-    ordered: bool = False
-    distinct: bool = False
+    properties: tuple[str, ...] = ()
 
 
 def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
@@ -82,11 +82,19 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
     return _collection(_kind(values[0]), values, hint)
 
 
+def told(schema: Schema, values: Sequence[Any], statement: str) -> Schema:
+    """Return the schema of a list whose items are distinct by the statement, if none of ``values``
+    contradicts it."""
+    if schema.kind == "list" and _DISTINCT.search(statement) and are_distinct(values):
+        return msgspec.structs.replace(schema, properties=("distinct", *schema.properties))
+    return schema
+
+
 def bounded(schema: Schema, name: str, statement: str) -> Schema:
     """Return the schema of a number with the bounds that the statement names, such as ``1 <= n <= 100``.
 
-    Comparisons in a sentence with a condition describe the answer. Bounds that a given input violates
-    are not believed.
+    name: of the argument; ``\\w+`` for any. Comparisons in a sentence with a condition describe the answer.
+    Bounds that a given input violates are not believed.
     """
     if schema.kind == "mixed":
         options = tuple(bounded(option, name, statement) for option in schema.options)
@@ -98,13 +106,13 @@ def bounded(schema: Schema, name: str, statement: str) -> Schema:
     for sentence in _SENTENCE_END.split(statement):
         if _CONDITION.search(sentence):
             continue
-        for found in re.finditer(rf"(?<![\w.]){re.escape(name)}\s*([<>≤≥]=?)\s*{_NUMBER}", sentence):
+        for found in re.finditer(rf"(?<![\w.]){name}\s*([<>≤≥]=?)\s*{_NUMBER}", sentence):
             number, strict = _number(found[2]), step if found[1] in "<>" else 0
             if found[1][0] in ">≥":
                 least = max(least, number + strict)
             else:
                 most = min(most, number - strict)
-        for found in re.finditer(rf"{_NUMBER}\s*([<≤]=?)\s*{re.escape(name)}(?!\w)", sentence):
+        for found in re.finditer(rf"{_NUMBER}\s*([<≤]=?)\s*{name}(?!\w)", sentence):
             least = max(least, _number(found[1]) + (step if found[2] == "<" else 0))
     if not least <= schema.low <= schema.high <= most:
         return schema
@@ -123,7 +131,23 @@ def _string_schema(values: Sequence[str]) -> Schema:
     if len(braces) == 1 and 0 not in braces and template != "{}":
         high = max(int(number) for value in values for number in re.findall(r"\d+", value))
         return Schema("str", high=high, template=template)
-    return Schema("str", longest=max(map(len, values)), letters=_letters(values), fixed=_is_fixed(values))
+    letters, few = _letters(values)
+    return Schema(
+        "str",
+        longest=max(map(len, values)),
+        letters=letters,
+        few=few,
+        choices=_choices(values),
+        fixed=_is_fixed(values),
+        properties=properties_of(values, "str"),
+    )
+
+
+def _choices(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the different strings, if they are symbols that repeat, such as ``+`` and ``**``."""
+    different = sorted({*values})
+    symbols = not any(map(str.isalnum, "".join(values))) and all(values)
+    return tuple(different) if symbols and len(values) - len(different) >= _SEVERAL else ()
 
 
 def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
@@ -142,35 +166,13 @@ def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
         longest=longest,
         items=schema,
         fixed=_is_fixed(values),
-        ordered=kind == "list" and _are_sorted(values),
-        distinct=kind == "list" and are_distinct(values, chance=True),
+        properties=properties_of(values, kind),
     )
 
 
 def _is_fixed(values: Sequence[Any]) -> bool:
     """Return whether enough different values have the same length."""
     return len({*map(repr, values)}) >= _SAME_LENGTH and len({*map(len, values)}) == 1
-
-
-def _are_sorted(values: Sequence[Sequence[Any]]) -> bool:
-    """Return whether all lists are sorted, and not by chance."""
-    try:
-        if any(list(value) != sorted(value) for value in values):
-            return False
-    except TypeError:
-        return False
-    return math.prod(1 / math.factorial(min(len(value), 20)) for value in values) < _CHANCE
-
-
-def are_distinct(values: Sequence[Sequence[Any]], *, chance: bool = False) -> bool:
-    """Return whether no list has an item twice. chance: and not by chance, if each were one of all items."""
-    if any(item in value[:at] for value in values for at, item in enumerate(value)):
-        return False
-    if not chance:
-        return True
-    known = len({repr(item) for value in values for item in value})
-    likelihood = math.prod(max(known - at, 0) / known for value in values for at in range(len(value)))
-    return bool(known) and likelihood < _CHANCE_DISTINCT
 
 
 def _kind(value: Any) -> Kind:
@@ -180,65 +182,14 @@ def _kind(value: Any) -> Kind:
     return cast("Kind", name) if name in known else "none"
 
 
-def _letters(values: Sequence[str]) -> str:
-    """Return the given letters, and those of the same classes if there are many."""
-    seen = set("".join(values))
-    if len(seen) <= FEW_LETTERS:
-        return "".join(sorted(seen))
+def _letters(values: Sequence[str]) -> tuple[str, bool]:
+    """Return the given letters, with those of their classes, and whether there are only few. A class is added
+    unless it is unlikely that so many random letters of it are so few different ones."""
+    text = "".join(values)
+    seen = set(text)
     for letters in (string.ascii_lowercase, string.ascii_uppercase, string.digits):
-        if len(seen & set(letters)) > _SEVERAL:
+        number, different = sum(map(text.count, letters)), len(seen & set(letters))
+        size = len(letters)
+        if different and math.comb(size, different) * (different / size) ** number > _CHANCE:
             seen |= set(letters)
-    return "".join(sorted(seen))
-
-
-class Relation(Struct, frozen=True):
-    """A relation that all given inputs have: argument ``one`` is, or is at most, the length of ``other``
-    (``is_length``, ``at_most``), or both have the same length (``same``)."""
-
-    kind: Literal["is_length", "at_most", "same"]
-    one: int
-    other: int
-
-
-def relations_of(inputs: Sequence[Sequence[Any]]) -> list[Relation]:
-    """Return the relations between arguments that hold for all inputs, if these are enough to believe it."""
-    found: list[Relation] = []
-    for one in range(len(inputs[0])):
-        for other in range(len(inputs[0])):
-            pairs = [(given[one], given[other]) for given in inputs]
-            if one == other or not all(isinstance(b, str | list | tuple) for _, b in pairs):
-                continue
-            if all(type(a) is int for a, _ in pairs):
-                if len({a for a, _ in pairs}) >= _SEVERAL and all(a == len(b) for a, b in pairs):
-                    found.append(Relation("is_length", one, other))
-                elif len(pairs) >= _MANY and all(0 <= a <= len(b) for a, b in pairs):
-                    found.append(Relation("at_most", one, other))
-            elif one < other and _same_lengths(pairs):
-                found.append(Relation("same", one, other))
-    return found
-
-
-def _same_lengths(pairs: Sequence[tuple[Any, Any]]) -> bool:
-    """Return whether both are lists of the same length, in inputs with several lengths."""
-    if not all(isinstance(value, list) for pair in pairs for value in pair):
-        return False
-    lengths = [tuple(map(len, pair)) for pair in pairs]
-    return len({*lengths}) >= _SEVERAL and all(one == other for one, other in lengths)
-
-
-def mended(relations: Sequence[Relation], arguments: list[Any]) -> list[Any]:
-    """Return the arguments, changed so that the relations hold."""
-    made = list(arguments)
-    for relation in relations:
-        one, other = made[relation.one], made[relation.other]
-        if not isinstance(other, str | list | tuple):
-            continue
-        if relation.kind == "same":
-            if isinstance(one, list):
-                size = min(len(cast("list[Any]", one)), len(other))
-                made[relation.one], made[relation.other] = cast("Any", one[:size]), cast("Any", other[:size])
-        elif relation.kind == "is_length":
-            made[relation.one] = len(other)
-        elif type(one) is int:
-            made[relation.one] = max(0, min(one, len(other)))
-    return made
+    return "".join(sorted(seen)), not any(map(str.isalnum, seen)) or len(seen) <= _FEW_LETTERS

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -139,6 +139,7 @@ class _ProblemWork:
         self._problem, self._runs, self._answers, self._effort = problem, runs, answers, effort
         self._programs = programs
         self._made = self._invalid = self._unanswered = self._disputed = 0
+        self._with_none = True
         if problem.checker is None and _leaves_open(problem):
             raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
@@ -151,10 +152,15 @@ class _ProblemWork:
         """Return the new tests. Raises NotStrengthened."""
         problem = self._problem
         given = [arguments for one in written if (arguments := self._form.taken(one)) is not None]
+        limits = hurried(problem.limits, self._most_cpu_s())
+        seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
         known = [*problem.wrong, *self._programs.wrong]
         wrong = self._surviving_wrong(known)
         samples = self._accepted_samples()
-        found = self._candidates(given, large=bool(wrong), votes=len(samples))
+        voted = len(samples) >= _ENOUGH_VOTES
+        # A reference often returns None by accident where no input is expected.
+        self._with_none = voted or "None" in problem.statement or any(each.answer is None for each in seeds)
+        found = self._candidates(given, large=bool(wrong), voted=voted)
         candidates, contradicting = self._undisputed(found, samples)
         if not candidates:
             raise NotStrengthened(
@@ -166,8 +172,6 @@ class _ProblemWork:
         chooser.add_rejections(contradicting, self._effort.rounds)
         chooser.add_rejections(left, 1, wide=True)
         chooser.add_detections(rejected[:: max(1, len(rejected) // _DETECTED)])
-        limits = hurried(problem.limits, self._most_cpu_s())
-        seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
         chosen = chooser.chosen(
             [(each.arguments, each.answer) for each in seeds], self._effort.tests, self._budget()
         )
@@ -221,16 +225,16 @@ class _ProblemWork:
             raise NotStrengthened("no_reference", "no reference is in Python, whose functions are called")
         return accepted, slowest
 
-    def _candidates(self, given: list[list[Any]], *, large: bool, votes: int) -> list[Candidate]:
-        """Return inputs on whose answer all references agree; those of new kinds are marked. votes: number of
-        samples that decide which inputs stay."""
+    def _candidates(self, given: list[list[Any]], *, large: bool, voted: bool) -> list[Candidate]:
+        """Return inputs on whose answer all references agree; those of new kinds are marked. voted: whether
+        samples decide which inputs stay."""
         from whetstone.data.strengthen.inputs import Inputs  # takes time to import
 
         problem, count = self._problem, self._effort.inputs
         seed = f"{self._effort.seed}:{problem.id}"
         usual = Inputs(self._form.seeds, problem.statement, self._form.hints, seed)
         # Whether other letters are valid is not known, unless enough programs can vote.
-        more = {"wide": True, "other_letters": votes >= _ENOUGH_VOTES}
+        more = {"wide": True, "other_letters": voted}
         wide = Inputs(self._form.seeds, problem.statement, self._form.hints, seed, **more)
         inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
@@ -247,6 +251,7 @@ class _ProblemWork:
         if validator is not None:
             valid = is_valid(validator, inputs, self._form, self._answers, self._problem.limits)
         labelled = self._form.label(self._references[0], valid, self._answers, limits)
+        labelled = [each for each in labelled if each.answer is not None or self._with_none]
         found, failed = self._agreed(labelled)
         self._made += len(inputs)
         self._invalid += len(inputs) - len(valid) + failed
@@ -260,6 +265,7 @@ class _ProblemWork:
         limits = msgspec.structs.replace(self._problem.limits, cpu_s=cpu_s)
         costs, failed = [0.0] * len(labelled), set[int]()
         agreed = set(range(len(labelled)))
+        by_chance = False
         for program in self._references:
             for seed in range(_HASH_SEEDS if makes_sets(program) else 1):
                 for start in range(0, len(labelled), _AT_ONCE):
@@ -277,6 +283,10 @@ class _ProblemWork:
                             agreed.add(number)
                         elif case.verdict is not Verdict.WRONG_ANSWER:
                             failed.add(number)
+                        elif program is self._references[0] and _is_long(labelled[number].answer):
+                            by_chance = True
+        if by_chance:  # it disagrees with itself, so its lists have the order of a set
+            agreed -= {number for number in agreed if _is_long(labelled[number].answer)}
         # In steps: the choice must not depend on the last digits of a clock.
         steps = [_CPU_STEP_S * math.ceil(cost / _CPU_STEP_S) for cost in costs]
         cheap = sorted(n for n in agreed if steps[n] <= self._most_cpu_s())
@@ -353,6 +363,11 @@ class _ProblemWork:
             if not judgement.accepted:
                 why = f"with {added.count} new tests, reference {number} is {judgement.verdict.value}"
                 raise NotStrengthened("not_confirmed", f"{why}: {judgement.reason}")
+
+
+def _is_long(answer: Any) -> bool:
+    """Return whether an answer has items whose order may be that of a set."""
+    return isinstance(answer, list | tuple) and len(cast("list[Any]", answer)) > 1
 
 
 def _leaves_open(problem: Problem) -> bool:
