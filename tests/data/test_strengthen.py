@@ -138,6 +138,21 @@ def test_what_references_answer_differently_or_cannot_answer_is_no_test(strength
     assert all(n < 25 and (n % 5 != 1 or n <= 8) for n in (case.args[0] for case in made.added.call))
 
 
+@pytest.mark.process
+def test_asserts_of_truth_are_made_for_answers_that_are_no_plain_values(
+    runs: Runs, strengthener: Strengthener
+) -> None:
+    asserts = ["assert not has_b('ac')", "assert has_b('abbba')", "assert has_b('cab')"]
+    problem = Problem(
+        "truth",
+        "Whether a text has an a followed by a b.",
+        AssertTests(asserts=asserts),
+        references=[Program("python", "import re\ndef has_b(text):\n    return re.search('ab', text)\n")],
+    )
+    lines = strengthener.strengthen(problem).added.asserts
+    assert {line.startswith("assert not ") for line in lines} == {True, False}
+
+
 HALVES = Problem(
     "halves",
     "Half of n.",

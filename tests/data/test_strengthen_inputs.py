@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.inputs import Inputs
-from whetstone.data.strengthen.invariants import mended, relations_of
+from whetstone.data.strengthen.invariants import PROPERTIES, mended, relations_of, with_properties
 from whetstone.data.strengthen.schema import schema_of
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
 from whetstone.data.validate.mutants import mutants
@@ -128,6 +128,41 @@ def test_relations_between_arguments_hold_in_new_inputs() -> None:
     assert all(len(one) == len(other) for one, other in made(pairs))
     assert relations_of([[[1, 2], 1]]) == []
     assert mended(relations_of(seeds), [[1, 2, 3, 4], 0]) == [[1, 2, 3, 4], 4]
+
+
+def test_a_list_stays_longer_than_another_by_as_much() -> None:
+    seeds = [[["+"], [2, 3]], [["+", "*"], [2, 3, 4]], [["-", "*", "-"], [5, 3, 4, 5]]]
+    inputs = made(seeds) + Inputs(seeds, "", [], "seed").rich(20)
+    assert all(len(numbers) == len(symbols) + 1 for symbols, numbers in inputs if symbols)
+    assert {symbol for symbols, _ in inputs for symbol in symbols} == {"+", "-", "*"}
+
+
+def test_grids_stay_square_and_brackets_in_pairs() -> None:
+    grids = [[[1, 2], [3, 4]], [[5, 9, 1], [2, 8, 8], [4, 3, 3]], [[0, 1], [7, 7]]]
+    inputs = Inputs([[grid] for grid in grids], "", [], "seed")
+    assert all(
+        len(row) == len(each[0]) for each in inputs.candidates(60) + inputs.rich(20) for row in each[0]
+    )
+    texts = made([["(())"], ["() ()"], ["(()())"], ["( )"], ["((()))"]])
+    assert all(text.count("(") == text.count(")") and not text.startswith(")") for [text] in texts)
+    assert any(text.count("(") != text.count(")") for [text] in made([["(())"], [")("], ["(()"], ["( )"]]))
+
+
+@given(st.sampled_from(sorted(PROPERTIES)), st.lists(st.integers(-3, 9), max_size=7))
+def test_each_property_holds_after_the_change(name: str, numbers: list[int]) -> None:
+    items: list[Any] = numbers
+    if name in ("rows of equal length", "square", "numbered square"):
+        items = [numbers[:at] for at in range(len(numbers))]
+    elif name == "brackets in pairs":
+        items = list("".join("()[]{} "[number % 7] for number in numbers))
+    changed = with_properties([name], items)
+    assert PROPERTIES[name].holds(changed)
+    assert with_properties([name], changed) == changed
+
+
+def test_letters_of_a_class_are_added_unless_few_letters_are_no_chance() -> None:
+    assert any(not set(each[0]) <= set("ARS") for each in made([["A"], ["R"], ["S"]]))
+    assert all(set(each[0]) <= set("ACGT") for each in made([["ACGTTGCA"], ["TTAGC"], ["GATTACA"]]))
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    args = _parse(argv)
+    args = parse_arguments(argv)
     # Both functions set environment variables that torch reads when it is imported.
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
@@ -150,7 +150,7 @@ def _discard_output(status: int) -> int:
     return status
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. It may have ``key=value`` words after options, which argparse alone rejects."""
     for words, replacement in _REPLACED_COMMANDS.items():
         if list(argv[: len(words.split())]) == words.split():

@@ -129,7 +129,7 @@ class Inputs:
                 made = deepcopy(self._seeds[number % len(self._seeds)])
                 made[at] = value
                 yield made
-        kinds = [schema.kind for schema in self._schemas]
+        kinds = [(schema.kind, schema.items and schema.items.kind) for schema in self._schemas]
         pairs = [(a, b) for b in range(len(kinds)) for a in range(b) if kinds[a] == kinds[b]]
         for one, (a, b) in itertools.product(self._seeds[:_EXCHANGED], pairs):
             made = deepcopy(one)

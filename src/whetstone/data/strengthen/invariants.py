@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import chain, cycle, islice
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ _BRACKETS = {")": "(", "]": "[", "}": "{"}
 Items = list[Any]
 
 
-class Property(NamedTuple):
+class Property(Struct, frozen=True):
     """A property of lists or strings: a test, the probability that chance gives it to all of some values, a
     change that gives it to a list of items or characters, and the share of given values that may lack it."""
 
@@ -142,7 +142,7 @@ def _equal_by_chance(sizes: Sequence[int]) -> float:
     return _EQUAL_LENGTHS ** sum(max(0, size) for size in sizes)
 
 
-PROPERTIES = {
+PROPERTIES: dict[str, Property] = {
     "rows of equal length": Property(
         _are_rows,
         lambda values: _equal_by_chance([len(value) - 1 for value in values]),
