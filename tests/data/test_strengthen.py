@@ -38,7 +38,7 @@ from whetstone.data.strengthen.whole_set import journal_path
 from whetstone.data.validate.runs import Runs
 from whetstone.judge import Judge
 
-EFFORT = Effort(inputs=40, mutants=12, rounds=1, tests=12)
+EFFORT = Effort(inputs=40, mutants=12, tests=12)
 
 LARGEST = Problem(
     "stdin/largest",
@@ -95,7 +95,7 @@ def strengthener(runs: Runs) -> Iterator[Strengthener]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("problem", [LARGEST, DISTINCT, REVERSED, MEANS], ids=lambda p: p.id)
-def test_a_wrong_program_that_was_accepted_is_refused_and_the_right_one_is_not(
+def test_a_wrong_program_that_was_accepted_is_rejected_and_the_right_one_is_not(
     problem: Problem, runs: Runs, strengthener: Strengthener
 ) -> None:
     assert runs.run(problem, problem.wrong[0]).accepted
@@ -300,7 +300,7 @@ def test_new_asserts_stand_at_the_end_of_check() -> None:
 
 def command(source: Path, out: Path) -> list[str]:
     words = ["data", "strengthen", source, "--out", out, "--workers", "1", "--inputs", "30", "--mutants", "6"]
-    return [sys.executable, "-m", "whetstone", *map(str, words), "--tests", "6", "--rounds", "1"]
+    return [sys.executable, "-m", "whetstone", *map(str, words), "--tests", "6"]
 
 
 @pytest.mark.process

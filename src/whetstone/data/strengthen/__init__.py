@@ -1,1 +1,1 @@
-"""Weak tests made strong: new inputs, labelled by the references, kept for the wrong programs they refuse."""
+"""Stronger tests: new inputs with the answers of the references, chosen by the wrong programs they reject."""

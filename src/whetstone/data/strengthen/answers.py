@@ -1,4 +1,4 @@
-"""What a reference answers for new inputs, found out in the sandbox."""
+"""The answers of programs for new inputs, computed in the sandbox."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from whetstone.sandbox import EndReason, RunResult, SandboxFault, Tier
 
 _TOGETHER = 64
 _YES = (0, 42)
-# Inputs that may take too long: then those of the same batch are left.
+# After so many inputs that reach a limit, the rest of the batch is skipped.
 _MOST_HELD_UP = 10
 
 
 class NoAnswer:
-    """There is none: the program raised, ended, was stopped, or gave what is no plain value."""
+    """The program raised, ended, was stopped, or returned a value that is not plain data."""
 
 
 NONE = NoAnswer()
 
 
 class Answers:
-    """Asks programs, in sandboxes of its own for each thread. A context manager."""
+    """Runs programs on inputs, in sandboxes of its own for each thread. A context manager."""
 
     def __init__(
         self, minimum_tier: str = "restricted", environment: str | os.PathLike[str] | None = None
     ) -> None:
-        """``environment`` names the packages that programs may import, as for a judge."""
+        """environment: the packages that programs may import, as for a judge."""
         self._tier = Tier[minimum_tier.upper()]
         self._environment = environment_named(environment)
         self._own = threading.local()
@@ -46,9 +46,9 @@ class Answers:
     def returned(
         self, source: str, tests: CallTests, inputs: Sequence[CallCase], limits: Limits
     ) -> list[Any | NoAnswer]:
-        """What the function of ``tests`` returns for each input, called in a program imported anew.
+        """Return what the function of ``tests`` returns for each input, called in a program imported anew.
 
-        ``limits`` are those of one call, and of a batch of calls together.
+        limits: of one call, and of a batch of calls together.
         """
         problem = Problem("asked", "", tests, limits=limits)
         found: list[Any | NoAnswer] = []
@@ -75,21 +75,21 @@ class Answers:
         return found
 
     def printed(self, program: Program, texts: Sequence[str], limits: Limits) -> list[str | NoAnswer]:
-        """What a program prints for each text on its standard input; NONE where it does not end well."""
+        """Return what a program prints for each text on standard input; NONE if its exit code is not 0."""
         return [
             _text(result) if result is not None and result.exit_code == 0 else NONE
             for result in self._runs(program, texts, limits)
         ]
 
     def accepted(self, program: Program, texts: Sequence[str], limits: Limits) -> list[bool]:
-        """Whether a program, given each text, says by its exit code that it is right: 0, or Kattis' 42."""
+        """Return for each text whether the program accepts it by its exit code: 0, or 42 as with Kattis."""
         return [
             result is not None and result.ended is EndReason.EXITED and result.exit_code in _YES
             for result in self._runs(program, texts, limits)
         ]
 
     def _runs(self, program: Program, texts: Sequence[str], limits: Limits) -> Iterator[RunResult | None]:
-        """The run over each text; None where there was none."""
+        """Yield the run over each text; None if the program was not run."""
         held_up = 0
         bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
         for text in texts:
@@ -115,7 +115,7 @@ class Answers:
         return boxes
 
     def _forget(self) -> None:
-        """A sandbox that fails is not used again."""
+        """Close the sandboxes of this thread, one of which failed."""
         boxes: SandboxSet | None = getattr(self._own, "boxes", None)
         self._own.boxes = None
         if boxes is not None:
@@ -138,12 +138,12 @@ class Answers:
 
 
 def hurried(limits: Limits, cpu_s: float) -> Limits:
-    """The limits with less time."""
+    """Return the limits with at most ``cpu_s`` seconds."""
     return msgspec.structs.replace(limits, cpu_s=min(limits.cpu_s, cpu_s))
 
 
 def _builtin(value: Any) -> Any:
-    """Mappings and named tuples as the builtin types that they equal."""
+    """Return mappings and named tuples as the builtin types that they equal."""
     if isinstance(value, dict):
         return {key: _builtin(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, tuple):

@@ -1,8 +1,8 @@
-"""Assert tests as inputs and answers: what the asserts ask, and new ones in the same form.
+"""Asserts as inputs and answers: reading the given asserts, and writing new ones in the same form.
 
-A new assert compares as those that are there do: by ``==``, by ``is``, by truth, within an error, or after
-the same wrapper (``set(f(x)) == …``). So it accepts from a program what they accept. Numbers with a fraction
-are compared within an error in any case: right programs add them up in several orders.
+A new assert compares as the given ones do: by ``==``, by ``is``, by truth, within an error, or after the same
+wrapper (``set(f(x)) == …``). So it accepts the same answers. Numbers with a fraction are always compared
+within an error, because right programs add them up in several orders.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from whetstone.core.syntax import parsed
 _WRAPPERS = {"set", "sorted", "tuple", "list", "len", "round", "str", "frozenset", "dict", "sum", "bool"}
 _CLOSE = "rel_tol=1e-06, abs_tol=1e-06"
 _HOLE = "__call__"
-# The function that gives what an assert compares.
+# The name of the function that returns what an assert compares.
 ASKED = "_asked"
 
 
 class Form(Struct, frozen=True):
-    """How asserts of a problem ask. ``name`` is what they call, ``function`` the program's function;
-    ``wrapped`` what they compare, with ``__call__`` for the call; ``within`` is how near numbers are."""
+    """The form of a problem's asserts.
+
+    name: that they call. function: of the program. wrapped: the expression that they compare, with
+    ``__call__`` in place of the call. compares: ``equal``, ``is``, ``truth`` or ``close``. within: the
+    tolerance of numbers, as keywords of ``math.isclose``.
+    """
 
     name: str
     function: str
@@ -37,14 +41,14 @@ class Form(Struct, frozen=True):
     within: str = _CLOSE
 
     def asked(self) -> str:
-        """Code after a program that defines ``ASKED``: its value for arguments is what an assert compares."""
+        """Return code that, after a program, defines ``ASKED``, which returns what an assert compares."""
         call = self.wrapped.replace(_HOLE, f"{self.function}(*_arguments)")
         call = f"bool({call})" if self.compares == "truth" else call
         return f"\n\ndef {ASKED}(*_arguments):\n    return {call}\n"
 
 
 class ParsedAssert(Struct, frozen=True):
-    """One assert that is there: its arguments, the text of what it compares, and how."""
+    """A given assert: the arguments of its call, and the fields of ``Form``."""
 
     arguments: list[Any]
     wrapped: str
@@ -53,10 +57,8 @@ class ParsedAssert(Struct, frozen=True):
 
 
 def read_asserts(tests: AssertTests, function: str) -> tuple[Form, list[list[Any]]] | None:
-    """The usual form of the asserts, and the arguments of all that can be read; None where none can.
-
-    ``function`` is the program's function, where test code calls it by another name.
-    """
+    """Return the most frequent form of the asserts, and the arguments of all that can be read; None if none
+    can. function: of the program, which test code may call by another name."""
     found: list[ParsedAssert] = []
     name = function
     for node, called in _asserts(tests, function):
@@ -76,7 +78,7 @@ def read_asserts(tests: AssertTests, function: str) -> tuple[Form, list[list[Any
 
 
 def written_assert(form: Form, arguments: Sequence[Any], value: Any) -> str | None:
-    """The assert that a call gives this value; None where no literal or no fair comparison says so."""
+    """Return the assert that a call has this value; None if no fair comparison with a literal can say so."""
     try:
         given = ", ".join(map(write_literal, arguments))
         expected = write_literal(value)
@@ -97,7 +99,7 @@ def written_assert(form: Form, arguments: Sequence[Any], value: Any) -> str | No
 
 
 def with_asserts(tests: AssertTests, lines: Sequence[str]) -> AssertTests:
-    """The tests with more asserts: at the end of the list, or of the function ``check``."""
+    """Return the tests with more asserts, at the end of the list or of the function ``check``."""
     needs_math = any("math." in line for line in lines)
     if tests.asserts:
         setup = tests.setup
@@ -117,14 +119,14 @@ def with_asserts(tests: AssertTests, lines: Sequence[str]) -> AssertTests:
 
 
 def only_asserts(tests: AssertTests, form: Form, lines: Sequence[str]) -> AssertTests:
-    """These asserts alone, a case each."""
+    """Return tests of these asserts alone, each of which is a case."""
     entry = form.function if form.name == "candidate" or tests.entry_point else None
     setup = tests.setup if tests.asserts else ""
     return AssertTests(setup=f"import math\n{setup}", asserts=list(lines), entry_point=entry)
 
 
 def _asserts(tests: AssertTests, function: str) -> Iterator[tuple[ast.Assert, str]]:
-    """Every assert, and the name by which it calls the program's function."""
+    """Yield every assert, with the name by which it calls the program's function."""
     if tests.asserts:
         for code in tests.asserts:
             tree = parsed(code)
@@ -166,8 +168,7 @@ def _asked(test: ast.expr, name: str) -> ParsedAssert | None:
 
 
 def _within(test: ast.expr) -> str:
-    """How near the numbers of an assert have to be, as keywords of ``math.isclose``; empty where it does not
-    say."""
+    """Return the tolerance of an assert as keywords of ``math.isclose``; empty if it has none."""
     match test:
         case ast.Call(func=ast.Attribute(attr="isclose"), keywords=keywords) if keywords:
             return ", ".join(f"{word.arg}={ast.unparse(word.value)}" for word in keywords)
@@ -180,7 +181,7 @@ def _within(test: ast.expr) -> str:
 
 
 def _compared(test: ast.expr, call: ast.Call) -> tuple[str, str]:
-    """What is compared, and how; empty for what is not understood."""
+    """Return the expression that is compared, and how; empty texts for other forms."""
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             side = left if call in ast.walk(left) else right
@@ -212,7 +213,7 @@ def _wrapped(side: ast.expr, call: ast.Call) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Finite, and of types that a literal brings back."""
+    """Return whether a value is finite and of types that have literals."""
     if isinstance(value, float | complex):
         return math.isfinite(abs(value))
     if isinstance(value, dict):
@@ -234,7 +235,7 @@ def _has_floats(value: Any) -> bool:
 
 
 def _row_of_floats(within: str, text: str, value: Any, expected: str) -> str | None:
-    """Of a list of numbers; None for what holds them deeper."""
+    """Return the assert for a list of numbers; None if the numbers are nested deeper."""
     if not isinstance(value, list | tuple) or not all(
         isinstance(item, int | float) for item in cast("Sequence[object]", value)
     ):

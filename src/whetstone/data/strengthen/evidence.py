@@ -1,4 +1,4 @@
-"""What new tests of a problem are there for, and where that stands in it."""
+"""The evidence for the new tests of a problem, and its place in the problem."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from msgspec import Struct
 
 from whetstone.core.problem import Problem
 
-# In `Problem.meta`: how many tests are ours, and what they showed.
+# The key in `Problem.meta`.
 KEY = "strengthened"
 
 
 class StrengthenEvidence(Struct, frozen=True):
-    """What was tried and what it gave.
+    """Counts of what was tried and found.
 
-    first, added: the new tests are ``added``, from number ``first`` on (of ``check`` code: asserts at its
-    end). inputs: those that were made; invalid: on which a reference failed, or which the validator refused;
-    unlabelled: which have no answer that can be a test, or on which references or their runs disagree.
-    references: those that label them. samples: the unlabelled programs that the tests accept; disputed:
-    inputs that were dropped because more than half of these contradict the references. mutants, wrong: how
-    many were tried, how many the tests refused before and refuse now. cpu_s: what the new tests take
-    together, of the slowest reference. written: inputs of generators that a model wrote.
+    first, added: there are ``added`` new tests, from number ``first`` on (in ``check`` code: asserts at its
+    end). inputs: number made; invalid: number on which a reference failed or that the validator rejected;
+    unlabelled: number without an answer that can be a test, or on which references or their runs disagree.
+    references: number of programs that label inputs. samples: number of unlabelled programs that the tests
+    accept; disputed: number of inputs dropped because more than half of these contradict the references.
+    mutants, wrong: number tried, rejected by the tests before, and rejected now. cpu_s: CPU seconds of the
+    new tests together, of the slowest reference. written: number of tests with inputs of generators that a
+    model wrote. why: the reason for each new test.
     """
 
     first: int = 0
@@ -38,17 +39,16 @@ class StrengthenEvidence(Struct, frozen=True):
     cpu_s: float = 0.0
     written: int = 0
     why: list[str] = []
-    """For each new test, what it is kept for."""
 
     def said(self) -> str:
-        """In one line."""
+        """Return the counts as one line."""
         tried, before, after = self.mutants
         words = [f"{self.added} tests of {self.inputs} inputs, labelled by {self.references} references"]
         if tried:
-            words.append(f"mutants refused {before} before and {after} now, of {tried}")
+            words.append(f"mutants rejected {before} before and {after} now, of {tried}")
         if self.wrong[0]:
             words.append(
-                f"wrong programs refused {self.wrong[1]} before and {self.wrong[2]} now, of {self.wrong[0]}"
+                f"wrong programs rejected {self.wrong[1]} before and {self.wrong[2]} now, of {self.wrong[0]}"
             )
         if self.samples:
             words.append(f"{self.disputed} inputs dropped, on which most of {self.samples} samples disagree")
@@ -57,7 +57,7 @@ class StrengthenEvidence(Struct, frozen=True):
 
 
 def evidence_of(problem: Problem) -> StrengthenEvidence | None:
-    """The evidence of the problem's new tests; None where none are ours."""
+    """Return the evidence of a problem's new tests; None if it has none."""
     if KEY not in problem.meta:
         return None
     try:
@@ -67,6 +67,6 @@ def evidence_of(problem: Problem) -> StrengthenEvidence | None:
 
 
 def with_evidence(problem: Problem, evidence: StrengthenEvidence) -> Problem:
-    """The problem, whose new tests are marked as ours."""
+    """Return the problem with the evidence of its new tests."""
     facts: dict[str, Any] = msgspec.to_builtins(evidence)
     return msgspec.structs.replace(problem, meta={**problem.meta, KEY: facts})

@@ -1,4 +1,4 @@
-"""The tests of a problem as inputs and answers: read, labelled by a program, and written as tests again."""
+"""The tests of a problem as inputs and answers: reading them, labelling inputs, and writing new tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LONGEST_OUTPUT = 100_000
 
 
 class AddedTests(Struct, frozen=True, omit_defaults=True):
-    """New tests, of the kind that the problem has."""
+    """New tests of the problem's kind."""
 
     stdin: list[StdinCase] = []
     call: list[CallCase] = []
@@ -47,12 +47,12 @@ class AddedTests(Struct, frozen=True, omit_defaults=True):
 
     @property
     def count(self) -> int:
-        """How many."""
+        """The number of tests."""
         return len(self.stdin) + len(self.call) + len(self.asserts)
 
 
 class LabelledInput(Struct, frozen=True):
-    """An input with the answer that a reference gave, as one test. ``added`` holds it alone."""
+    """An input with the answer of a reference. added: this one test."""
 
     arguments: list[Any]
     answer: Any
@@ -60,8 +60,8 @@ class LabelledInput(Struct, frozen=True):
 
 
 class TestForm(Protocol):
-    """Tests of one kind. ``seeds`` are the given inputs; ``hints`` the arguments as the reference declares
-    them, such as ``n: int``."""
+    """Tests of one kind. seeds: the given inputs. hints: the arguments as the reference declares them, such
+    as ``n: int``."""
 
     seeds: list[list[Any]]
     hints: list[str]
@@ -69,28 +69,28 @@ class TestForm(Protocol):
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
     ) -> list[LabelledInput]:
-        """The inputs for which a program has an answer that can be a test."""
+        """Return the inputs for which a program has an answer that can be a test, with these."""
         ...
 
     def text(self, arguments: list[Any]) -> str | None:
-        """The input as text; None where inputs are no text, or where it has none."""
+        """Return an input as text; None if inputs are not text, or if it does not fit the layout."""
         ...
 
     def taken(self, written: str | list[Any]) -> list[Any] | None:
-        """An input that somebody else wrote, as arguments; None where it is none."""
+        """Return an input that a generator wrote, as arguments; None if it does not fit."""
         ...
 
     def alone(self, cases: Sequence[LabelledInput]) -> Problem:
-        """The problem with these tests and no others, a case each."""
+        """Return the problem with these tests only, each of which is a case."""
         ...
 
 
 class NotRead(Exception):
-    """Nothing can be made of these tests; the message says why."""
+    """The tests have no inputs that can be read; the message is the reason."""
 
 
 def reads(problem: Problem) -> TestForm:
-    """The tests of a problem as inputs. Raises NotRead."""
+    """Return the tests of a problem as inputs. Raises NotRead."""
     if problem.scoring.mode == "groups":
         raise NotRead("its cases are scored in groups, to which no new one belongs")
     tests = problem.tests
@@ -104,7 +104,7 @@ def reads(problem: Problem) -> TestForm:
 
 
 def with_added(problem: Problem, added: AddedTests) -> Problem:
-    """The problem with more tests, after those that it has."""
+    """Return the problem with new tests after the given ones."""
     tests = problem.tests
     if isinstance(tests, StdinTests):
         more = msgspec.structs.replace(tests, cases=[*tests.cases, *added.stdin])
@@ -117,7 +117,7 @@ def with_added(problem: Problem, added: AddedTests) -> Problem:
 
 
 def joined(cases: Sequence[LabelledInput]) -> AddedTests:
-    """The tests of several cases."""
+    """Return the tests of several labelled inputs."""
     return AddedTests(
         [test for case in cases for test in case.added.stdin],
         [test for case in cases for test in case.added.call],
@@ -267,7 +267,7 @@ class _Asserts:
 
 
 def _order_by_chance(program: Program, value: Any) -> bool:
-    """A list that may have been a set: another right program has its items in another order."""
+    """Return whether an answer may be a list made of a set, whose order differs between right programs."""
     if not isinstance(value, list | tuple) or len(cast("list[Any]", value)) < 2 or not makes_sets(program):
         return False
     items = cast("list[Any]", list(value))
@@ -278,7 +278,7 @@ def _order_by_chance(program: Program, value: Any) -> bool:
 
 
 def _called(problem: Problem, tests: AssertTests) -> str | None:
-    """The function of the program that the first assert calls."""
+    """Return the function of the program that the first assert calls."""
     defined = {
         node.name
         for program in problem.references
@@ -310,7 +310,7 @@ def _declared(problem: Problem, function: str) -> list[str]:
 
 
 def _plain(output: str) -> Any:
-    """A printed answer as a value, where it is one word."""
+    """Return a printed answer as a number or a word, or as a list of its words."""
     words = output.split()
     if len(words) != 1:
         return words

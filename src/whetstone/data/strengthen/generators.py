@@ -1,7 +1,7 @@
-"""Generators of inputs that a model wrote: the question, the program in a reply, and its inputs.
+"""Generators of inputs that a model writes: the prompt, the program in a reply, and its inputs.
 
-A generator runs in the sandbox alone, once for each seed. Whatever else it does there than give an input, it
-gives none; what it gives is held to the same rules as any input.
+A generator runs in a sandbox, once for each seed. If it does anything but return an input, it has none. Its
+inputs are treated like all others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whetstone.data.strengthen.forms import reads
 from whetstone.judge.extract import extract_program
 
 FUNCTION = "generate"
-# How many inputs a generator is asked for.
+# Number of inputs of a generator.
 SEEDS = 40
 _LIMITS = Limits(cpu_s=1.0, memory_mb=512.0, output_mb=4.0)
 _LONGEST, _LONGEST_STATEMENT, _LONGEST_SAMPLE, _SAMPLES = 65_536, 20_000, 1_000, 3
@@ -47,7 +47,7 @@ Give the generator, and nothing else, in a fenced Python block.
 
 
 def question(problem: Problem) -> str:
-    """What a model is asked. Long statements and samples are cut, and say so. Raises NotRead."""
+    """Return the prompt for a model. Long statements and samples are cut, with a note. Raises NotRead."""
     if isinstance(problem.tests, StdinTests):
         samples = sorted((case.input for case in problem.tests.cases), key=len)
         kind, form = "str", "It is the text that the program reads."
@@ -63,7 +63,7 @@ def question(problem: Problem) -> str:
 
 
 def generator_in(reply: str) -> str:
-    """The generator's source in a reply; empty where there is none. Nothing is run."""
+    """Return the source of the generator in a reply; empty if there is none. Nothing is run."""
     source = extract_program(reply, names=(FUNCTION,))
     tree = parsed(source) if source is not None and len(source) <= _LONGEST else None
     found = [node for node in (tree.body if tree else []) if isinstance(node, ast.FunctionDef)]
@@ -71,7 +71,7 @@ def generator_in(reply: str) -> str:
 
 
 def generated(source: str, answers: Answers) -> list[str | list[Any]]:
-    """The inputs that a generator gives, run in the sandbox; none where it does anything else."""
+    """Return the inputs of a generator, which runs in the sandbox."""
     calls = [CallCase(None, [seed]) for seed in range(SEEDS)]
     tests = CallTests(calls, FUNCTION)
     first = answers.returned(source, tests, calls[:1], _LIMITS)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone.data.strengthen.invariants import mended, ordered, relations_of, with_properties
+from whetstone.data.strengthen.invariants import is_grid, mended, ordered, relations_of, with_properties
 from whetstone.data.strengthen.schema import Schema, bounded, schema_of, told
 
 # Characters of an input as text; see ``large`` for longer ones.
@@ -177,7 +177,7 @@ class Inputs:
     def _strategy(self, schema: Schema, size: int = 0) -> Strategy:
         """Return a strategy for values of a schema. size: of collections; 0: about as given."""
         longest = schema.longest if schema.fixed else size or max(schema.longest + 4, 2 * schema.longest)
-        shortest = schema.longest if schema.fixed else size
+        shortest = schema.longest if schema.fixed else max(size, is_grid(schema.properties))
         match schema.kind:
             case "bool":
                 return st.booleans()
@@ -308,7 +308,8 @@ class Inputs:
         made += [items, items[::-1], [*longest, *items[:2]]]
         made += [ordered(longest), ordered(longest)[::-1]]
         whole = tuple if schema.kind == "tuple" else list
-        return [whole(_arranged(schema, value)) for value in made if value or not schema.fixed]
+        some = schema.fixed or is_grid(schema.properties)
+        return [whole(_arranged(schema, value)) for value in made if value or not some]
 
     def _changed(self) -> Strategy:
         """Return a strategy for given inputs with a few changes."""

@@ -54,6 +54,11 @@ def with_properties(names: Sequence[str], items: Items) -> Items:
     return items
 
 
+def is_grid(names: Sequence[str]) -> bool:
+    """Return whether the properties are those of square grids, which are not empty."""
+    return "square" in names or "numbered square" in names
+
+
 def are_distinct(values: Sequence[Sequence[Any]]) -> bool:
     """Return whether no value has an item twice."""
     return not any(item in value[:at] for value in values for at, item in enumerate(value))

@@ -1,8 +1,8 @@
-"""Inputs as text (``stdin``) read as values, and written again: which number counts what.
+"""The layout of inputs as text (``stdin``): reading them as values, and writing values as text.
 
-The layout is inferred from the inputs that are there: lines of tokens, lists with their length before them,
-rows with their number before them, test cases one after the other. It is believed where every one of those
-inputs, read and written again, has the same tokens in the same lines.
+The layout is inferred from the given inputs: lines of tokens, lists after their length, rows after their
+number, test cases after their number. It is believed if every given input, read and written again, has the
+same tokens in the same lines.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _Line = list[str]
 
 
 class LayoutPart(Struct, frozen=True):
-    """A piece of the layout.
+    """A part of the layout, by its kind.
 
-    scalar: line of ``width`` tokens, each a value. items: a line that is one list. text: a line as it is.
-    rows: all lines that are left, of ``width`` tokens each (0: as many as the others), a list. blocks: test
-    cases of ``width`` lines, each read by ``inner``.
+    scalar: a line of ``width`` tokens, each a value. items: a line that is one list. text: a line as it is.
+    rows: all further lines as one list, of ``width`` tokens each (0: any number, the same in all). blocks:
+    test cases of ``width`` lines, each read by ``inner``.
     """
 
     kind: str
@@ -40,19 +40,19 @@ class Count(Struct, frozen=True):
 
 
 class InputLayout(Struct, frozen=True):
-    """Parts in turn, and which scalars are counts: they are left out of the values, and written anew."""
+    """The parts in order, and the scalars that are counts. Values do not contain the counts."""
 
     parts: tuple[LayoutPart, ...]
     counts: tuple[Count, ...]
 
     def read(self, text: str) -> list[Any]:
-        """The values of an input without its counts. Raises ValueError where it does not fit."""
+        """Return the values of an input without its counts. Raises ValueError if it does not fit."""
         values = _read(self.parts, _lines(text))
         counted = {count.scalar for count in self.counts}
         return [value for at, value in enumerate(values) if at not in counted]
 
     def write(self, values: Sequence[Any]) -> str:
-        """The input of these values. Raises ValueError for what it cannot hold."""
+        """Return the input of these values. Raises ValueError for values that it cannot contain."""
         counted = {count.scalar: count for count in self.counts}
         left = iter(values)
         every: list[Any] = [None if at in counted else next(left) for at in range(len(values) + len(counted))]
@@ -63,7 +63,7 @@ class InputLayout(Struct, frozen=True):
 
 
 def layout_of(texts: Sequence[str]) -> InputLayout | None:
-    """The layout that all inputs have; None where none is found."""
+    """Return the layout that all inputs have; None if none is found."""
     documents = [_lines(text) for text in texts]
     if not documents or not all(documents):
         return None
@@ -97,7 +97,7 @@ def _value(token: str) -> int | float | str:
 
 
 def _blocks(documents: list[list[str]]) -> tuple[LayoutPart, ...] | None:
-    """Test cases with their number in the first line."""
+    """Return parts for test cases with their number in the first line."""
     heads = [_value(lines[0]) for lines in documents]
     if not all(isinstance(head, int) and head > 0 for head in heads):
         return None
@@ -114,7 +114,7 @@ def _blocks(documents: list[list[str]]) -> tuple[LayoutPart, ...] | None:
 
 
 def _parts(documents: list[list[str]]) -> tuple[LayoutPart, ...] | None:
-    """Parts line by line, as long as the inputs have the same; then rows of what is left."""
+    """Return a part for each line that all inputs have, and one for the rows after these."""
     parts: list[LayoutPart] = []
     scalars: list[list[int]] = [[] for _ in documents]
     at = 0
@@ -144,7 +144,7 @@ def _parts(documents: list[list[str]]) -> tuple[LayoutPart, ...] | None:
 
 
 def _counted(scalars: list[list[int]], sizes: list[int]) -> bool:
-    """Whether some scalar is the size in every input, and not by chance."""
+    """Return whether a scalar is the size in every input, and not by chance."""
     for column in zip(*scalars, strict=True):
         if list(column) == sizes and (len(set(sizes)) > 1 or sizes[0] > 2):
             return True
@@ -152,13 +152,13 @@ def _counted(scalars: list[list[int]], sizes: list[int]) -> bool:
 
 
 def _even_rows(documents: list[list[str]], at: int) -> bool:
-    """Rows with as many tokens each: in one input at least, more than one row."""
+    """Return whether the further lines of each input have the same number of tokens."""
     widths = [{len(line.split()) for line in lines[at:]} for lines in documents]
     return all(len(found) == 1 and 0 not in found for found in widths)
 
 
 def _counts(documents: list[list[Any]]) -> tuple[Count, ...]:
-    """Scalars that are the length of a value in all inputs."""
+    """Return the scalars that are the length of a value in all inputs."""
     found: list[Count] = []
     if len({len(values) for values in documents}) != 1:
         raise ValueError("not the same values")

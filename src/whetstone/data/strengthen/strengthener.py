@@ -61,7 +61,6 @@ class Effort(Section):
 
     inputs: Annotated[Count, Flag("inputs made for a problem", "N")] = 400
     mutants: Annotated[Natural, Flag("mutants of its first reference", "N")] = 80
-    rounds: Annotated[Count, Flag("rounds; in each, a new test may be found for a mutant", "N")] = 2
     tests: Annotated[Count, Flag("new tests of a problem, at most", "N")] = 24
     budget: Annotated[
         Positive, Flag("CPU seconds of the slowest reference that all new tests may take together", "S")
@@ -167,13 +166,11 @@ class _ProblemWork:
                 "no_new_test", f"none of {self._made} inputs has an answer that can be a test"
             )
         tried, survivors, rejected = self._mutants()
-        chooser = Chooser(self._form, candidates, self._runs, f"{self._effort.seed}:{problem.id}")
-        left = chooser.add_rejections(survivors, self._effort.rounds) + chooser.add_rejections(wrong, 1)
-        chooser.add_rejections(contradicting, self._effort.rounds)
-        chooser.add_rejections(left, 1, wide=True)
-        chooser.add_detections(rejected[:: max(1, len(rejected) // _DETECTED)])
-        chosen = chooser.chosen(
-            [(each.arguments, each.answer) for each in seeds], self._effort.tests, self._budget()
+        faults = [*wrong, *survivors, *contradicting, *rejected[:: max(1, len(rejected) // _DETECTED)]]
+        chosen = Chooser(candidates, self._budget()).chosen(
+            [(fault, self._rejections(fault, candidates)) for fault in faults],
+            [(each.arguments, each.answer) for each in seeds],
+            self._effort.tests,
         )
         if not chosen.kept:
             raise NotStrengthened(
@@ -182,7 +179,7 @@ class _ProblemWork:
         added = joined([each.case for each in chosen.kept])
         self._confirm(added)
         names = set(chosen.rejected)
-        killed, refused = tried - len(survivors), len(known) - len(wrong)
+        killed, rejected_before = tried - len(survivors), len(known) - len(wrong)
         return added, StrengthenEvidence(
             first=case_count(problem),
             added=len(chosen.kept),
@@ -193,11 +190,28 @@ class _ProblemWork:
             mutants=(tried, killed, killed + sum(fault.name in names for fault in survivors)),
             samples=len(samples),
             disputed=self._disputed,
-            wrong=(len(known), refused, refused + sum(fault.name in names for fault in wrong)),
+            wrong=(
+                len(known),
+                rejected_before,
+                rejected_before + sum(fault.name in names for fault in wrong),
+            ),
             cpu_s=round(sum(each.cpu_s for each in chosen.kept), 4),
             written=sum(each.case.arguments in given for each in chosen.kept),
             why=chosen.why,
         )
+
+    def _rejections(self, fault: Fault, candidates: list[Candidate]) -> set[int]:
+        """Return the candidates that reject a fault.
+
+        Wide ones are tried if no other rejects it and the tests accept it. Only a wrong answer counts then,
+        because an exception may mean that the program is right to refuse such an input.
+        """
+        usual = [number for number, each in enumerate(candidates) if not each.wide]
+        found = rejections(fault, candidates, usual, self._form, self._runs)
+        if found or not fault.accepted:
+            return found
+        wide = [number for number, each in enumerate(candidates) if each.wide]
+        return rejections(fault, candidates, wide, self._form, self._runs, (Verdict.WRONG_ANSWER,))
 
     def _most_cpu_s(self) -> float:
         """Return the CPU seconds that one new test may take a reference."""
@@ -316,7 +330,7 @@ class _ProblemWork:
                 continue
             names[mutant.change] += 1
             number = f", {names[mutant.change]}" if names[mutant.change] > 1 else ""
-            fault = Fault(f"a mutant ({mutant.change}{number})", program, limits, confirm=False)
+            fault = Fault(f"a mutant ({mutant.change}{number})", program, limits, judgement.accepted)
             (survivors if judgement.accepted else rejected).append(fault)
         return tried, survivors, rejected
 
@@ -325,7 +339,7 @@ class _ProblemWork:
         limits = hurried(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
         programs = {program.source: program for program in self._programs.unlabelled}
         return [
-            Fault(f"sample[{number}]", program, limits, confirm=False)
+            Fault(f"sample[{number}]", program, limits)
             for number, program in enumerate(itertools.islice(programs.values(), _SAMPLES))
             if self._runs.run(self._problem, program, stop_at_first_failure=True).accepted
         ]
@@ -338,7 +352,8 @@ class _ProblemWork:
 
         An input on which most of them fail is outside the domain, or the reference is wrong about it.
         """
-        rejected = [rejections(sample, candidates, self._form, self._runs) for sample in samples]
+        every = range(len(candidates))
+        rejected = [rejections(sample, candidates, every, self._form, self._runs) for sample in samples]
         votes = Counter(number for found in rejected for number in found)
         kept = [number for number in range(len(candidates)) if 2 * votes[number] <= len(samples) + 1]
         self._disputed = len(candidates) - len(kept)

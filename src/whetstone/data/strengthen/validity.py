@@ -1,8 +1,8 @@
-"""Inputs held against a problem's own rules: its validator, where it has one.
+"""The validator of a problem's inputs.
 
 ``meta.input_validator`` is a program, ``{"language": …, "source": …}``. For ``stdin`` tests it reads the
-input and ends with exit code 0 or, in Kattis' protocol, 42; for others it defines ``valid(*arguments)``.
-What it does not accept is no input. It runs in the sandbox.
+input and accepts it with exit code 0 or, as with Kattis, 42; for other tests it defines
+``valid(*arguments)``. It runs in the sandbox.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FUNCTION = "valid"
 
 
 def validator_of(problem: Problem) -> Program | None:
-    """The problem's validator of inputs; None where it has none that can be read."""
+    """Return the problem's validator of inputs; None if it has none that can be read."""
     try:
         return msgspec.convert(problem.meta[KEY], Program) if KEY in problem.meta else None
     except msgspec.ValidationError:
@@ -31,7 +31,7 @@ def validator_of(problem: Problem) -> Program | None:
 def is_valid(
     validator: Program, inputs: Sequence[list[Any]], read: TestForm, answers: Answers, limits: Limits
 ) -> list[list[Any]]:
-    """The inputs that the validator accepts."""
+    """Return the inputs that the validator accepts."""
     texts = [read.text(arguments) for arguments in inputs]
     if any(text is not None for text in texts):
         written = [

@@ -1,4 +1,4 @@
-"""Strengthening a set: streamed, many problems in flight, resumable."""
+"""Strengthening of a set: streamed, with several problems at a time, resumable."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ATTEMPTS = 3
 
 Watch = Callable[[Problem, StrengthenOutcome], None]
 Written = Callable[[Problem, Answers], Sequence[str | list[Any]]]
-"""Inputs that generators give for a problem, run in the sandboxes that are given."""
+"""Returns the inputs of generators for a problem; they run in the given sandboxes."""
 
 
 class StrengthenTally(Struct):
-    """What came of it, counted."""
+    """Counts over a set."""
 
     problems: int = 0
     stronger: int = 0
@@ -44,7 +44,7 @@ class StrengthenTally(Struct):
     why: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, found: StrengthenOutcome) -> None:
-        """Count a problem."""
+        """Count the outcome of a problem."""
         self.problems += 1
         if found.evidence is None:
             self.why[found.reason] += 1
@@ -57,8 +57,7 @@ class StrengthenTally(Struct):
 
 
 class _Begun(Struct, frozen=True):
-    """The first line: with how much effort, over how many problems, with which packages, generators, and
-    file of programs."""
+    """The first line of the journal: effort, number of problems, packages, generators and programs."""
 
     effort: dict[str, Any]
     problems: int
@@ -68,12 +67,12 @@ class _Begun(Struct, frozen=True):
 
 
 def journal_path(out: str | Path) -> Path:
-    """Where an unfinished run to ``out`` keeps what it has found."""
+    """Return the file of the outcomes of an unfinished run to ``out``."""
     return Path(out).with_name(f"{Path(out).name}.strengthening.jsonl")
 
 
 def count_problems(source: str | Path) -> int:
-    """How many problems there are. UserError for an empty set."""
+    """Return the number of problems. Raises UserError for an empty set."""
     count = sum(1 for _ in open_problems(source))
     if not count:
         raise UserError(f"{source}: contains no problems")
@@ -94,12 +93,12 @@ def strengthen_set(
     written: Written = lambda problem, answers: (),
     watch: Watch = lambda problem, found: None,
 ) -> StrengthenTally:
-    """Write ``out``, a dataset folder or a problem file: every problem, with new tests where there are any.
+    """Write every problem, with its new tests, to ``out``, a dataset folder or a problem file.
 
-    ``problems`` is how many there are (``count_problems``). ``workers`` are those of the judge, 0 for one a
-    core; ``packages`` names the environment of programs, as for the judge, ``generators`` who wrote
-    generators: an interrupted run goes on with the same alone. ``watch`` is called with every problem that
-    is done, in order.
+    problems: their number (``count_problems``). workers: of the judge, 0 for one on each core. packages: the
+    environment of programs, as for the judge. generators: the model that wrote generators. An interrupted run
+    resumes only with the same effort, packages, generators and programs. watch: called with each outcome, in
+    the order of the problems.
     """
     tally = StrengthenTally()
     programs = read_programs(effort.programs) if effort.programs else {}
@@ -132,7 +131,7 @@ def strengthen_set(
 
 
 def settle(problem: Problem, found: StrengthenOutcome) -> Iterator[Problem | ProblemDecision]:
-    """What becomes of a problem: a mark that says what was done, and the problem, stronger or as it was."""
+    """Yield the decision about a problem, and the problem with its new tests."""
     if found.evidence is None:
         yield ProblemDecision(problem.id, STEP, "mark", found.reason, found.detail, problem.source)
         yield problem
