@@ -12,10 +12,11 @@ import pytest
 from tests.tiers import every_tier
 from whetstone.cli.main import main
 from whetstone.core.errors import SandboxUnavailable
-from whetstone.core.problem import Program, case_count
+from whetstone.core.problem import Program, case_count, deciding_program
 from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
 from whetstone.judge.rpc import call, shared_interpreter
 from whetstone.sandbox import Tier
+from whetstone.testing.attacks import suite
 from whetstone.testing.attacks.corpus import Attack, Corpus, load_corpus
 from whetstone.testing.attacks.suite import AttackTrial, corpus_trials, run_trials, trial_outcome
 
@@ -58,6 +59,16 @@ def needs(tier: Tier) -> None:
         Judge(1, tier=tier.label).close()
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
+
+
+def test_trials_need_the_language_of_the_checker_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checkers(trials: list[AttackTrial]) -> set[str]:
+        return {decides.language for trial in trials if (decides := deciding_program(trial.problem))}
+
+    monkeypatch.setattr(suite, "runs_here", lambda name, isolation="": True)
+    assert {"c", "cpp"} & checkers(corpus_trials(load_corpus()))
+    monkeypatch.setattr(suite, "runs_here", lambda name, isolation="": name == "python")
+    assert checkers(corpus_trials(load_corpus())) == {"python"}
 
 
 @pytest.mark.process

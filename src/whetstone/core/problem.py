@@ -399,6 +399,13 @@ def statement_with_starter(problem: Problem) -> str:
     return f"{problem.statement.rstrip()}\n\nStart from this code:\n\n```{problem.language}\n{starter}\n```"
 
 
+def deciding_program(problem: Problem) -> ProgramChecker | ProgramInteractor | None:
+    """Return the checker or interactor of a problem if it is a program of its own, such as testlib's."""
+    tests = problem.tests
+    decides = tests.interactor if isinstance(tests, InteractiveTests) else problem.checker
+    return decides if isinstance(decides, ProgramChecker | ProgramInteractor) else None
+
+
 def case_count(problem: Problem) -> int:
     """Return the number of separately judged cases of a problem."""
     tests = problem.tests

@@ -14,11 +14,9 @@ from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.problem import (
     AssertTests,
     CallTests,
-    InteractiveTests,
     Problem,
     Program,
-    ProgramChecker,
-    ProgramInteractor,
+    deciding_program,
     problem_from,
 )
 from whetstone.core.verdict import Judgement, Verdict
@@ -183,10 +181,9 @@ def _check_languages(
             f"{whose} is in `{language.name}`, but tests of kind `{called}` call Python functions"
         )
     check_tier(language, isolation, whose)
-    judges = problem.tests.interactor if isinstance(problem.tests, InteractiveTests) else problem.checker
-    if isinstance(judges, ProgramChecker | ProgramInteractor):
+    if decides := deciding_program(problem):
         whose = f"the checker or interactor of problem {problem.id!r}"
-        language = language_named(judges.language, whose)
+        language = language_named(decides.language, whose)
         require(language, whose, environment)
         check_tier(language, isolation, whose)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whetstone.core.problem import AssertTests, Problem, Program
+from whetstone.core.problem import AssertTests, Problem, Program, deciding_program
 from whetstone.core.verdict import SHARED_INTERPRETER
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.kinds.by_calls import is_judged_by_calls
@@ -47,7 +47,7 @@ class TrialOutcome(Struct, frozen=True):
 
 
 def corpus_trials(corpus: Corpus) -> list[AttackTrial]:
-    """Return all programs of the corpus in languages that this machine runs: references, attacks, twins."""
+    """Return the references, attacks and twins of the corpus whose languages this machine runs."""
     found: list[AttackTrial] = []
     for name, problem in corpus.problems.items():
         for reference in problem.references:
@@ -55,7 +55,14 @@ def corpus_trials(corpus: Corpus) -> list[AttackTrial]:
     for class_name, attacks in corpus.classes.items():
         for attack in attacks:
             found += _attack_trials(corpus, class_name, attack)
-    return [t for t in found if runs_here(t.program.language)]
+    return [t for t in found if _can_run(t)]
+
+
+def _can_run(trial: AttackTrial, isolation: str = "") -> bool:
+    """Return whether this machine (in this tier) runs the languages of a program and of its checker."""
+    decides = deciding_program(trial.problem)
+    languages = [trial.program.language, *([decides.language] if decides else [])]
+    return all(runs_here(language, isolation) for language in languages)
 
 
 def _attack_trials(corpus: Corpus, class_name: str, attack: Attack) -> Iterator[AttackTrial]:
@@ -105,7 +112,7 @@ def run_trials(
     # Time limits are not confirmed by a second run: no honest program of the corpus comes near its limit.
     workers = workers or 4 * len(os.sched_getaffinity(0))
     with Judge(workers, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
-        free = [t for t in free if runs_here(t.program.language, judge.isolation)]
+        free = [t for t in free if _can_run(t, judge.isolation)]
         # All trials are submitted at once. `judge_many` reads only a little ahead, so one slow trial would
         # hold up all workers.
         judgements = [judge.submit(t.problem, t.program) for t in free]
@@ -114,7 +121,7 @@ def run_trials(
     if ordered:
         with Judge(1, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
             for trial in ordered:
-                if runs_here(trial.program.language, judge.isolation):
+                if _can_run(trial, judge.isolation):
                     yield trial_outcome(trial, _judge_after_earlier(judge, trial))
 
 
