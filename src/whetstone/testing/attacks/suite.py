@@ -55,13 +55,13 @@ def corpus_trials(corpus: Corpus) -> list[AttackTrial]:
     for class_name, attacks in corpus.classes.items():
         for attack in attacks:
             found += _attack_trials(corpus, class_name, attack)
-    return [t for t in found if _can_run(t)]
+    return [t for t in found if can_judge(t.problem, t.program)]
 
 
-def _can_run(trial: AttackTrial, isolation: str = "") -> bool:
+def can_judge(problem: Problem, program: Program, isolation: str = "") -> bool:
     """Return whether this machine (in this tier) runs the languages of a program and of its checker."""
-    decides = deciding_program(trial.problem)
-    languages = [trial.program.language, *([decides.language] if decides else [])]
+    decides = deciding_program(problem)
+    languages = [program.language, *([decides.language] if decides else [])]
     return all(runs_here(language, isolation) for language in languages)
 
 
@@ -112,7 +112,7 @@ def run_trials(
     # Time limits are not confirmed by a second run: no honest program of the corpus comes near its limit.
     workers = workers or 4 * len(os.sched_getaffinity(0))
     with Judge(workers, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
-        free = [t for t in free if _can_run(t, judge.isolation)]
+        free = [t for t in free if can_judge(t.problem, t.program, judge.isolation)]
         # All trials are submitted at once. `judge_many` reads only a little ahead, so one slow trial would
         # hold up all workers.
         judgements = [judge.submit(t.problem, t.program) for t in free]
@@ -121,7 +121,7 @@ def run_trials(
     if ordered:
         with Judge(1, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
             for trial in ordered:
-                if _can_run(trial, judge.isolation):
+                if can_judge(trial.problem, trial.program, judge.isolation):
                     yield trial_outcome(trial, _judge_after_earlier(judge, trial))
 
 

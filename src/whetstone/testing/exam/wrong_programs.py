@@ -8,6 +8,7 @@ from whetstone.core.problem import Problem, Program
 from whetstone.core.verdict import Verdict
 from whetstone.data.validate.mutants import mutants
 from whetstone.judge import Judge
+from whetstone.testing.attacks.suite import can_judge
 from whetstone.testing.exam.items import ExamItem
 
 # Most mutants of one reference are rejected, so a few candidates for each wanted program are enough.
@@ -23,7 +24,7 @@ def wrong_programs(problems: Mapping[str, Problem], count: int, seed: int) -> li
         (name, problem, Program("python", mutant.source), mutant.change)
         for name, problem in problems.items()
         for reference in problem.references[:1]
-        if reference.language == "python" and count
+        if reference.language == "python" and count and can_judge(problem, reference)
         for mutant in mutants(reference.source, count * _CANDIDATES, f"{seed}/{name}")
     ]
     found: dict[str, list[ExamItem]] = {}
