@@ -153,6 +153,39 @@ def test_asserts_of_truth_are_made_for_answers_that_are_no_plain_values(
     assert {line.startswith("assert not ") for line in lines} == {True, False}
 
 
+@pytest.mark.process
+def test_inputs_that_a_check_computes_are_recorded(runs: Runs, strengthener: Strengthener) -> None:
+    check = (
+        "def check(candidate):\n    for size in range(5, 9):\n        items = [size, 9 - size]\n"
+        "        assert candidate(items) == sum(items)\n"
+    )
+    problem = Problem(
+        "loop",
+        "The sum of a list.",
+        AssertTests(check=check, entry_point="total"),
+        references=[Program("python", "def total(items):\n    return sum(items)\n")],
+        wrong=[Program("python", "def total(items):\n    return sum(set(items))\n")],
+    )
+    assert runs.run(problem, problem.wrong[0]).accepted
+    stronger = with_added(problem, strengthener.strengthen(problem).added)
+    assert not runs.run(stronger, problem.wrong[0]).accepted
+    assert runs.run(stronger, problem.references[0]).accepted
+
+
+@pytest.mark.process
+def test_an_empty_input_is_a_test_only_if_given_inputs_or_mutants_need_it(strengthener: Strengthener) -> None:
+    def empties(source: str, cases: list[CallCase]) -> int:
+        tests = CallTests(cases, "first")
+        made = strengthener.strengthen(
+            Problem("e", "The first.", tests, references=[Program("python", source)])
+        )
+        return sum(not case.args[0] for case in made.added.call)
+
+    cases = [CallCase(xs[0], [xs]) for xs in ([3, 1], [2, 2, 5], [7], [9, 4, 4, 8])]
+    assert empties("def first(xs):\n    return sum(xs[:1])\n", cases) == 0
+    assert empties("def first(xs):\n    if not xs:\n        return 0\n    return xs[0]\n", cases) == 1
+
+
 HALVES = Problem(
     "halves",
     "Half of n.",

@@ -56,14 +56,20 @@ class ParsedAssert(Struct, frozen=True):
     within: str
 
 
-def read_asserts(tests: AssertTests, function: str) -> tuple[Form, list[list[Any]]] | None:
+def read_asserts(
+    tests: AssertTests, function: str, recorded: Sequence[list[Any]] = ()
+) -> tuple[Form, list[list[Any]]] | None:
     """Return the most frequent form of the asserts, and the arguments of all that can be read; None if none
-    can. function: of the program, which test code may call by another name."""
+    can.
+
+    function: of the program, which test code may call by another name. recorded: the arguments of the calls,
+    if they are no literals.
+    """
     found: list[ParsedAssert] = []
     name = function
     for node, called in _asserts(tests, function):
         name = called
-        if (asked := _asked(node.test, called)) is not None:
+        if (asked := _asked(node.test, called, literals=not recorded)) is not None:
             found.append(asked)
     if not found:
         return None
@@ -71,10 +77,11 @@ def read_asserts(tests: AssertTests, function: str) -> tuple[Form, list[list[Any
     width = widths.most_common(1)[0][0]
     found = [asked for asked in found if len(asked.arguments) == width]
     (wrapped, compares), _ = Counter((asked.wrapped, asked.compares) for asked in found).most_common(1)[0]
-    seeds = list({repr(asked.arguments): asked.arguments for asked in found}.values())
+    arguments = recorded or [asked.arguments for asked in found]
+    seeds = list({repr(each): each for each in arguments}.values())
     within = Counter(asked.within for asked in found if asked.within).most_common(1)
     form = Form(name, function, wrapped, compares, within[0][0] if within else _CLOSE)
-    return (form, seeds) if width else None
+    return (form, seeds) if width or recorded else None
 
 
 def written_assert(form: Form, arguments: Sequence[Any], value: Any) -> str | None:
@@ -151,7 +158,7 @@ def _is_one_line(node: ast.FunctionDef) -> bool:
     return node.body[0].lineno == node.lineno
 
 
-def _asked(test: ast.expr, name: str) -> ParsedAssert | None:
+def _asked(test: ast.expr, name: str, *, literals: bool) -> ParsedAssert | None:
     calls = [
         node
         for node in ast.walk(test)
@@ -160,7 +167,7 @@ def _asked(test: ast.expr, name: str) -> ParsedAssert | None:
     if len(calls) != 1 or calls[0].keywords:
         return None
     try:
-        arguments = [ast.literal_eval(argument) for argument in calls[0].args]
+        arguments = [ast.literal_eval(argument) for argument in calls[0].args] if literals else []
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     wrapped, compares = _compared(test, calls[0])

@@ -36,6 +36,17 @@ from whetstone.data.validate.references import makes_sets
 from whetstone.judge.answers.equality import equal
 
 _LONGEST_OUTPUT = 100_000
+_RECORDER = """
+def _recorded():
+    from copy import deepcopy
+    calls = []
+    def record(*arguments):
+        if len(calls) < 40:
+            calls.append(deepcopy(list(arguments)))
+        return __function__(*arguments)
+    check(record)
+    return [each for each in calls if len(each) == len(calls[0])]
+"""
 
 
 class AddedTests(Struct, frozen=True, omit_defaults=True):
@@ -89,8 +100,11 @@ class NotRead(Exception):
     """The tests have no inputs that can be read; the message is the reason."""
 
 
-def reads(problem: Problem) -> TestForm:
-    """Return the tests of a problem as inputs. Raises NotRead."""
+def reads(problem: Problem, recorded: Sequence[list[Any]] = ()) -> TestForm:
+    """Return the tests of a problem as inputs. Raises NotRead.
+
+    recorded: the arguments of its asserts (``recorded_inputs``), if these cannot be read.
+    """
     if problem.scoring.mode == "groups":
         raise NotRead("its cases are scored in groups, to which no new one belongs")
     tests = problem.tests
@@ -99,8 +113,23 @@ def reads(problem: Problem) -> TestForm:
     if isinstance(tests, CallTests):
         return _Call(problem, tests)
     if isinstance(tests, AssertTests):
-        return _Asserts(problem, tests)
+        return _Asserts(problem, tests, recorded)
     raise NotRead("it has no tests" if isinstance(tests, NoTests) else "a conversation has no inputs")
+
+
+def recorded_inputs(problem: Problem, answers: Answers) -> list[list[Any]]:
+    """Return the arguments with which the function ``check`` calls the first reference, run in the sandbox.
+
+    They serve tests that compute their inputs, for example in a loop. Empty for other tests.
+    """
+    tests = problem.tests
+    if not isinstance(tests, AssertTests) or not tests.check or not tests.entry_point:
+        return []
+    source = "\n".join((problem.references[0].source, tests.setup, tests.check, _RECORDER))
+    case = CallCase(None, [])
+    source = source.replace("__function__", tests.entry_point)
+    [calls] = answers.returned(source, CallTests([case], "_recorded"), [case], problem.limits)
+    return calls if isinstance(calls, list) and calls and all(calls) else []
 
 
 def with_added(problem: Problem, added: AddedTests) -> Problem:
@@ -231,9 +260,9 @@ class _Call:
 
 
 class _Asserts:
-    def __init__(self, problem: Problem, tests: AssertTests) -> None:
+    def __init__(self, problem: Problem, tests: AssertTests, recorded: Sequence[list[Any]]) -> None:
         function = tests.entry_point or _called(problem, tests)
-        found = read_asserts(tests, function) if function and not tests.unittest else None
+        found = read_asserts(tests, function, recorded) if function and not tests.unittest else None
         if found is None:
             raise NotRead("no assert compares what a call of plain values gives")
         self._problem, self._tests = problem, tests

@@ -27,6 +27,7 @@ from whetstone.data.strengthen.forms import (
     TestForm,
     joined,
     reads,
+    recorded_inputs,
     with_added,
 )
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
@@ -142,10 +143,20 @@ class _ProblemWork:
         if problem.checker is None and _leaves_open(problem):
             raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
-            self._form: TestForm = reads(problem)
+            self._form: TestForm = self._read(problem)
         except NotRead as error:
             raise NotStrengthened("tests_not_read", str(error)) from None
         self._references, self._slowest_s = self._accepted_references()
+
+    def _read(self, problem: Problem) -> TestForm:
+        """Return the tests as inputs. Raises NotRead."""
+        try:
+            return reads(problem)
+        except NotRead:
+            recorded = recorded_inputs(problem, self._answers)
+            if not recorded:
+                raise
+            return reads(problem, recorded)
 
     def strengthened(self, written: Sequence[str | list[Any]]) -> tuple[AddedTests, StrengthenEvidence]:
         """Return the new tests. Raises NotStrengthened."""
@@ -252,7 +263,10 @@ class _ProblemWork:
         wide = Inputs(self._form.seeds, problem.statement, self._form.hints, seed, **more)
         inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
-        found = self._answered(inputs)
+        found = [
+            msgspec.structs.replace(each, wide=_has_new_empty(each.case.arguments, self._form.seeds))
+            for each in self._answered(inputs)
+        ]
         known = {*map(repr, inputs)}
         further = [arguments for arguments in wide.candidates(count) if repr(arguments) not in known]
         return found + [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
@@ -383,6 +397,20 @@ class _ProblemWork:
 def _is_long(answer: Any) -> bool:
     """Return whether an answer has items whose order may be that of a set."""
     return isinstance(answer, list | tuple) and len(cast("list[Any]", answer)) > 1
+
+
+def _has_new_empty(arguments: Sequence[Any], seeds: Sequence[Sequence[Any]]) -> bool:
+    """Return whether an argument is an empty collection or a blank string, and that of no given input is."""
+
+    def is_empty(value: Any) -> bool:
+        if isinstance(value, str):
+            return not value.strip()
+        return isinstance(value, list | tuple | set | dict) and not value
+
+    return any(
+        is_empty(value) and not any(is_empty(given[at]) for given in seeds)
+        for at, value in enumerate(arguments)
+    )
 
 
 def _leaves_open(problem: Problem) -> bool:
