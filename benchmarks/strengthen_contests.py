@@ -50,6 +50,7 @@ def main() -> None:
     measure.add_argument("--out", type=Path, required=True)
     measure.add_argument("--cases", type=int, default=30, help="tests of a package, the shortest")
     measure.add_argument("--submissions", type=int, default=8, help="of each label, at most")
+    measure.add_argument("--inputs", type=int, default=400, help="inputs made for a problem")
     actions.add_parser("show").add_argument("rows", type=Path)
     args = parser.parse_args()
     if args.action == "show":
@@ -60,7 +61,7 @@ def main() -> None:
         done = {json.loads(line)["id"] for line in args.out.read_text().splitlines()}
     with Judge(1) as judge, Answers() as answers, args.out.open("a") as sink:
         runs = Runs(judge, 3)
-        strengthener = Strengthener(runs, answers, Effort())
+        strengthener = Strengthener(runs, answers, Effort(inputs=args.inputs))
         for problem, samples in _problems(args.folders):
             if problem.id in done:
                 continue
