@@ -137,6 +137,12 @@ def test_a_list_stays_longer_than_another_by_as_much() -> None:
     assert {symbol for symbols, _ in inputs for symbol in symbols} == {"+", "-", "*"}
 
 
+def test_rows_keep_the_order_of_their_two_numbers() -> None:
+    seeds = [[[(1, 4), (2, 9), (0, 3)]], [[(5, 6), (2, 8)]], [[(7, 20), (3, 4), (1, 2)]]]
+    assert all(one < other for each in made(seeds) for one, other in each[0])
+    assert any(one >= other for each in made([[[(1, 4), (9, 2)]], [[(5, 6)]]]) for one, other in each[0])
+
+
 def test_grids_stay_square_and_brackets_in_pairs() -> None:
     grids = [[[1, 2], [3, 4]], [[5, 9, 1], [2, 8, 8], [4, 3, 3]], [[0, 1], [7, 7]]]
     inputs = Inputs([[grid] for grid in grids], "", [], "seed")
@@ -153,6 +159,8 @@ def test_each_property_holds_after_the_change(name: str, numbers: list[int]) -> 
     items: list[Any] = numbers
     if name in ("rows of equal length", "square", "numbered square"):
         items = [numbers[:at] for at in range(len(numbers))]
+    elif name == "first below second":
+        items = numbers[:2] if len(numbers) > 1 else [3, 3]
     elif name == "brackets in pairs":
         items = list("".join("()[]{} "[number % 7] for number in numbers))
     changed = with_properties([name], items)

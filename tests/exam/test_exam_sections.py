@@ -19,7 +19,14 @@ from whetstone.testing.exam.invariants import DATA, FINAL, HONEST, LIMITS, LINEA
 from whetstone.testing.exam.items import ExamItem, exam_items
 from whetstone.testing.exam.limits import limit_items
 from whetstone.testing.exam.protection import check_protection
-from whetstone.testing.exam.sections import ATTEMPTS, FAILED_MACHINE, LEAKS, OVERLOAD, Finding, run_section
+from whetstone.testing.exam.sections import (
+    ATTEMPTS,
+    FAILED_MACHINE,
+    LEAKS,
+    OVERLOAD,
+    SectionFinding,
+    run_section,
+)
 from whetstone.testing.exam.styles import style_items
 from whetstone.testing.exam.targets import JudgeTarget
 
@@ -43,7 +50,7 @@ def graded(grader: str, items: Sequence[ExamItem], timeout_s: float = 60) -> lis
         target.close()
 
 
-def findings(grader: str, section: str) -> dict[str, Finding]:
+def findings(grader: str, section: str) -> dict[str, SectionFinding]:
     found = run_section(
         section, lambda failure: CallableTarget(f"{GRADERS}:{grader}", failure=failure), ITEMS, lambda: None
     )

@@ -17,7 +17,7 @@ from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
 from whetstone.data.files import write_problems
 from whetstone.integrations.rejudge.stored_replies import ProblemIndex
-from whetstone.report.rollouts import Rollout, RolloutWriter
+from whetstone.report.rollouts import RolloutWriter, StoredRollout
 from whetstone.testing.exam.protection import check_protection
 
 ADD = Problem("t/add", "Print the sum of two numbers.", StdinTests([StdinCase("1 2\n", "3\n")]))
@@ -36,13 +36,15 @@ def problems(tmp_path: Path) -> str:
     return str(path)
 
 
-def a_rollout(step: int, problem: str, reply: str, reward: float | None, **changes: Any) -> Rollout:
+def a_rollout(step: int, problem: str, reply: str, reward: float | None, **changes: Any) -> StoredRollout:
     verdict = Verdict.ACCEPTED if reward else Verdict.WRONG_ANSWER
-    rollout = Rollout(step, problem, "prompt", reply, reply, verdict, "", reward, "stop", 5, 0, 0, [])
+    rollout = StoredRollout(step, problem, "prompt", reply, reply, verdict, "", reward, "stop", 5, 0, 0, [])
     return msgspec.structs.replace(rollout, **changes)
 
 
-def a_run(folder: Path, problems: str, steps: dict[int, list[Rollout]], judge: str = "workers: 1") -> Path:
+def a_run(
+    folder: Path, problems: str, steps: dict[int, list[StoredRollout]], judge: str = "workers: 1"
+) -> Path:
     folder.mkdir()
     (folder / "recipe.yaml").write_text(f"data: {{train: {problems}}}\njudge: {{{judge}}}\n")
     writer = RolloutWriter(folder)

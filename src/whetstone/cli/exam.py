@@ -22,7 +22,7 @@ from whetstone.core.progress import Progress
 if TYPE_CHECKING:
     from whetstone.testing.exam.items import ExamItem
     from whetstone.testing.exam.scorecard import Scorecard
-    from whetstone.testing.exam.sections import Finding
+    from whetstone.testing.exam.sections import SectionFinding
     from whetstone.testing.exam.targets import ExamTarget
 
 _SELF = "self"
@@ -161,7 +161,7 @@ def _examine(
         # The processes of a function are killed in their namespace, so the kernel reports no time of them.
         cpu_s = round(_cpu_of_children() - cpu, 1) if options.target == _SELF else None
         seconds = time.monotonic() - began
-        findings: list[Finding] = []
+        findings: list[SectionFinding] = []
         for name in sections:
             if name != _PROGRAMS:
                 with progress.work(f"examining: {name}", None) as work:

@@ -188,7 +188,7 @@ def _canonical(arguments: str) -> str:
         return arguments
 
 
-class Answer(Struct, frozen=True):
+class ChatAnswer(Struct, frozen=True):
     """A reply as its client gets it. ``text`` is without the thinking and the calls."""
 
     text: str
@@ -202,7 +202,7 @@ class Answer(Struct, frozen=True):
         return _message_key("assistant", self.text, self.calls)
 
 
-def answer_to(request: ChatRequest, reply: Reply, number: int) -> Answer:
+def answer_to(request: ChatRequest, reply: Reply, number: int) -> ChatAnswer:
     """Return the answer to a request. ``number`` makes the ids of its calls unique in an episode."""
     visible = strip_thinking(reply.text) or ""
     thinking = reply.text.removesuffix(visible).strip().removeprefix(THINK).removesuffix(END_THINK).strip()
@@ -211,17 +211,17 @@ def answer_to(request: ChatRequest, reply: Reply, number: int) -> Answer:
     found = calls_of(reply) if request.parse_calls else []
     if not found or any(call.error for call in found):
         # A call that cannot be read stays text, so that the agent can answer it.
-        return Answer(text, thinking, [], reply.finish_reason)
+        return ChatAnswer(text, thinking, [], reply.finish_reason)
     calls = [
         ToolCall(call.name, json.dumps(call.arguments), call.id or f"call_{number}_{i}")
         for i, call in enumerate(found)
     ]
     before, tag, _ = text.partition("<tool_call>")
     is_call = reply.tool_calls is None and not tag  # the whole text is one JSON object
-    return Answer("" if is_call else before.rstrip(), thinking, calls, "tool_calls")
+    return ChatAnswer("" if is_call else before.rstrip(), thinking, calls, "tool_calls")
 
 
-def response_to(request: ChatRequest, answer: Answer, reply: Reply, id: str, model: str) -> str:
+def response_to(request: ChatRequest, answer: ChatAnswer, reply: Reply, id: str, model: str) -> str:
     """Return the body of a response: a JSON object, or a stream of events with the whole reply."""
     read, written = reply.prompt_tokens or 0, reply.tokens
     usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

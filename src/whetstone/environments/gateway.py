@@ -28,7 +28,7 @@ from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
 from whetstone.core.sample import Sample
 from whetstone.environments.chat_api import (
-    Answer,
+    ChatAnswer,
     ChatRequest,
     MessageKey,
     answer_to,
@@ -136,7 +136,7 @@ class Session:
             self._prompt_tokens += reply.prompt_tokens or 0
             return response_to(request, answer, reply, f"chatcmpl-{self.id}-{self.calls}", self.model)
 
-    async def _continue(self, request: ChatRequest) -> tuple[Reply, Answer]:
+    async def _continue(self, request: ChatRequest) -> tuple[Reply, ChatAnswer]:
         """Request the reply from the recorded conversation that the request continues, or from a new one."""
         base, turns = self._longest_match(request)
         if base is None:

@@ -46,7 +46,7 @@ _SCHEMA = pa.schema(
 )
 
 
-class Rollout(Struct, frozen=True):
+class StoredRollout(Struct, frozen=True):
     """One reply. ``verdict`` is None if it was never judged. ``tokens`` is the number of its tokens.
     ``accepted`` and ``dialogue`` are those of ``Sample``.
 
@@ -75,9 +75,11 @@ class Rollout(Struct, frozen=True):
         return verdict_word(self.verdict, self.accepted, self.reward, failed=self.finish_reason == "abort")
 
 
-def rollouts_from(step: int, groups: Iterable[Group], decode: Callable[[list[int]], str]) -> list[Rollout]:
+def rollouts_from(
+    step: int, groups: Iterable[Group], decode: Callable[[list[int]], str]
+) -> list[StoredRollout]:
     """Return the rollouts of a step's groups, in order. ``decode`` turns prompt token ids into text."""
-    rollouts: list[Rollout] = []
+    rollouts: list[StoredRollout] = []
     for group in groups:
         prompt = decode(group.prompt_ids)
         rollouts.extend(
@@ -96,7 +98,7 @@ class RolloutWriter:
         self.folder = Path(run_dir) / "rollouts"
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def write(self, step: int, rollouts: Sequence[Rollout]) -> Path:
+    def write(self, step: int, rollouts: Sequence[StoredRollout]) -> Path:
         """Write a step's rollouts, and replace an earlier file of that step. Returns the path of the file."""
         target = self.folder / f"step-{step:06d}.parquet"
         table = pa.Table.from_pylist([_to_row(rollout) for rollout in rollouts], schema=_SCHEMA)
@@ -134,7 +136,7 @@ def rollout_files(run_dir: str | Path) -> list[Path]:
     return [path for _, path in _step_files(Path(run_dir) / "rollouts")]
 
 
-def read_rollouts(run_dir: str | Path, step: int) -> list[Rollout]:
+def read_rollouts(run_dir: str | Path, step: int) -> list[StoredRollout]:
     """Return the rollouts of a step, in file order. Raises UserError for a missing or damaged file."""
     path = Path(run_dir) / "rollouts" / f"step-{step:06d}.parquet"
     try:
@@ -146,9 +148,9 @@ def read_rollouts(run_dir: str | Path, step: int) -> list[Rollout]:
         ) from None
 
 
-def _rollout(step: int, problem_id: str, prompt: str, sample: Sample) -> Rollout:
+def _rollout(step: int, problem_id: str, prompt: str, sample: Sample) -> StoredRollout:
     judgement = sample.judgement
-    return Rollout(
+    return StoredRollout(
         step=step,
         problem_id=problem_id,
         prompt=prompt,
@@ -167,7 +169,7 @@ def _rollout(step: int, problem_id: str, prompt: str, sample: Sample) -> Rollout
     )
 
 
-def _to_row(rollout: Rollout) -> dict[str, Any]:
+def _to_row(rollout: StoredRollout) -> dict[str, Any]:
     row = msgspec.structs.asdict(rollout)
     row["verdict"] = rollout.verdict.value if rollout.verdict else None
     cases = [msgspec.structs.replace(case, reason=_without_surrogates(case.reason)) for case in rollout.cases]
@@ -179,11 +181,11 @@ def _to_row(rollout: Rollout) -> dict[str, Any]:
     return row
 
 
-def _from_row(row: dict[str, Any]) -> Rollout:
+def _from_row(row: dict[str, Any]) -> StoredRollout:
     cases = msgspec.json.decode(row["cases"], type=list[CaseJudgement])
     # A single reply has none, and neither has any reply in a file of an earlier version.
     dialogue = msgspec.json.decode(row["dialogue"] or "[]", type=list[tuple[str, str]])
-    return msgspec.convert({**row, "cases": cases, "dialogue": dialogue}, Rollout)
+    return msgspec.convert({**row, "cases": cases, "dialogue": dialogue}, StoredRollout)
 
 
 def _without_surrogates(text: str | None) -> str | None:
@@ -199,13 +201,13 @@ def _step_files(folder: Path) -> list[tuple[int, Path]]:
 class RolloutRow(Struct, frozen=True):
     """A rollout with its row and group in its step. ``above``: its reward minus the mean of the group."""
 
-    rollout: Rollout
+    rollout: StoredRollout
     row: int
     group: int
     above: float | None
 
 
-def with_groups(rollouts: Sequence[Rollout]) -> list[RolloutRow]:
+def with_groups(rollouts: Sequence[StoredRollout]) -> list[RolloutRow]:
     """Return all rollouts of a step with their rows and groups."""
     groups = groups_of([rollout.problem_id for rollout in rollouts])
     above = above_group(groups, [rollout.reward for rollout in rollouts])

@@ -28,7 +28,7 @@ _SHORT_BYTES = 64 << 10
 
 
 @dataclass
-class Call:
+class EndpointCall:
     """A request as its handler gets it, with its complete body.
 
     ``held_bytes`` is the memory that its decoded values are counted for, without the body.
@@ -63,7 +63,7 @@ class Call:
             raise too_busy(f"requests hold {most >> 20} MiB already", 5.0)
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[EndpointCall], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class EndpointApp:
         visit = visit_of(scope)
         visit.endpoint = self._endpoint.name
         async with body_of(request, self._service) as body:
-            call = Call(self._service, request, body, visit, self._endpoint.invalid_status)
+            call = EndpointCall(self._service, request, body, visit, self._endpoint.invalid_status)
 
             async def work() -> None:
                 response = await self._forwarded(call) if self._endpoint.forwarded else None
@@ -119,7 +119,7 @@ class EndpointApp:
             finally:
                 self._service.held_bytes -= call.held_bytes
 
-    async def _forwarded(self, call: Call) -> Response | None:
+    async def _forwarded(self, call: EndpointCall) -> Response | None:
         """Return the response of a node of the cluster. None on a single machine."""
         content_type = call.request.headers.get("content-type", "")
         asked_s = requested_deadline(call.request)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from whetstone.core.http.refusal import RequestRefused, as_json, bad_request, json_response
 from whetstone.core.http.request_body import requested_deadline
 from whetstone.judge import Judgement, Problem, Program
-from whetstone.service.endpoint_app import Call, HttpEndpoint
+from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 from whetstone.service.messages import (
     JSON_LINES,
     BatchReply,
@@ -27,7 +27,7 @@ from whetstone.service.problem_cache import digest_of
 _Emit = Callable[[int, Judgement | RequestRefused], Awaitable[None]]
 
 
-async def judge_one(call: Call) -> Response:
+async def judge_one(call: EndpointCall) -> Response:
     """Serve POST /v1/judge."""
     request = await call.message(JudgeRequest)
     options, deadline = _options_and_deadline(call, request.options)
@@ -38,7 +38,7 @@ async def judge_one(call: Call) -> Response:
     return json_response(judgement)
 
 
-async def judge_batch(call: Call) -> Response:
+async def judge_batch(call: EndpointCall) -> Response:
     """Serve POST /v1/judge/batch."""
     jobs, deadline = await _read_jobs(call)
     judged: dict[int, Judgement] = {}
@@ -53,13 +53,13 @@ async def judge_batch(call: Call) -> Response:
     return json_response(BatchReply([judged[index] for index in range(len(jobs))]))
 
 
-async def judge_stream(call: Call) -> Response:
+async def judge_stream(call: EndpointCall) -> Response:
     """Serve POST /v1/judge/stream."""
     jobs, deadline = await _read_jobs(call)
     return _LineResponse(lambda emit: _judge_all(call, jobs, deadline, emit), len(jobs))
 
 
-async def put_problem(call: Call) -> Response:
+async def put_problem(call: EndpointCall) -> Response:
     """Serve PUT /v1/problems."""
     problem = call.service.check(await call.message(Problem))
     digest = await asyncio.to_thread(digest_of, call.body)
@@ -67,7 +67,7 @@ async def put_problem(call: Call) -> Response:
     return json_response(ProblemReply(digest))
 
 
-async def info(call: Call) -> Response:
+async def info(call: EndpointCall) -> Response:
     """Serve GET /v1/info."""
     return json_response(call.service.info)
 
@@ -106,7 +106,7 @@ class _LineResponse(Response):
 _Job = tuple[Problem, Program | None, dict[str, Any]]
 
 
-async def _read_jobs(call: Call) -> tuple[list[_Job], float]:
+async def _read_jobs(call: EndpointCall) -> tuple[list[_Job], float]:
     """Return the jobs of a batch, and its deadline. Raises RequestRefused for a wrong or a late batch."""
     batch = await call.message(BatchRequest)
     most = call.service.limits.most_programs
@@ -128,7 +128,7 @@ async def _read_jobs(call: Call) -> tuple[list[_Job], float]:
     return jobs, deadline
 
 
-async def _judge_all(call: Call, jobs: Sequence[_Job], deadline: float, emit: _Emit) -> None:
+async def _judge_all(call: EndpointCall, jobs: Sequence[_Job], deadline: float, emit: _Emit) -> None:
     """Judge all jobs and ``emit`` each outcome as it arrives.
 
     An exception of ``emit`` stops the other programs and is raised.
@@ -153,13 +153,13 @@ async def _judge_all(call: Call, jobs: Sequence[_Job], deadline: float, emit: _E
         raise several.exceptions[0] from None
 
 
-def _problem(call: Call, request: JudgeRequest) -> Problem:
+def _problem(call: EndpointCall, request: JudgeRequest) -> Problem:
     if request.problem is not None:
         return call.service.check(request.problem)
     return call.service.check(call.service.known.named(request.problem_sha256 or ""))
 
 
-def _options_and_deadline(call: Call, options: dict[str, Any]) -> tuple[dict[str, Any], float]:
+def _options_and_deadline(call: EndpointCall, options: dict[str, Any]) -> tuple[dict[str, Any], float]:
     """Return the judge's options without the deadline, and the deadline on the loop's clock."""
     request = requested_deadline(call.request, options.get("deadline_s"))
     others = {name: value for name, value in options.items() if name != "deadline_s"}

@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from whetstone.core.http.refusal import RequestRefused, json_response
-from whetstone.service.endpoint_app import Call, HttpEndpoint
+from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 from whetstone.service.messages import NodeState
 
 
@@ -19,27 +19,27 @@ class Health(Struct, frozen=True):
     nodes: dict[str, int] = {}
 
 
-async def ping(call: Call) -> Response:
+async def ping(call: EndpointCall) -> Response:
     """Serve GET /v1/ping, as SandboxFusion does."""
     return json_response("pong")
 
 
-async def front(call: Call) -> Response:
+async def front(call: EndpointCall) -> Response:
     """Serve GET /, which deployments of ScaleBox use as their health check."""
     return Response(_FRONT, media_type="text/html")
 
 
-async def alive(call: Call) -> Response:
+async def alive(call: EndpointCall) -> Response:
     """GET /healthz: this process answers."""
     return json_response(Health(nodes=dict(Counter(node.state for node in call.service.nodes()))))
 
 
-async def nodes(call: Call) -> Response:
+async def nodes(call: EndpointCall) -> Response:
     """GET /v1/nodes: the state of each node, with the reason if it does not judge."""
     return json_response(call.service.nodes())
 
 
-async def ready(call: Call) -> Response:
+async def ready(call: EndpointCall) -> Response:
     """GET /readyz: the server accepts programs, and a worker runs."""
     if call.service.draining:
         raise RequestRefused(503, "draining", "the server is ending and accepts no more programs", 1.0)
@@ -48,7 +48,7 @@ async def ready(call: Call) -> Response:
     return json_response(Health())
 
 
-async def metrics(call: Call) -> Response:
+async def metrics(call: EndpointCall) -> Response:
     """Serve GET /metrics for Prometheus."""
     return Response(call.service.telemetry.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -18,7 +18,7 @@ from whetstone.judge import Judge
 from whetstone.service import endpoints, health
 from whetstone.service.client import JudgeClient
 from whetstone.service.compat import datasets, evaluate, run_code
-from whetstone.service.endpoint_app import Call, EndpointApp, HttpEndpoint, openapi
+from whetstone.service.endpoint_app import EndpointApp, EndpointCall, HttpEndpoint, openapi
 from whetstone.service.messages import NodeState
 from whetstone.service.service import Datasets, Service
 from whetstone.service.settings import ServiceLimits
@@ -67,7 +67,7 @@ def build_app(service: Service, tokens: tuple[str, ...] = ()) -> ASGIApp:
     """Return the application of ``service``. Clients need one of ``tokens``, if there are any."""
     page = openapi(ENDPOINTS)
 
-    async def serve_page(_: Call) -> Response:
+    async def serve_page(_: EndpointCall) -> Response:
         return json_response(page)
 
     everything = (*ENDPOINTS, HttpEndpoint("GET", "/openapi.json", serve_page, "This page."))

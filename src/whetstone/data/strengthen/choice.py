@@ -36,7 +36,7 @@ class Fault(Struct, frozen=True):
     confirm: bool = False
 
 
-class Candidate(Struct, frozen=True):
+class CandidateTest(Struct, frozen=True):
     """A labelled input. cpu_s: of the slowest reference. wide: of a kind that no given input shows; it is
     kept only if it rejects a fault."""
 
@@ -48,14 +48,14 @@ class Candidate(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """The candidates to keep, the reason for each, and the names of the faults that they reject."""
 
-    kept: list[Candidate]
+    kept: list[CandidateTest]
     why: list[str]
     rejected: list[str]
 
 
 def rejections(
     fault: Fault,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CandidateTest],
     numbers: Sequence[int],
     form: TestForm,
     runs: Runs,
@@ -79,7 +79,7 @@ def rejections(
     return found
 
 
-def _parts(numbers: Sequence[int], candidates: Sequence[Candidate], cpu_s: float) -> Iterator[list[int]]:
+def _parts(numbers: Sequence[int], candidates: Sequence[CandidateTest], cpu_s: float) -> Iterator[list[int]]:
     """Yield the numbers in parts that take a reference at most this time: one limit may hold for all."""
     part, spent = list[int](), 0.0
     for number in numbers:
@@ -95,7 +95,7 @@ def _parts(numbers: Sequence[int], candidates: Sequence[Candidate], cpu_s: float
 class Chooser:
     """Chooses among candidates."""
 
-    def __init__(self, candidates: Sequence[Candidate], budget_s: float) -> None:
+    def __init__(self, candidates: Sequence[CandidateTest], budget_s: float) -> None:
         self._candidates, self._left_s = candidates, budget_s
         self._why: dict[int, str] = {}
 

@@ -198,7 +198,7 @@ class Inputs:
             case "mixed":
                 return st.one_of([self._strategy(option, size) for option in schema.options])
             case "tuple" if schema.fields:
-                return st.tuples(*map(self._strategy, schema.fields))
+                return self._row(schema, [self._strategy(field) for field in schema.fields])
             case "dict":
                 assert schema.keys is not None
                 assert schema.items is not None
@@ -226,7 +226,7 @@ class Inputs:
         if schema.kind == "mixed":
             return st.one_of([self._rich(option, size) for option in schema.options])
         if schema.kind == "tuple" and schema.fields:
-            return st.tuples(*[self._rich(field, _RICH_INNER) for field in schema.fields])
+            return self._row(schema, [self._rich(field, _RICH_INNER) for field in schema.fields])
         if schema.items is None:
             return self._strategy(schema)
         values = self._rich(schema.items, _RICH_INNER)
@@ -247,6 +247,10 @@ class Inputs:
         lists = st.tuples(orders, items).map(lambda drawn: drawn[0](_arranged(schema, drawn[1])))
         lists = lists.map(lambda value: with_properties(schema.properties, value))
         return lists.map(tuple) if schema.kind == "tuple" else lists
+
+    def _row(self, schema: Schema, fields: list[Strategy]) -> Strategy:
+        """Return the strategy for tuples of these fields, with the properties of given tuples."""
+        return st.tuples(*fields).map(lambda row: tuple(with_properties(schema.properties, list(row))))
 
     def _text(self, schema: Schema, texts: Strategy) -> Strategy:
         """Return the strategy with the properties that given strings have."""

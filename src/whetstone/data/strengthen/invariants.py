@@ -41,9 +41,9 @@ class Property(Struct, frozen=True):
 def properties_of(values: Sequence[Any], kind: str) -> tuple[str, ...]:
     """Return the names of the properties that all values have, and not by chance.
 
-    kind: ``list`` or ``str``; values of other types have none.
+    kind: ``list``, ``str`` or ``tuple``; values of other types have none.
     """
-    names = {"list": _OF_LISTS, "str": _OF_STRINGS}.get(kind, ())
+    names = {"list": _OF_LISTS, "str": ("brackets in pairs",), "tuple": ("first below second",)}.get(kind, ())
     return tuple(name for name in names if _believed(PROPERTIES[name], values))
 
 
@@ -139,6 +139,16 @@ def _in_pairs(items: Sequence[str]) -> Items:
     return [items[at] for at in sorted(kept - {*open_})]
 
 
+def _is_below(value: Sequence[Any]) -> bool:
+    return len(value) == 2 and all(type(item) is int for item in value) and value[0] < value[1]
+
+
+def _below(items: Items) -> Items:
+    """Return a pair of numbers in ascending order, the second of equal ones larger by one."""
+    one, other = items
+    return [one, one + 1] if one == other else sorted(items)
+
+
 def _factorials(values: Sequence[Sequence[Any]]) -> float:
     return math.prod(1 / math.factorial(min(len(value), 20)) for value in values)
 
@@ -177,9 +187,9 @@ PROPERTIES: dict[str, Property] = {
         lambda values: math.prod(_EQUAL_LENGTHS for text in values if set(text) & _BRACKETS.keys()),
         _in_pairs,
     ),
+    "first below second": Property(_is_below, lambda values: 0.5 ** len(values), _below),
 }
-_OF_LISTS = tuple(PROPERTIES)[:-1]
-_OF_STRINGS = tuple(PROPERTIES)[-1:]
+_OF_LISTS = tuple(PROPERTIES)[:-2]
 
 
 class Relation(Struct, frozen=True):

@@ -158,7 +158,8 @@ def _collection(kind: Kind, values: Sequence[Any], hint: str) -> Schema:
         return Schema(kind, longest=longest, keys=schema_of(keys), items=schema_of(items))
     one_length = len({len(value) for value in values}) == 1
     if kind == "tuple" and one_length and (longest <= _FEW_FIELDS or len(values) >= _SAME_LENGTH):
-        return Schema(kind, longest=longest, fields=tuple(map(schema_of, zip(*values, strict=True))))
+        fields = tuple(map(schema_of, zip(*values, strict=True)))
+        return Schema(kind, longest=longest, fields=fields, properties=properties_of(values, kind))
     items = [item for value in values for item in value]
     schema = schema_of(items, hint) if items else Schema("int", high=10)
     return Schema(

@@ -18,7 +18,7 @@ from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
 from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, hurried
-from whetstone.data.strengthen.choice import Candidate, Chooser, Fault, rejections
+from whetstone.data.strengthen.choice import CandidateTest, Chooser, Fault, rejections
 from whetstone.data.strengthen.evidence import StrengthenEvidence
 from whetstone.data.strengthen.forms import (
     AddedTests,
@@ -211,7 +211,7 @@ class _ProblemWork:
             why=chosen.why,
         )
 
-    def _rejections(self, fault: Fault, candidates: list[Candidate]) -> set[int]:
+    def _rejections(self, fault: Fault, candidates: list[CandidateTest]) -> set[int]:
         """Return the candidates that reject a fault.
 
         Wide ones are tried if no other rejects it and the tests accept it. Only a wrong answer counts then,
@@ -250,7 +250,7 @@ class _ProblemWork:
             raise NotStrengthened("no_reference", "no reference is in Python, whose functions are called")
         return accepted, slowest
 
-    def _candidates(self, given: list[list[Any]], *, large: bool, voted: bool) -> list[Candidate]:
+    def _candidates(self, given: list[list[Any]], *, large: bool, voted: bool) -> list[CandidateTest]:
         """Return inputs on whose answer all references agree; those of new kinds are marked. voted: whether
         samples decide which inputs stay."""
         from whetstone.data.strengthen.inputs import Inputs  # takes time to import
@@ -271,7 +271,7 @@ class _ProblemWork:
         further = [arguments for arguments in wide.candidates(count) if repr(arguments) not in known]
         return found + [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
 
-    def _answered(self, inputs: list[list[Any]]) -> list[Candidate]:
+    def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:
         """Return the valid inputs with the answer on which all references agree."""
         validator = validator_of(self._problem)
         limits = hurried(self._problem.limits, self._most_cpu_s())
@@ -286,7 +286,7 @@ class _ProblemWork:
         self._unanswered += len(valid) - failed - len(found)
         return found
 
-    def _agreed(self, labelled: list[LabelledInput]) -> tuple[list[Candidate], int]:
+    def _agreed(self, labelled: list[LabelledInput]) -> tuple[list[CandidateTest], int]:
         """Return the cases that every reference passes in all its runs, and how many made one fail."""
         # A list of asserts has one limit, for all that are judged together here.
         cpu_s = self._problem.limits.cpu_s + _AT_ONCE * self._most_cpu_s()
@@ -318,7 +318,7 @@ class _ProblemWork:
         # In steps: the choice must not depend on the last digits of a clock.
         steps = [_CPU_STEP_S * math.ceil(cost / _CPU_STEP_S) for cost in costs]
         cheap = sorted(n for n in agreed if steps[n] <= self._most_cpu_s())
-        return [Candidate(labelled[n], steps[n]) for n in cheap], len(failed)
+        return [CandidateTest(labelled[n], steps[n]) for n in cheap], len(failed)
 
     def _mutants(self) -> tuple[int, list[Fault], list[Fault]]:
         """Return how many mutants were tried, those that the tests accept, and those that they reject, but
@@ -359,8 +359,8 @@ class _ProblemWork:
         ]
 
     def _undisputed(
-        self, candidates: list[Candidate], samples: Sequence[Fault]
-    ) -> tuple[list[Candidate], list[Fault]]:
+        self, candidates: list[CandidateTest], samples: Sequence[Fault]
+    ) -> tuple[list[CandidateTest], list[Fault]]:
         """Return the candidates that at least half of the samples and the reference pass, and the samples
         that fail one of these.
 

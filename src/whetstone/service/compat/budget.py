@@ -13,7 +13,7 @@ from whetstone.core.http.refusal import RequestRefused
 from whetstone.core.problem import AssertTests, Problem, Program
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.service.case_parallel import slice_cases
-from whetstone.service.endpoint_app import Call
+from whetstone.service.endpoint_app import EndpointCall
 
 # The cost of a case is unknown at first.
 _FIRST_PIECE = 2
@@ -43,7 +43,7 @@ class CaseVerdicts(msgspec.Struct):
 
 
 async def judge_within(
-    call: Call, deadline: float, problem: Problem, program: Program, budget: Budget
+    call: EndpointCall, deadline: float, problem: Problem, program: Program, budget: Budget
 ) -> CaseVerdicts:
     """Judge the cases of ``problem`` in order, until the budget ends. Raises RequestRefused."""
     budget_s, run_all = budget.wall_s, budget.run_all

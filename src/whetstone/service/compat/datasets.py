@@ -15,7 +15,7 @@ from whetstone.service.compat.schemas import (
     GetPromptByIdRequest,
     GetPromptsRequest,
 )
-from whetstone.service.endpoint_app import Call, HttpEndpoint
+from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -26,12 +26,12 @@ class _Row(msgspec.Struct, frozen=True):
     labels: dict[str, Any] = {}
 
 
-async def get_prompts(call: Call) -> Response:
+async def get_prompts(call: EndpointCall) -> Response:
     """Serve POST /get_prompts."""
     return json_response(await _prompts(call))
 
 
-async def get_prompt_by_id(call: Call) -> Response:
+async def get_prompt_by_id(call: EndpointCall) -> Response:
     """Serve POST /get_prompt_by_id."""
     asked = await call.message(GetPromptByIdRequest)
     given = asked.config.provided_data
@@ -44,7 +44,7 @@ async def get_prompt_by_id(call: Call) -> Response:
     return json_response(_prompt(call.service.datasets.problem(asked.dataset, asked.id)))
 
 
-async def _prompts(call: Call) -> list[DatasetPrompt]:
+async def _prompts(call: EndpointCall) -> list[DatasetPrompt]:
     asked = await call.message(GetPromptsRequest)
     given = asked.config.provided_data
     if given is not None:

@@ -28,7 +28,7 @@ from whetstone.service.compat.schemas import (
     TestConfig,
 )
 from whetstone.service.compat.tables import SCALEBOX_MODE, build_problem, read_table
-from whetstone.service.endpoint_app import Call, HttpEndpoint
+from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 
 _Origin = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
 _BUDGET_S = 300.0
@@ -38,13 +38,13 @@ _ANSWER_SLACK_S = 30.0
 _SHOWN_CHARS = 1000
 
 
-async def evaluate(call: Call) -> Response:
+async def evaluate(call: EndpointCall) -> Response:
     """Serve POST /common_evaluate and /common_evaluate_batch."""
     request = await call.message(SubmitRequest)
     return json_response(await _evaluate(call, request))
 
 
-async def submit(call: Call) -> Response:
+async def submit(call: EndpointCall) -> Response:
     """Serve POST /submit, with the tests of the request or of a served dataset."""
     request = await call.message(SubmitRequest)
     if request.config.provided_data is not None:
@@ -56,7 +56,7 @@ async def submit(call: Call) -> Response:
     return json_response(await _judge(call, request, problem, Program(language, source), origin))
 
 
-async def _evaluate(call: Call, request: SubmitRequest) -> EvalResult:
+async def _evaluate(call: EndpointCall, request: SubmitRequest) -> EvalResult:
     config = request.config
     _refuse_extract_logic(config)
     if not config.language:
@@ -75,7 +75,7 @@ async def _evaluate(call: Call, request: SubmitRequest) -> EvalResult:
 
 
 async def _judge(
-    call: Call, request: SubmitRequest, problem: Problem, program: Program, origin: Any
+    call: EndpointCall, request: SubmitRequest, problem: Problem, program: Program, origin: Any
 ) -> EvalResult:
     service, extra = call.service, request.config.extra
     service.check(problem)
@@ -108,7 +108,7 @@ async def _judge(
 
 
 async def _judge_as_scalebox(
-    call: Call, deadline: float, problem: Problem, program: Program, budget_s: float
+    call: EndpointCall, deadline: float, problem: Problem, program: Program, budget_s: float
 ) -> CaseVerdicts:
     """Judge by lines, and by the special judge for outputs that lines refuse. If it fails, it refuses."""
     by_lines = msgspec.structs.replace(problem, checker=None, compare=Compare(SCALEBOX_MODE))

@@ -26,7 +26,7 @@ from whetstone.service.compat.schemas import (
     RunJupyterResponse,
 )
 from whetstone.service.decoding import read_json
-from whetstone.service.endpoint_app import Call, HttpEndpoint
+from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 from whetstone.service.runner.tasks import CommandResult, Ran, RunTask
 
 # SandboxFusion skips files with this in their name.
@@ -44,7 +44,7 @@ _LIMIT_TEXTS = {
 }
 
 
-async def run_code(call: Call) -> Response:
+async def run_code(call: EndpointCall) -> Response:
     """Serve POST /run_code."""
     request = await call.message(RunCodeRequest)
     ran = await _run(call, request.language, request.code, request.stdin or "", request.run_timeout, request)
@@ -57,7 +57,7 @@ async def run_code(call: Call) -> Response:
     return json_response(RunCodeResponse(status, "", compiled, run, files=files))
 
 
-async def run_jupyter(call: Call) -> Response:
+async def run_jupyter(call: EndpointCall) -> Response:
     """Serve POST /run_jupyter: the cells run in order in one Python process."""
     request = await call.message(RunJupyterRequest)
     program = cells_program(request.cells)
@@ -83,7 +83,7 @@ def _read_cells(output: bytes, most: int) -> list[CellRunResult]:
 
 
 async def _run(
-    call: Call,
+    call: EndpointCall,
     language: str,
     source: str,
     stdin: str,

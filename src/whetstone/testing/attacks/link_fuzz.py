@@ -33,7 +33,7 @@ class PropertyViolation(Exception):
     """A property does not hold. The text names the property and the evidence."""
 
 
-class Session:
+class LinkSession:
     """A hostile program and its two test processes."""
 
     def __init__(self, boxes: list[Sandbox], rng: Random, *, secret_known: bool = False) -> None:
@@ -154,7 +154,7 @@ def _ping_nonces(messages: list[bytes]) -> list[bytes]:
     return found
 
 
-def run_session(session: Session) -> None:
+def run_session(session: LinkSession) -> None:
     """Send random messages until the test ends or the maximum is reached. Raises PropertyViolation."""
     rng, program = session.program.rng, session.program
     try:
@@ -181,7 +181,7 @@ def sandboxes_for_tests(tier: str | None = None) -> Generator[list[Sandbox]]:
 def run_sessions(seeds: Iterable[int], tier: str | None = None) -> Iterator[tuple[int, str]]:
     """Run a session for each seed. Yield the seed and the violation; the text is empty if there was none."""
     with sandboxes_for_tests(tier) as boxes:
-        yield from run_seeds(seeds, lambda rng: run_session(Session(boxes, rng)))
+        yield from run_seeds(seeds, lambda rng: run_session(LinkSession(boxes, rng)))
 
 
 def run_seeds(seeds: Iterable[int], run_session: Callable[[Random], None]) -> Iterator[tuple[int, str]]:

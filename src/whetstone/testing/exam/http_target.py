@@ -20,7 +20,7 @@ from whetstone.testing.load.footprint import Process
 _MOST_BYTES = 16 << 20
 
 
-class Protocol(Struct, frozen=True):
+class JudgeProtocol(Struct, frozen=True):
     """How a project's service takes a program with its tests.
 
     path: where requests go. unsupported: see ``Answer``. request: the message. accepted: the verdict in an
@@ -34,13 +34,13 @@ class Protocol(Struct, frozen=True):
 
 
 PROTOCOLS = {
-    "sandboxfusion": Protocol(
+    "sandboxfusion": JudgeProtocol(
         "/run_code",
         sandbox_fusion.grade.unsupported,
         sandbox_fusion.run_code_request,
         lambda answer: sandbox_fusion.run_succeeded(answer.get("status"), answer.get("message")),
     ),
-    "scalebox": Protocol(
+    "scalebox": JudgeProtocol(
         "/common_evaluate_batch",
         scalebox.grade.unsupported,
         scalebox.evaluate_request,
@@ -59,7 +59,7 @@ class HttpTarget:
     sandboxed = False
     protection = "that of the service"
 
-    def __init__(self, name: str, url: str, protocol: Protocol, workers: int, timeout_s: float) -> None:
+    def __init__(self, name: str, url: str, protocol: JudgeProtocol, workers: int, timeout_s: float) -> None:
         self.name = name
         self._url = url.rstrip("/") + protocol.path
         self._protocol, self._timeout_s = protocol, timeout_s

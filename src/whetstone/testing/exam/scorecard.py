@@ -22,7 +22,7 @@ from whetstone.testing.exam.exam import (
     WITHHELD,
     GradedItem,
 )
-from whetstone.testing.exam.sections import Finding
+from whetstone.testing.exam.sections import SectionFinding
 
 
 class Scorecard(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Scorecard(Struct, frozen=True):
     seconds: float
     cpu_s: float | None
     items: list[GradedItem]
-    findings: list[Finding] = []
+    findings: list[SectionFinding] = []
 
     def count(self, outcome: str) -> int:
         """Return the number of items with an outcome."""

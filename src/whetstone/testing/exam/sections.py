@@ -69,7 +69,7 @@ except BaseException:
 """
 
 
-class Finding(Struct, frozen=True):
+class SectionFinding(Struct, frozen=True):
     """The result of one check. invariant: the guarantee that it examines; empty if it was not examined.
     failed: whether the guarantee is broken."""
 
@@ -87,7 +87,7 @@ class Finding(Struct, frozen=True):
 
 def run_section(
     name: str, start: Start, items: Sequence[ExamItem], advance: Callable[[], None]
-) -> list[Finding]:
+) -> list[SectionFinding]:
     """Run one section. ``items``: the exam's; ``advance`` is called after each answer."""
     target = start("")
     assert target is not None
@@ -106,8 +106,8 @@ def run_section(
     return [_check_failure(failure, start, right, advance) for failure in FAILURES]
 
 
-def _not_examined(section: str, name: str, reason: str) -> Finding:
-    return Finding(section, name, f"{name}: {reason}", "", failed=False)
+def _not_examined(section: str, name: str, reason: str) -> SectionFinding:
+    return SectionFinding(section, name, f"{name}: {reason}", "", failed=False)
 
 
 def _right_programs(
@@ -136,7 +136,7 @@ def _answers(target: ExamTarget, items: Iterable[ExamItem], advance: Callable[[]
     return answers
 
 
-def _check_attempts(target: ExamTarget, kind: str, advance: Callable[[], None]) -> Finding:
+def _check_attempts(target: ExamTarget, kind: str, advance: Callable[[], None]) -> SectionFinding:
     """Judge a program many times that is right by chance. More attempts for it give more acceptances.
 
     Three attempts are found with a probability of 0.97, eight always.
@@ -151,7 +151,7 @@ def _check_attempts(target: ExamTarget, kind: str, advance: Callable[[], None]) 
 
 def _count_accepted(
     target: ExamTarget, kind: str, problem: Problem, program: Program, advance: Callable[[], None]
-) -> Finding:
+) -> SectionFinding:
     given: list[bool | None] = []
     while len(given) < _RUNS:
         given.append(target.submit(problem, program).result().accepted)
@@ -161,7 +161,7 @@ def _count_accepted(
             return _not_examined(ATTEMPTS, kind, "the target gave no verdict")
     accepted = given.count(True)
     text = f"{kind} by chance in every second run of {_RUNS}: {accepted} accepted"
-    return Finding(ATTEMPTS, kind, text, FINAL, failed=_tail(_RUNS, accepted) < _LEAST_CHANCE)
+    return SectionFinding(ATTEMPTS, kind, text, FINAL, failed=_tail(_RUNS, accepted) < _LEAST_CHANCE)
 
 
 def _tail(runs: int, successes: int) -> float:
@@ -169,7 +169,9 @@ def _tail(runs: int, successes: int) -> float:
     return sum(math.comb(runs, number) for number in range(successes, runs + 1)) / 2**runs
 
 
-def _check_leaks(target: ExamTarget, right: Sequence[ExamItem], advance: Callable[[], None]) -> list[Finding]:
+def _check_leaks(
+    target: ExamTarget, right: Sequence[ExamItem], advance: Callable[[], None]
+) -> list[SectionFinding]:
     """Judge the same programs in several batches. What grows with each batch is a leak.
 
     Half of the programs leave a process behind.
@@ -188,10 +190,10 @@ def _check_leaks(target: ExamTarget, right: Sequence[ExamItem], advance: Callabl
     return [_leak(kind, [each[kind] for each in held], judged) for kind in held[0]]
 
 
-def _leak(kind: str, counts: Sequence[int], judged: int) -> Finding:
+def _leak(kind: str, counts: Sequence[int], judged: int) -> SectionFinding:
     grown = counts[-1] - counts[0]
     always = all(later > earlier for earlier, later in pairwise(counts))
-    return Finding(
+    return SectionFinding(
         LEAKS,
         kind,
         f"{kind}: {counts[0]}, and {counts[-1]} after {judged} more programs",
@@ -224,19 +226,21 @@ def _settled(target: ExamTarget, known: Sequence[Process]) -> dict[str, int]:
     return least
 
 
-def _check_overload(target: ExamTarget, right: Sequence[ExamItem], advance: Callable[[], None]) -> Finding:
+def _check_overload(
+    target: ExamTarget, right: Sequence[ExamItem], advance: Callable[[], None]
+) -> SectionFinding:
     """Submit many right programs at once on a busy machine."""
     programs = [right[number % len(right)] for number in range(_AT_ONCE)]
     with busy_processes(_HOGS_PER_CORE * len(os.sched_getaffinity(0))):
         answers = _answers(target, programs, advance)
     text = f"{_AT_ONCE} right programs at once on a busy machine: {_counts(answers)}"
     failed = any(not answer.accepted for answer in answers)
-    return Finding(OVERLOAD, OVERLOAD, text, NO_FLIPS, failed=failed)
+    return SectionFinding(OVERLOAD, OVERLOAD, text, NO_FLIPS, failed=failed)
 
 
 def _check_failure(
     failure: str, start: Start, right: Sequence[ExamItem], advance: Callable[[], None]
-) -> Finding:
+) -> SectionFinding:
     """Judge right programs while the machine fails. Those that are rejected are failures turned into zero."""
     target = start(failure)
     if target is None:
@@ -249,7 +253,7 @@ def _check_failure(
         target.close()
     text = f"{failure} ({FAILURES[failure]}), {len(right)} right programs: {_counts(answers)}"
     failed = any(answer.accepted is False for answer in answers)
-    return Finding(FAILED_MACHINE, failure, text, NO_VERDICT, failed=failed)
+    return SectionFinding(FAILED_MACHINE, failure, text, NO_VERDICT, failed=failed)
 
 
 def _counts(answers: Sequence[Answer]) -> str:
