@@ -52,6 +52,14 @@ class Choice(Struct, frozen=True):
     why: list[str]
     rejected: list[str]
 
+    def counts(self, tried: int, accepted: Sequence[Fault]) -> tuple[int, int, int]:
+        """Return how many programs were tried, rejected before, and are rejected with the new tests.
+
+        accepted: those that the present tests accept.
+        """
+        before = tried - len(accepted)
+        return tried, before, before + sum(fault.name in self.rejected for fault in accepted)
+
 
 def rejections(
     fault: Fault,

@@ -189,8 +189,6 @@ class _ProblemWork:
             )
         added = joined([each.case for each in chosen.kept])
         self._confirm(added)
-        names = set(chosen.rejected)
-        killed, rejected_before = tried - len(survivors), len(known) - len(wrong)
         return added, StrengthenEvidence(
             first=case_count(problem),
             added=len(chosen.kept),
@@ -198,14 +196,10 @@ class _ProblemWork:
             invalid=self._invalid,
             unlabelled=self._unanswered,
             references=len(self._references),
-            mutants=(tried, killed, killed + sum(fault.name in names for fault in survivors)),
+            mutants=chosen.counts(tried, survivors),
             samples=len(samples),
             disputed=self._disputed,
-            wrong=(
-                len(known),
-                rejected_before,
-                rejected_before + sum(fault.name in names for fault in wrong),
-            ),
+            wrong=chosen.counts(len(known), wrong),
             cpu_s=round(sum(each.cpu_s for each in chosen.kept), 4),
             written=sum(each.case.arguments in given for each in chosen.kept),
             why=chosen.why,
