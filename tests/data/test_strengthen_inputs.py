@@ -71,6 +71,8 @@ def test_order_distinct_items_and_the_text_around_numbers_are_kept() -> None:
     assert all(each[0] == sorted(each[0]) for each in ordered)
     several = made([[[7, 2, 9, 4, 1, 8]], [[3, 9, 5, 2, 6, 8, 1]], [[4, 1, 8, 3, 2]], [[6, 5, 4, 9, 7, 1]]])
     assert all(len(set(each[0])) == len(each[0]) for each in several)
+    lists = [[[7, 2, 9, 4, 1, 8]], [[3, 9, 5, 2, 6, 8, 1]], [[4, 1, 8, 3, 2]], [[6, 5, 4, 9, 7, 1]]]
+    assert any(len(set(each[0])) < len(each[0]) for each in made(lists, wide=True))
     assert any(len(set(each[0])) < len(each[0]) for each in made([[[1, 2, 3]], [[4, 5, 9]], [[8, 1]]]))
     texts = [each[0] for each in made([["5 apples and 6 pears"], ["0 apples and 1 pears"]])]
     assert all(text.split()[1] == "apples" and text.split()[4] == "pears" for text in texts)

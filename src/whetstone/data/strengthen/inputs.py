@@ -13,6 +13,7 @@ from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -49,8 +50,8 @@ class Inputs:
 
     statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
     unless given inputs have them. hints: the arguments as they are declared. wide: also with negative
-    numbers, where no given input has one. other_letters: also with letters of classes that no given input
-    has.
+    numbers and repeated items, if no given input has any. other_letters: also with letters of classes that no
+    given input has.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class Inputs:
             values = [given[at] for given in self._seeds]
             # The bounds of a statement often have another name than the only argument.
             name = re.escape(name) if width > 1 else r"\w+"
-            self._schemas.append(
-                told(bounded(schema_of(values, annotation), name, statement), values, statement)
-            )
+            schema = schema_of(values, annotation)
+            if wide:  # distinct items are often only a habit of authors
+                properties = tuple(each for each in schema.properties if each != "distinct")
+                schema = msgspec.structs.replace(schema, properties=properties)
+            self._schemas.append(told(bounded(schema, name, statement), values, statement))
 
     def candidates(self, count: int) -> list[list[Any]]:
         """Return up to ``count`` different inputs that are not given: boundaries first."""

@@ -16,8 +16,9 @@ from whetstone.data.strengthen.invariants import are_distinct, properties_of
 Kind = Literal["none", "bool", "int", "float", "str", "list", "tuple", "set", "dict", "mixed"]
 
 _SEVERAL, _FEW_LETTERS = 2, 6
-# Given strings have no other letters of a class if this is less likely than so by chance.
-_CHANCE = 0.01
+# Given strings have no other letters of a class if chance explains this with a probability below this. People
+# prefer some letters and digits, so it is small.
+_CHANCE = 1e-4
 # Collections with the same length, from which on it is no chance.
 _SAME_LENGTH = 4
 _FEW_FIELDS = 3
