@@ -128,6 +128,8 @@ def test_relations_between_arguments_hold_in_new_inputs() -> None:
     assert all(len(items) == count for items, count in made(seeds))
     pairs = [[[1, 2], [3, 4]], [[5], [6]], [[7, 8, 9], [1, 1, 1]]]
     assert all(len(one) == len(other) for one, other in made(pairs))
+    texts = made([["01", "11"], ["1", "0"], ["0110", "1010"]])
+    assert all(len(one) == len(other) for one, other in texts)
     assert relations_of([[[1, 2], 1]]) == []
     assert mended(relations_of(seeds), [[1, 2, 3, 4], 0]) == [[1, 2, 3, 4], 4]
 

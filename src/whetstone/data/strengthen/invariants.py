@@ -216,7 +216,7 @@ def relations_of(inputs: Sequence[Sequence[Any]]) -> list[Relation]:
                     found.append(Relation("is_length", one, other))
                 elif len(pairs) >= _MANY and all(0 <= a <= len(b) for a, b in pairs):
                     found.append(Relation("at_most", one, other))
-            elif one < other and all(isinstance(value, list) for pair in pairs for value in pair):
+            elif one < other and all(isinstance(value, list | str) for pair in pairs for value in pair):
                 lengths = {(len(a), len(b)) for a, b in pairs}
                 differences = {a - b for a, b in lengths}
                 if len(lengths) >= _SEVERAL and len(differences) == 1:
@@ -232,7 +232,7 @@ def mended(relations: Sequence[Relation], arguments: list[Any]) -> list[Any]:
         if not isinstance(other, str | list | tuple):
             continue
         if relation.kind == "lengths":
-            if isinstance(one, list):
+            if isinstance(one, list | str):
                 items = cast("Items", one)
                 size = min(len(items) - relation.difference, len(other))
                 made[relation.one] = items[: max(0, size + relation.difference)]
