@@ -23,8 +23,8 @@ from whetstone.sandbox import Sandbox, Tier
 from whetstone.testing.attacks import asked_fuzz
 from whetstone.testing.attacks.fuzz import FUZZERS, fuzz
 from whetstone.testing.attacks.link_fuzz import (
+    LinkSession,
     PropertyViolation,
-    Session,
     run_session,
     run_sessions,
     sandboxes_for_tests,
@@ -46,15 +46,15 @@ def boxes() -> Iterator[list[Sandbox]]:
 
 
 class HostileProgram(RuleBasedStateMachine):
-    """A program that says what it likes when it likes; ``Session`` holds what must be true at every step."""
+    """A program that says what it likes when it likes; ``LinkSession`` holds what must be true at every step."""
 
-    session: Session | None = None
+    session: LinkSession | None = None
 
     @precondition(lambda self: not self.alive())
     @rule(seed=SEEDS)
     def begins(self, seed: int) -> None:
         self.teardown()
-        self.session = Session(_boxes, Random(seed))
+        self.session = LinkSession(_boxes, Random(seed))
 
     def alive(self) -> bool:
         return self.session is not None and self.session.alive
@@ -135,13 +135,13 @@ FOUND_ONCE = (792508393,)
 
 def test_sessions_drawn_from_a_seed_find_nothing(boxes: list[Sandbox]) -> None:
     for seed in (*FOUND_ONCE, *range(60)):
-        run_session(Session(boxes, Random(seed)))
+        run_session(LinkSession(boxes, Random(seed)))
 
 
 def test_a_program_that_knows_the_secret_passes(boxes: list[Sandbox]) -> None:
     """So it is not for bad grammar that the others do not; and a session in which a test passes is found."""
     seed = next(seed for seed in range(1000) if Random(seed).randrange(16) == 0)
-    session = Session(boxes, Random(seed), secret_known=True)
+    session = LinkSession(boxes, Random(seed), secret_known=True)
     next_reply = session.program.replies_with(session.secret)
     while session.alive:
         session.send(next_reply())
@@ -150,7 +150,7 @@ def test_a_program_that_knows_the_secret_passes(boxes: list[Sandbox]) -> None:
 
 
 def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None:
-    session = Session(boxes, Random(1))
+    session = LinkSession(boxes, Random(1))
     session.send(b"!" + encode([["returned", {}], 1, []]))
     session.alive = True
     session.finish()
