@@ -46,7 +46,7 @@ def boxes() -> Iterator[list[Sandbox]]:
 
 
 class HostileProgram(RuleBasedStateMachine):
-    """A program that says what it likes when it likes; ``LinkSession`` holds what must be true at every step."""
+    """A program that writes anything at any time; ``LinkSession`` checks what must hold at every step."""
 
     session: LinkSession | None = None
 
