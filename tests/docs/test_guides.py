@@ -58,7 +58,7 @@ def commands(page: Path) -> Iterator[list[str]]:
         for line in block.replace("\\\n", " ").splitlines():
             command = shlex.split(line, comments=True) if VERB.search(line) else []
             names = [at for at, word in enumerate(command) if Path(word).name == "whetstone"]
-            if names and all("=" in word or word in ("-m", "torchrun") for word in command[: names[0]][:1]):
+            if names:
                 yield command[names[0] + 1 :]
 
 

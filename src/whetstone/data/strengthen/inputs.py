@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
 from tempfile import TemporaryDirectory
@@ -257,7 +257,7 @@ class Inputs:
 
     def _text(self, schema: Schema, texts: Strategy) -> Strategy:
         """Return the strategy with the properties that given strings have."""
-        return texts.map(lambda text: "".join(_arranged(schema, list(text)))) if schema.properties else texts
+        return texts.map(lambda text: _arranged_text(schema, text)) if schema.properties else texts
 
     def _collections(self, schema: Schema, items: Strategy, shortest: int, longest: int) -> Strategy:
         if schema.kind == "set":
@@ -287,7 +287,7 @@ class Inputs:
             case "str":
                 texts = [text for text in seen if isinstance(text, str)]
                 edges = _string_edges(schema, self._letters(schema), texts)
-                return ["".join(_arranged(schema, list(text))) for text in edges]
+                return [_arranged_text(schema, text) for text in edges]
             case "mixed":
                 return [edge for option in schema.options for edge in self._edges(option, seen)]
             case "list" | "tuple" | "set" | "dict" if not schema.fields:
@@ -344,7 +344,7 @@ class Inputs:
             return min(max(value + step, low), high)
         if isinstance(value, str) and schema.letters and not schema.choices:
             changed = self._change_items(draw, list(value), st.sampled_from(schema.letters), None)
-            return "".join(_arranged(schema, changed))
+            return _arranged_text(schema, changed)
         if isinstance(value, list | tuple) and schema.items is not None:
             items = self._change_items(
                 draw, list(cast("Any", value)), self._strategy(schema.items), schema.items
@@ -434,3 +434,8 @@ def _arranged(schema: Schema, items: list[Any]) -> list[Any]:
     if schema.fixed and items and "distinct" not in schema.properties:
         items = list(itertools.islice(itertools.cycle(items), schema.longest))
     return with_properties(schema.properties, items)
+
+
+def _arranged_text(schema: Schema, text: Iterable[str]) -> str:
+    """Return the text of these characters, with the length and the properties of given strings."""
+    return "".join(_arranged(schema, list(text)))

@@ -112,12 +112,12 @@ def _numbered(items: Items, first: int) -> Items:
     return [rank for _, rank in sorted(zip(order, range(first, first + len(items)), strict=True))]
 
 
+def _is_square(value: Any) -> bool:
+    return all(isinstance(row, list) and len(cast("Items", row)) == len(value) for row in value)
+
+
 def _is_numbered_square(value: Any) -> bool:
-    return (
-        _are_rows(value)
-        and all(len(row) == len(value) for row in value)
-        and _are_numbered(list(chain.from_iterable(value)), 1)
-    )
+    return _is_square(value) and _are_numbered(list(chain.from_iterable(value)), 1)
 
 
 def _numbered_square(items: Items) -> Items:
@@ -164,7 +164,7 @@ PROPERTIES: dict[str, Property] = {
         lambda items: _rows(items, len(next((row for row in items if row), [0]))),
     ),
     "square": Property(
-        lambda value: _are_rows(value) and all(len(row) == len(value) for row in value),
+        _is_square,
         lambda values: _equal_by_chance([len(value) for value in values]),
         lambda items: _rows(items, len(items)),
     ),
