@@ -246,7 +246,7 @@ class Inputs:
             items = st.lists(self._strategy(schema.items), min_size=size, max_size=2 * size)
         if schema.kind == "set":
             return items.map(set)
-        orders = st.sampled_from((_as_drawn, _as_drawn, ordered, _almost_ordered, _rotated))
+        orders = st.sampled_from((list, list, ordered, _almost_ordered, _rotated))
         lists = st.tuples(orders, items).map(lambda drawn: drawn[0](_arranged(schema, drawn[1])))
         lists = lists.map(lambda value: with_properties(schema.properties, value))
         return lists.map(tuple) if schema.kind == "tuple" else lists
@@ -411,10 +411,6 @@ def _rich_text(letters: str, size: int) -> Strategy:
     few = st.lists(st.sampled_from(letters), min_size=2, max_size=_FEW_LETTERS)
     repeated = few.flatmap(lambda pool: st.text(pool, min_size=shortest, max_size=longest))
     return repeated | st.text(letters, min_size=shortest, max_size=longest)
-
-
-def _as_drawn(items: list[Any]) -> list[Any]:
-    return items
 
 
 def _almost_ordered(items: list[Any]) -> list[Any]:
