@@ -53,7 +53,7 @@ def test_inputs_of_generators_are_held_to_the_same_rules_as_others(tmp_path: Pat
     out = tmp_path / "strong.jsonl"
     with serving(Scripted(answer)) as server:
         words = ["data", "strengthen", tmp_path / "raw.jsonl", "--out", out, "--endpoint", server.url]
-        words += ["--workers", "1", "--inputs", "10", "--mutants", "2", "--rounds", "1", "--tests", "4"]
+        words += ["--workers", "1", "--inputs", "10", "--mutants", "2", "--tests", "4"]
         assert main([*map(str, words), "--patience", "0.3"]) == 0
     assert sorted(asked) == sorted(by)
     made = {problem.id: problem for problem in open_problems(out)}
