@@ -208,7 +208,7 @@ _MODES: tuple[str, ...] = (
     "tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "kattis",
     "grader:lcb", "grader:scalebox",
 )  # fmt: skip
-_TEXTS = ["19 ", "1\n", "1e5 ", "\n", "a\r\n", "\u0390 ", "0.1\n", "Case 1:\n3\n"]
+_TEXTS = ["19 ", "1\n", "1e5 ", "\n", "\r", "\n\r", "a\r\n", "\u0390 ", "0.1\n", "Case 1:\n3\n"]
 
 
 @pytest.mark.parametrize("text", _TEXTS)

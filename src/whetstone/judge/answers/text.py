@@ -88,7 +88,8 @@ _NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(?:[eE]([+-]?[0
 # is letters and digits by accident: printed numbers are 1e+07, 1e-07 or 1.0E7.
 _PLAIN = re.compile(rb"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?")
 _PLAIN_EXPONENT = re.compile(rb"-?(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)[eE][0-9]+")
-_LINE = re.compile(rb"[^\n]+")
+# A line with more than blanks. An output may have millions of blank lines, which cost little here.
+_LINE = re.compile(rb"^[ \t\r\v\f]*[^\n \t\r\v\f][^\n]*", re.MULTILINE)
 _TOLERANCE = 1e-6
 # The casefold of a character can be up to three times as long in bytes, or a third as long.
 _MAX_CASEFOLD_RATIO = 9
@@ -139,7 +140,7 @@ def _casefold(text: bytes) -> bytes:
 
 
 def _nonempty_lines(text: bytes) -> Iterable[bytes]:
-    return filter(None, (match[0].rstrip(_BLANK) for match in _LINE.finditer(text)))
+    return (match[0].rstrip(_BLANK) for match in _LINE.finditer(text))
 
 
 def _compare_unordered(output: bytes, wanted: bytes) -> tuple[bool, str]:
