@@ -32,7 +32,7 @@ from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Prog
 from whetstone.core.syntax import parse, parsed
 from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.strengthen.answers import Answers
-from whetstone.data.strengthen.forms import NotRead, reads, with_added
+from whetstone.data.strengthen.forms import UnreadableTests, read_tests, with_added
 from whetstone.data.strengthen.strengthener import Effort, Strengthener
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.runs import Runs
@@ -216,8 +216,8 @@ def _surviving(problem: Problem, runs: Runs, args: argparse.Namespace) -> Iterat
 def _lookup_verdict(problem: Problem, ours: Problem, runs: Runs) -> str:
     """The verdict of the new tests on a program that knows the given inputs only, empty if there is none."""
     try:
-        form = reads(problem)
-    except NotRead:
+        form = read_tests(problem)
+    except UnreadableTests:
         return ""
     tests = problem.tests
     assert isinstance(tests, AssertTests)

@@ -33,7 +33,7 @@ from whetstone.data.export_formats.formats import VERL
 from whetstone.data.export_formats.write import export_format_named, write_export
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.select import Selection, select
-from whetstone.data.strengthen.forms import NotRead, reads
+from whetstone.data.strengthen.forms import UnreadableTests, read_tests
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.validator import Validator, settle
@@ -169,8 +169,8 @@ def test_selection_and_card_know_the_kind() -> None:
 
 
 def test_no_tests_are_added_to_it() -> None:
-    with pytest.raises(NotRead, match="no tests"):
-        reads(PROBLEM)
+    with pytest.raises(UnreadableTests, match="no tests"):
+        read_tests(PROBLEM)
 
 
 def test_export_keeps_it_whole_or_names_the_kind(tmp_path: Path) -> None:

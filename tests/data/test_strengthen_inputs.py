@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.inputs import Inputs
-from whetstone.data.strengthen.invariants import PROPERTIES, mended, relations_of, with_properties
+from whetstone.data.strengthen.invariants import PROPERTIES, relations_of, with_properties, with_relations
 from whetstone.data.strengthen.schema import schema_of
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
 from whetstone.data.validate.mutants import mutants
@@ -131,7 +131,7 @@ def test_relations_between_arguments_hold_in_new_inputs() -> None:
     texts = made([["01", "11"], ["1", "0"], ["0110", "1010"]])
     assert all(len(one) == len(other) for one, other in texts)
     assert relations_of([[[1, 2], 1]]) == []
-    assert mended(relations_of(seeds), [[1, 2, 3, 4], 0]) == [[1, 2, 3, 4], 4]
+    assert with_relations(relations_of(seeds), [[1, 2, 3, 4], 0]) == [[1, 2, 3, 4], 4]
 
 
 def test_a_list_stays_longer_than_another_by_as_much() -> None:

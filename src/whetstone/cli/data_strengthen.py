@@ -16,8 +16,8 @@ from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
 from whetstone.data.strengthen.strengthener import Effort, StrengthenOutcome
 from whetstone.data.strengthen.whole_set import (
+    GeneratedInputs,
     StrengthenTally,
-    Written,
     count_problems,
     journal_path,
     strengthen_set,
@@ -95,7 +95,7 @@ def strengthen(
                 minimum_tier=machine.minimum_tier,
                 packages=machine.environment,
                 generators=generators.label,
-                written=generators.inputs,
+                generated=generators.inputs,
                 watch=watch,
             )
         except KeyboardInterrupt:
@@ -111,7 +111,7 @@ class _WrittenGenerators(Struct, frozen=True):
     """Generators written by a model, and the label of the model. Without an endpoint there are none."""
 
     label: str = ""
-    inputs: Written = lambda problem, answers: ()
+    inputs: GeneratedInputs = lambda problem, answers: ()
     journal: Any = None
 
 

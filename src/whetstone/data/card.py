@@ -187,7 +187,7 @@ class Census:
             )
         if (strength := evidence_of(problem)) is not None:
             self._strengthened.append(
-                StrengthRecord(problem.id, strength.first, strength.added, strength.said())
+                StrengthRecord(problem.id, strength.first, strength.added, strength.summary())
             )
 
     def decide(self, decision: ProblemDecision) -> None:

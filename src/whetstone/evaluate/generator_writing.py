@@ -11,7 +11,7 @@ from whetstone.data.checkers.journal import CheckerJournal
 from whetstone.data.dataset import open_problems
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers
-from whetstone.data.strengthen.generators import generated, generator_in, question
+from whetstone.data.strengthen.generators import generated_inputs, generator_in_reply, generator_prompt
 from whetstone.data.strengthen.strengthener import is_open_to_tests
 from whetstone.evaluate.asking import ReplyRounds, Watch
 from whetstone.evaluate.plan import SamplingPlan
@@ -36,7 +36,7 @@ class Generators:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._source, self._plan, self._journal = source, plan, journal
-        self._asking = ReplyRounds(source, writer, plan, question, say=say)
+        self._asking = ReplyRounds(source, writer, plan, generator_prompt, say=say)
 
     def ask(self, watch: Watch) -> int:
         """Request all missing replies, and return their number. Raises UserError if every request failed."""
@@ -51,7 +51,7 @@ class Generators:
         digest = digest_of(problem)
         found: list[str | list[Any]] = []
         for attempt in range(self._plan.n):
-            source = generator_in(self._journal.replies.get((problem.id, digest, attempt), ""))
+            source = generator_in_reply(self._journal.replies.get((problem.id, digest, attempt), ""))
             if source:
-                found += generated(source, answers)
+                found += generated_inputs(source, answers)
         return found

@@ -27,7 +27,7 @@ class NoAnswer:
     """The program raised, ended, was stopped, or returned a value that is not plain data."""
 
 
-NONE = NoAnswer()
+NO_ANSWER = NoAnswer()
 
 
 class Answers:
@@ -50,34 +50,37 @@ class Answers:
 
         limits: of one call, and of a batch of calls together.
         """
-        problem = Problem("asked", "", tests, limits=limits)
+        problem = Problem("answers", "", tests, limits=limits)
         found: list[Any | NoAnswer] = []
         together, held_up = _TOGETHER, 0
         while len(found) < len(inputs):
             if held_up >= _MOST_HELD_UP:
-                return [*found, *[NONE] * (len(inputs) - len(found))]
+                return [*found, *[NO_ANSWER] * (len(inputs) - len(found))]
             cases = inputs[len(found) : len(found) + together]
             try:
-                result, said = values_returned(self._boxes(), problem, tests, cases, source)
+                result, values = values_returned(self._sandboxes(), problem, tests, cases, source)
             except SandboxFault:
-                self._forget()
-                found += [NONE] * len(cases)
+                self._close_own()
+                found += [NO_ANSWER] * len(cases)
                 continue
             failed = limit_exceeded(result) or crashed(result)
-            if failed is None and said:
-                found += map(_value, said)
+            if failed is None and values:
+                found += map(_value, values)
                 together = _TOGETHER
             elif len(cases) > 1:
                 together = max(1, len(cases) // 4)
             else:
-                found.append(NONE)
+                found.append(NO_ANSWER)
                 held_up += limit_exceeded(result) is not None
         return found
 
     def printed(self, program: Program, texts: Sequence[str], limits: Limits) -> list[str | NoAnswer]:
-        """Return what a program prints for each text on standard input; NONE if its exit code is not 0."""
+        """Return what a program prints for each text on standard input.
+
+        NO_ANSWER if its exit code is not 0.
+        """
         return [
-            _text(result) if result is not None and result.exit_code == 0 else NONE
+            _text(result) if result is not None and result.exit_code == 0 else NO_ANSWER
             for result in self._runs(program, texts, limits)
         ]
 
@@ -96,17 +99,17 @@ class Answers:
             result = None
             if held_up < _MOST_HELD_UP:
                 try:
-                    runnable = prepare(self._boxes(), program)
+                    runnable = prepare(self._sandboxes(), program)
                     if not isinstance(runnable, CompileFailure):
                         sandbox, job = runnable.job(bounds, stdin=text.encode("utf-8", "surrogatepass"))
                         result = sandbox.run(job)
                         held_up += limit_exceeded(result) is not None
                 except SandboxFault:
-                    self._forget()
+                    self._close_own()
                     held_up += 1
             yield result
 
-    def _boxes(self) -> SandboxSet:
+    def _sandboxes(self) -> SandboxSet:
         boxes: SandboxSet | None = getattr(self._own, "boxes", None)
         if boxes is None:
             boxes = self._own.boxes = SandboxSet(self._tier, environment=self._environment)
@@ -114,7 +117,7 @@ class Answers:
                 self._made.append(boxes)
         return boxes
 
-    def _forget(self) -> None:
+    def _close_own(self) -> None:
         """Close the sandboxes of this thread, one of which failed."""
         boxes: SandboxSet | None = getattr(self._own, "boxes", None)
         self._own.boxes = None
@@ -137,7 +140,7 @@ class Answers:
         self.close()
 
 
-def hurried(limits: Limits, cpu_s: float) -> Limits:
+def with_cpu_limit(limits: Limits, cpu_s: float) -> Limits:
     """Return the limits with at most ``cpu_s`` seconds."""
     return msgspec.structs.replace(limits, cpu_s=min(limits.cpu_s, cpu_s))
 
@@ -153,16 +156,16 @@ def _builtin(value: Any) -> Any:
 
 def _text(result: RunResult) -> str | NoAnswer:
     if result.ended is not EndReason.EXITED:
-        return NONE
+        return NO_ANSWER
     try:
         return result.stdout.decode()
     except UnicodeDecodeError:
-        return NONE
+        return NO_ANSWER
 
 
-def _value(said: object) -> Any | NoAnswer:
-    match said:
+def _value(response: object) -> Any | NoAnswer:
+    match response:
         case ["value", value]:
             return _builtin(value)
         case _:
-            return NONE
+            return NO_ANSWER

@@ -23,42 +23,45 @@ _WRAPPERS = {"set", "sorted", "tuple", "list", "len", "round", "str", "frozenset
 _CLOSE = "rel_tol=1e-06, abs_tol=1e-06"
 _HOLE = "__call__"
 # The name of the function that returns what an assert compares.
-ASKED = "_asked"
+COMPARED_FUNCTION = "_compared"
 
 
-class Form(Struct, frozen=True):
+class AssertForm(Struct, frozen=True):
     """The form of a problem's asserts.
 
-    name: that they call. function: of the program. wrapped: the expression that they compare, with
-    ``__call__`` in place of the call. compares: ``equal``, ``is``, ``truth`` or ``close``. within: the
-    tolerance of numbers, as keywords of ``math.isclose``.
+    name: that they call. function: of the program. expression: what they compare, with ``__call__`` in place
+    of the call. comparison: ``equal``, ``is``, ``truth`` or ``close``. tolerance: of numbers, as keywords of
+    ``math.isclose``.
     """
 
     name: str
     function: str
-    wrapped: str
-    compares: str
-    within: str = _CLOSE
+    expression: str
+    comparison: str
+    tolerance: str = _CLOSE
 
-    def asked(self) -> str:
-        """Return code that, after a program, defines ``ASKED``, which returns what an assert compares."""
-        call = self.wrapped.replace(_HOLE, f"{self.function}(*_arguments)")
-        call = f"bool({call})" if self.compares == "truth" else call
-        return f"\n\ndef {ASKED}(*_arguments):\n    return {call}\n"
+    def compared_value_code(self) -> str:
+        """Return the code, after a program, of a function that returns what an assert compares.
+
+        Its name is ``COMPARED_FUNCTION``.
+        """
+        call = self.expression.replace(_HOLE, f"{self.function}(*_arguments)")
+        call = f"bool({call})" if self.comparison == "truth" else call
+        return f"\n\ndef {COMPARED_FUNCTION}(*_arguments):\n    return {call}\n"
 
 
 class ParsedAssert(Struct, frozen=True):
-    """A given assert: the arguments of its call, and the fields of ``Form``."""
+    """A given assert: the arguments of its call, and the fields of ``AssertForm``."""
 
     arguments: list[Any]
-    wrapped: str
-    compares: str
-    within: str
+    expression: str
+    comparison: str
+    tolerance: str
 
 
 def read_asserts(
     tests: AssertTests, function: str, recorded: Sequence[list[Any]] = ()
-) -> tuple[Form, list[list[Any]]] | None:
+) -> tuple[AssertForm, list[list[Any]]] | None:
     """Return the most frequent form of the asserts, and the arguments of all that can be read; None if none
     can.
 
@@ -69,39 +72,41 @@ def read_asserts(
     name = function
     for node, called in _asserts(tests, function):
         name = called
-        if (asked := _asked(node.test, called, literals=not recorded)) is not None:
-            found.append(asked)
+        if (parsed_assert := _parsed_assert(node.test, called, literals=not recorded)) is not None:
+            found.append(parsed_assert)
     if not found:
         return None
-    widths = Counter(len(asked.arguments) for asked in found)
+    widths = Counter(len(each.arguments) for each in found)
     width = widths.most_common(1)[0][0]
-    found = [asked for asked in found if len(asked.arguments) == width]
-    (wrapped, compares), _ = Counter((asked.wrapped, asked.compares) for asked in found).most_common(1)[0]
-    arguments = recorded or [asked.arguments for asked in found]
+    found = [each for each in found if len(each.arguments) == width]
+    (expression, comparison), _ = Counter((each.expression, each.comparison) for each in found).most_common(
+        1
+    )[0]
+    arguments = recorded or [each.arguments for each in found]
     seeds = list({repr(each): each for each in arguments}.values())
-    within = Counter(asked.within for asked in found if asked.within).most_common(1)
-    form = Form(name, function, wrapped, compares, within[0][0] if within else _CLOSE)
+    tolerance = Counter(each.tolerance for each in found if each.tolerance).most_common(1)
+    form = AssertForm(name, function, expression, comparison, tolerance[0][0] if tolerance else _CLOSE)
     return (form, seeds) if width or recorded else None
 
 
-def written_assert(form: Form, arguments: Sequence[Any], value: Any) -> str | None:
+def written_assert(form: AssertForm, arguments: Sequence[Any], value: Any) -> str | None:
     """Return the assert that a call has this value; None if no fair comparison with a literal can say so."""
     try:
         given = ", ".join(map(write_literal, arguments))
         expected = write_literal(value)
     except ValueError:
         return None
-    text = form.wrapped.replace(_HOLE, f"{form.name}({given})")
+    text = form.expression.replace(_HOLE, f"{form.name}({given})")
     if not _is_plain(list(arguments)) or not _is_plain(value):
         return None
-    if form.compares == "truth":
+    if form.comparison == "truth":
         return f"assert {text}" if value else f"assert not {text}"
-    if form.compares == "is" and (value is None or isinstance(value, bool)):
+    if form.comparison == "is" and (value is None or isinstance(value, bool)):
         return f"assert {text} is {expected}"
-    if isinstance(value, float) or (form.compares == "close" and type(value) is int):
-        return f"assert math.isclose({text}, {expected}, {form.within})"
+    if isinstance(value, float) or (form.comparison == "close" and type(value) is int):
+        return f"assert math.isclose({text}, {expected}, {form.tolerance})"
     if _has_floats(value):
-        return _row_of_floats(form.within, text, value, expected)
+        return _row_of_floats(form.tolerance, text, value, expected)
     return f"assert {text} == {expected}"
 
 
@@ -125,7 +130,7 @@ def with_asserts(tests: AssertTests, lines: Sequence[str]) -> AssertTests:
     return AssertTests(setup=tests.setup, check=text, entry_point=tests.entry_point)
 
 
-def only_asserts(tests: AssertTests, form: Form, lines: Sequence[str]) -> AssertTests:
+def only_asserts(tests: AssertTests, form: AssertForm, lines: Sequence[str]) -> AssertTests:
     """Return tests of these asserts alone, each of which is a case."""
     entry = form.function if form.name == "candidate" or tests.entry_point else None
     setup = tests.setup if tests.asserts else ""
@@ -158,7 +163,7 @@ def _is_one_line(node: ast.FunctionDef) -> bool:
     return node.body[0].lineno == node.lineno
 
 
-def _asked(test: ast.expr, name: str, *, literals: bool) -> ParsedAssert | None:
+def _parsed_assert(test: ast.expr, name: str, *, literals: bool) -> ParsedAssert | None:
     calls = [
         node
         for node in ast.walk(test)
@@ -170,11 +175,11 @@ def _asked(test: ast.expr, name: str, *, literals: bool) -> ParsedAssert | None:
         arguments = [ast.literal_eval(argument) for argument in calls[0].args] if literals else []
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
-    wrapped, compares = _compared(test, calls[0])
-    return ParsedAssert(arguments, wrapped, compares, _within(test)) if wrapped else None
+    expression, comparison = _comparison(test, calls[0])
+    return ParsedAssert(arguments, expression, comparison, _tolerance(test)) if expression else None
 
 
-def _within(test: ast.expr) -> str:
+def _tolerance(test: ast.expr) -> str:
     """Return the tolerance of an assert as keywords of ``math.isclose``; empty if it has none."""
     match test:
         case ast.Call(func=ast.Attribute(attr="isclose"), keywords=keywords) if keywords:
@@ -187,12 +192,12 @@ def _within(test: ast.expr) -> str:
             return ""
 
 
-def _compared(test: ast.expr, call: ast.Call) -> tuple[str, str]:
+def _comparison(test: ast.expr, call: ast.Call) -> tuple[str, str]:
     """Return the expression that is compared, and how; empty texts for other forms."""
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             side = left if call in ast.walk(left) else right
-            return _wrapped(side, call), "equal"
+            return _expression(side, call), "equal"
         case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant()]) if left is call:
             return _HOLE, "is"
         case ast.Compare(
@@ -210,7 +215,7 @@ def _compared(test: ast.expr, call: ast.Call) -> tuple[str, str]:
             return "", ""
 
 
-def _wrapped(side: ast.expr, call: ast.Call) -> str:
+def _expression(side: ast.expr, call: ast.Call) -> str:
     names = {node.id for node in ast.walk(side) if isinstance(node, ast.Name)}
     inner = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
     if not names - inner <= _WRAPPERS:
@@ -241,11 +246,11 @@ def _has_floats(value: Any) -> bool:
     return isinstance(value, complex)
 
 
-def _row_of_floats(within: str, text: str, value: Any, expected: str) -> str | None:
+def _row_of_floats(tolerance: str, text: str, value: Any, expected: str) -> str | None:
     """Return the assert for a list of numbers; None if the numbers are nested deeper."""
     if not isinstance(value, list | tuple) or not all(
         isinstance(item, int | float) for item in cast("Sequence[object]", value)
     ):
         return None
-    near = f"all(math.isclose(g, w, {within}) for g, w in zip(got, want))"
+    near = f"all(math.isclose(g, w, {tolerance}) for g, w in zip(got, want))"
     return f"assert (lambda got, want: len(got) == len(want) and {near})({text}, {expected})"

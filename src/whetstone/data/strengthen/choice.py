@@ -72,7 +72,7 @@ def rejections(
     """Return which of the numbered candidates reject a program with one of ``verdicts``."""
     found = set[int]()
     for part in _parts(numbers, candidates, fault.limits.cpu_s / 2):
-        problem = form.alone([candidates[number].case for number in part])
+        problem = form.problem_with([candidates[number].case for number in part])
         judgement = runs.run(
             msgspec.structs.replace(problem, limits=fault.limits),
             fault.program,
@@ -107,7 +107,7 @@ class Chooser:
         self._candidates, self._left_s = candidates, budget_s
         self._why: dict[int, str] = {}
 
-    def chosen(
+    def choose(
         self,
         rejected: Sequence[tuple[Fault, set[int]]],
         given: Sequence[tuple[list[Any], Any]],

@@ -40,7 +40,7 @@ class StrengthenEvidence(Struct, frozen=True):
     written: int = 0
     why: list[str] = []
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """Return the counts as one line."""
         tried, before, after = self.mutants
         words = [f"{self.added} tests of {self.inputs} inputs, labelled by {self.references} references"]

@@ -24,8 +24,8 @@ from whetstone.core.problem import (
 from whetstone.core.syntax import parsed
 from whetstone.data.strengthen.answers import Answers, NoAnswer
 from whetstone.data.strengthen.asserts import (
-    ASKED,
-    Form,
+    COMPARED_FUNCTION,
+    AssertForm,
     only_asserts,
     read_asserts,
     with_asserts,
@@ -83,30 +83,30 @@ class TestForm(Protocol):
         """Return the inputs for which a program has an answer that can be a test, with these."""
         ...
 
-    def text(self, arguments: list[Any]) -> str | None:
+    def input_text(self, arguments: list[Any]) -> str | None:
         """Return an input as text; None if inputs are not text, or if it does not fit the layout."""
         ...
 
-    def taken(self, written: str | list[Any]) -> list[Any] | None:
+    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
         """Return an input that a generator wrote, as arguments; None if it does not fit."""
         ...
 
-    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
+    def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
         """Return the problem with these tests only, each of which is a case."""
         ...
 
 
-class NotRead(Exception):
+class UnreadableTests(Exception):
     """The tests have no inputs that can be read; the message is the reason."""
 
 
-def reads(problem: Problem, recorded: Sequence[list[Any]] = ()) -> TestForm:
-    """Return the tests of a problem as inputs. Raises NotRead.
+def read_tests(problem: Problem, recorded: Sequence[list[Any]] = ()) -> TestForm:
+    """Return the tests of a problem as inputs. Raises UnreadableTests.
 
     recorded: the arguments of its asserts (``recorded_inputs``), if these cannot be read.
     """
     if problem.scoring.mode == "groups":
-        raise NotRead("its cases are scored in groups, to which no new one belongs")
+        raise UnreadableTests("its cases are scored in groups, to which no new one belongs")
     tests = problem.tests
     if isinstance(tests, StdinTests):
         return _Stdin(problem, tests)
@@ -114,7 +114,7 @@ def reads(problem: Problem, recorded: Sequence[list[Any]] = ()) -> TestForm:
         return _Call(problem, tests)
     if isinstance(tests, AssertTests):
         return _Asserts(problem, tests, recorded)
-    raise NotRead("it has no tests" if isinstance(tests, NoTests) else "a conversation has no inputs")
+    raise UnreadableTests("it has no tests" if isinstance(tests, NoTests) else "a conversation has no inputs")
 
 
 def recorded_inputs(problem: Problem, answers: Answers) -> list[list[Any]]:
@@ -145,7 +145,7 @@ def with_added(problem: Problem, added: AddedTests) -> Problem:
     return msgspec.structs.replace(problem, tests=more)
 
 
-def joined(cases: Sequence[LabelledInput]) -> AddedTests:
+def joined_tests(cases: Sequence[LabelledInput]) -> AddedTests:
     """Return the tests of several labelled inputs."""
     return AddedTests(
         [test for case in cases for test in case.added.stdin],
@@ -163,20 +163,20 @@ class _Stdin:
         self.seeds = [layout.read(text) if layout else [text] for text in texts]
         self.hints: list[str] = []
         if layout is None and any("\n" in text.strip() for text in texts):
-            raise NotRead("no layout of lines and counts fits all inputs")
+            raise UnreadableTests("no layout of lines and counts fits all inputs")
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
     ) -> list[LabelledInput]:
-        written = [(values, text) for values in inputs if (text := self.text(values)) is not None]
+        written = [(values, text) for values in inputs if (text := self.input_text(values)) is not None]
         printed = answers.printed(program, [text for _, text in written], limits)
         return [
-            LabelledInput(values, _plain(output), AddedTests(stdin=[StdinCase(text, output)]))
+            LabelledInput(values, _plain_answer(output), AddedTests(stdin=[StdinCase(text, output)]))
             for (values, text), output in zip(written, printed, strict=True)
             if isinstance(output, str) and output.strip() and len(output) <= _LONGEST_OUTPUT
         ]
 
-    def text(self, arguments: list[Any]) -> str | None:
+    def input_text(self, arguments: list[Any]) -> str | None:
         if self._layout is None:
             return str(arguments[0])
         try:
@@ -185,23 +185,23 @@ class _Stdin:
         except (ValueError, TypeError, StopIteration, RuntimeError):
             return None
 
-    def taken(self, written: str | list[Any]) -> list[Any] | None:
+    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
         if not isinstance(written, str):
             return None
         try:
             values = self._layout.read(written) if self._layout else [written]
         except (ValueError, TypeError):
             return None
-        return values if self.text(values) is not None else None
+        return values if self.input_text(values) is not None else None
 
-    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
-        return msgspec.structs.replace(self._problem, tests=StdinTests(joined(cases).stdin))
+    def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
+        return msgspec.structs.replace(self._problem, tests=StdinTests(joined_tests(cases).stdin))
 
 
 class _Call:
     def __init__(self, problem: Problem, tests: CallTests) -> None:
         if tests.function is None:
-            raise NotRead("operations on an object have no inputs that could be varied one by one")
+            raise UnreadableTests("operations on an object have no inputs that could be varied one by one")
         self._problem, self._tests = problem, tests
         self._keywords = sorted(tests.cases[0].kwargs)
         read: Callable[[Any], Any] = read_literal if tests.literals else lambda value: value
@@ -213,10 +213,10 @@ class _Call:
                 if len(case.args) == width and sorted(case.kwargs) == self._keywords
             ]
         except ValueError as error:
-            raise NotRead(str(error)) from None
-        self.hints = _declared(problem, tests.function)[:width]
+            raise UnreadableTests(str(error)) from None
+        self.hints = _declared_arguments(problem, tests.function)[:width]
         if not self.seeds[0]:
-            raise NotRead("the function takes no arguments")
+            raise UnreadableTests("the function takes no arguments")
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
@@ -236,10 +236,10 @@ class _Call:
                 found.append(LabelledInput(arguments, value, AddedTests(call=[case])))
         return found
 
-    def text(self, arguments: list[Any]) -> str | None:
+    def input_text(self, arguments: list[Any]) -> str | None:
         return None
 
-    def taken(self, written: str | list[Any]) -> list[Any] | None:
+    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
         return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
 
     def _case(self, call: CallCase, value: Any) -> CallCase | None:
@@ -254,28 +254,28 @@ class _Call:
         same = equal(again.expected, value) and equal([again.args, again.kwargs], [call.args, call.kwargs])
         return again if same else None
 
-    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
-        tests = msgspec.structs.replace(self._tests, cases=joined(cases).call)
+    def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
+        tests = msgspec.structs.replace(self._tests, cases=joined_tests(cases).call)
         return msgspec.structs.replace(self._problem, tests=tests)
 
 
 class _Asserts:
     def __init__(self, problem: Problem, tests: AssertTests, recorded: Sequence[list[Any]]) -> None:
-        function = tests.entry_point or _called(problem, tests)
+        function = tests.entry_point or _called_function(problem, tests)
         found = read_asserts(tests, function, recorded) if function and not tests.unittest else None
         if found is None:
-            raise NotRead("no assert compares what a call of plain values gives")
+            raise UnreadableTests("no assert compares what a call of plain values gives")
         self._problem, self._tests = problem, tests
-        self._form: Form = found[0]
+        self._form: AssertForm = found[0]
         self.seeds = found[1]
-        self.hints = _declared(problem, self._form.function)
+        self.hints = _declared_arguments(problem, self._form.function)
 
     def label(
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
     ) -> list[LabelledInput]:
         calls = [CallCase(None, arguments) for arguments in inputs]
-        source = program.source + self._form.asked()
-        values = answers.returned(source, CallTests(calls, ASKED), calls, limits) if calls else []
+        source = program.source + self._form.compared_value_code()
+        values = answers.returned(source, CallTests(calls, COMPARED_FUNCTION), calls, limits) if calls else []
         found: list[LabelledInput] = []
         for arguments, value in zip(inputs, values, strict=True):
             if isinstance(value, NoAnswer) or _order_by_chance(program, value):
@@ -284,14 +284,14 @@ class _Asserts:
                 found.append(LabelledInput(arguments, value, AddedTests(asserts=[line])))
         return found
 
-    def text(self, arguments: list[Any]) -> str | None:
+    def input_text(self, arguments: list[Any]) -> str | None:
         return None
 
-    def taken(self, written: str | list[Any]) -> list[Any] | None:
+    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
         return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
 
-    def alone(self, cases: Sequence[LabelledInput]) -> Problem:
-        tests = only_asserts(self._tests, self._form, joined(cases).asserts)
+    def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
+        tests = only_asserts(self._tests, self._form, joined_tests(cases).asserts)
         return msgspec.structs.replace(self._problem, tests=tests)
 
 
@@ -306,7 +306,7 @@ def _order_by_chance(program: Program, value: Any) -> bool:
         return True
 
 
-def _called(problem: Problem, tests: AssertTests) -> str | None:
+def _called_function(problem: Problem, tests: AssertTests) -> str | None:
     """Return the function of the program that the first assert calls."""
     defined = {
         node.name
@@ -323,7 +323,7 @@ def _called(problem: Problem, tests: AssertTests) -> str | None:
     return None
 
 
-def _declared(problem: Problem, function: str) -> list[str]:
+def _declared_arguments(problem: Problem, function: str) -> list[str]:
     """Return the texts of the arguments in the first program that defines a function; empty without one."""
     for program in problem.references:
         tree = parsed(program.source)
@@ -338,7 +338,7 @@ def _declared(problem: Problem, function: str) -> list[str]:
     return []
 
 
-def _plain(output: str) -> Any:
+def _plain_answer(output: str) -> Any:
     """Return a printed answer as a number or a word, or as a list of its words."""
     words = output.split()
     if len(words) != 1:

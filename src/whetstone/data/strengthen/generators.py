@@ -12,7 +12,7 @@ from typing import Any
 from whetstone.core.problem import CallCase, CallTests, Limits, Problem, StdinTests
 from whetstone.core.syntax import parsed
 from whetstone.data.strengthen.answers import Answers, NoAnswer
-from whetstone.data.strengthen.forms import reads
+from whetstone.data.strengthen.forms import read_tests
 from whetstone.judge.extract import extract_program
 
 FUNCTION = "generate"
@@ -46,13 +46,16 @@ Give the generator, and nothing else, in a fenced Python block.
 {samples}"""
 
 
-def question(problem: Problem) -> str:
-    """Return the prompt for a model. Long statements and samples are cut, with a note. Raises NotRead."""
+def generator_prompt(problem: Problem) -> str:
+    """Return the prompt for a model. Long statements and samples are cut, with a note.
+
+    Raises UnreadableTests.
+    """
     if isinstance(problem.tests, StdinTests):
         samples = sorted((case.input for case in problem.tests.cases), key=len)
         kind, form = "str", "It is the text that the program reads."
     else:
-        samples = [repr(arguments) for arguments in reads(problem).seeds]
+        samples = [repr(arguments) for arguments in read_tests(problem).seeds]
         kind, form = "list", "It is the list of arguments that the function is called with, of plain values."
     return _QUESTION.format(
         kind=kind,
@@ -62,7 +65,7 @@ def question(problem: Problem) -> str:
     )
 
 
-def generator_in(reply: str) -> str:
+def generator_in_reply(reply: str) -> str:
     """Return the source of the generator in a reply; empty if there is none. Nothing is run."""
     source = extract_program(reply, names=(FUNCTION,))
     tree = parsed(source) if source is not None and len(source) <= _LONGEST else None
@@ -70,7 +73,7 @@ def generator_in(reply: str) -> str:
     return source if source is not None and any(node.name == FUNCTION for node in found) else ""
 
 
-def generated(source: str, answers: Answers) -> list[str | list[Any]]:
+def generated_inputs(source: str, answers: Answers) -> list[str | list[Any]]:
     """Return the inputs of a generator, which runs in the sandbox."""
     calls = [CallCase(None, [seed]) for seed in range(SEEDS)]
     tests = CallTests(calls, FUNCTION)

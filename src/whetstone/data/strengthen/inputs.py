@@ -19,8 +19,14 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone.data.strengthen.invariants import is_grid, mended, ordered, relations_of, with_properties
-from whetstone.data.strengthen.schema import Schema, bounded, schema_of, told
+from whetstone.data.strengthen.invariants import (
+    is_grid,
+    ordered,
+    relations_of,
+    with_properties,
+    with_relations,
+)
+from whetstone.data.strengthen.schema import Schema, schema_of, with_stated_bounds, with_stated_properties
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
@@ -80,14 +86,16 @@ class Inputs:
             if wide:  # distinct items are often only a habit of authors
                 properties = tuple(each for each in schema.properties if each != "distinct")
                 schema = msgspec.structs.replace(schema, properties=properties)
-            self._schemas.append(told(bounded(schema, name, statement), values, statement))
+            self._schemas.append(
+                with_stated_properties(with_stated_bounds(schema, name, statement), values, statement)
+            )
 
     def candidates(self, count: int) -> list[list[Any]]:
         """Return up to ``count`` different inputs that are not given: boundaries first."""
         found = {repr(given): given for given in self._seeds}
         known = len(found)
         for made in self._each(count):
-            arguments = mended(self._relations, made)
+            arguments = with_relations(self._relations, made)
             text = repr(arguments)
             if len(text) <= _LONGEST_TEXT:
                 found.setdefault(text, arguments)
@@ -98,7 +106,10 @@ class Inputs:
     def large(self, count: int) -> list[list[Any]]:
         """Return inputs with long collections and strings, for programs that are slow."""
         sized = [self._strategy(schema, _LARGE) for schema in self._schemas]
-        made = [mended(self._relations, drawn) for drawn in self._drawn(st.tuples(*sized).map(list), count)]
+        made = [
+            with_relations(self._relations, drawn)
+            for drawn in self._drawn(st.tuples(*sized).map(list), count)
+        ]
         return made if any(schema.longest for schema in self._schemas) else []
 
     def rich(self, count: int) -> list[list[Any]]:
@@ -109,7 +120,7 @@ class Inputs:
         sized = sizes.flatmap(lambda size: st.tuples(*[self._rich(each, size) for each in self._schemas]))
         found: dict[str, list[Any]] = {}
         for drawn in self._drawn(sized.map(list), count):
-            arguments = mended(self._relations, drawn)
+            arguments = with_relations(self._relations, drawn)
             if len(text := repr(arguments)) <= _LONGEST_TEXT:
                 found.setdefault(text, arguments)
         return list(found.values())
@@ -117,8 +128,7 @@ class Inputs:
     def _each(self, count: int) -> Iterator[list[Any]]:
         yield from self._boundaries()
         ordinary = st.tuples(*[self._strategy(schema) for schema in self._schemas]).map(list)
-        drawn = self._drawn(st.one_of(self._changed(), self._changed(), ordinary), count * _MOST_EXAMPLES)
-        yield from drawn
+        yield from self._drawn(st.one_of(self._changed(), self._changed(), ordinary), count * _MOST_EXAMPLES)
 
     def _boundaries(self) -> Iterator[list[Any]]:
         """Each boundary value with the other arguments of a given input, given inputs with arguments of one
@@ -224,8 +234,8 @@ class Inputs:
             near = max(low, 0) if high >= 0 else high
             patterns = [n for each in _DIGIT_PATTERNS for n in (each, -each) if low <= n <= high]
             narrow = st.integers(near, min(high, near + _NARROW))
-            told = [st.sampled_from(patterns)] if patterns else []
-            return st.one_of(self._strategy(schema), narrow, *told)
+            repeated = [st.sampled_from(patterns)] if patterns else []
+            return st.one_of(self._strategy(schema), narrow, *repeated)
         if schema.kind == "mixed":
             return st.one_of([self._rich(option, size) for option in schema.options])
         if schema.kind == "tuple" and schema.fields:
@@ -338,17 +348,15 @@ class Inputs:
             return draw(self._strategy(schema))
         if isinstance(value, int | float) and schema.kind in ("int", "float"):
             low, high = self._bounds(schema)
-            step = draw(
-                st.sampled_from([1, -1, 2, -2, 10, -value, value, 0.5 if schema.kind == "float" else 3])
-            )
+            steps = [1, -1, 2, -2, 10, -value, value, 0.5 if schema.kind == "float" else 3]
+            step = draw(st.sampled_from(steps))
             return min(max(value + step, low), high)
         if isinstance(value, str) and schema.letters and not schema.choices:
             changed = self._change_items(draw, list(value), st.sampled_from(schema.letters), None)
             return _arranged_text(schema, changed)
         if isinstance(value, list | tuple) and schema.items is not None:
-            items = self._change_items(
-                draw, list(cast("Any", value)), self._strategy(schema.items), schema.items
-            )
+            strategy = self._strategy(schema.items)
+            items = self._change_items(draw, list(cast("Any", value)), strategy, schema.items)
             return type(value)(_arranged(schema, items))
         return draw(self._strategy(schema))
 
@@ -359,9 +367,8 @@ class Inputs:
             return [draw(strategy)]
         at = draw(st.integers(0, len(items) - 1))
         other = draw(st.integers(0, len(items) - 1))
-        match draw(
-            st.sampled_from(["remove", "repeat", "insert", "replace", "swap", "copy", "change", "reverse"])
-        ):
+        changes = ["remove", "repeat", "insert", "replace", "swap", "copy", "change", "reverse"]
+        match draw(st.sampled_from(changes)):
             case "remove":
                 return items[:at] + items[at + 1 :]
             case "repeat":

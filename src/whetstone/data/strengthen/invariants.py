@@ -34,7 +34,7 @@ class Property(Struct, frozen=True):
 
     holds: Callable[[Any], bool]
     chance: Callable[[Sequence[Any]], float]
-    mend: Callable[[Items], Items]
+    repair: Callable[[Items], Items]
     exceptions: float = 0.0
 
 
@@ -50,7 +50,7 @@ def properties_of(values: Sequence[Any], kind: str) -> tuple[str, ...]:
 def with_properties(names: Sequence[str], items: Items) -> Items:
     """Return the items of a list, or the characters of a string, changed so that the properties hold."""
     for name in names:
-        items = PROPERTIES[name].mend(items) if items else items
+        items = PROPERTIES[name].repair(items) if items else items
     return items
 
 
@@ -224,7 +224,7 @@ def relations_of(inputs: Sequence[Sequence[Any]]) -> list[Relation]:
     return found
 
 
-def mended(relations: Sequence[Relation], arguments: list[Any]) -> list[Any]:
+def with_relations(relations: Sequence[Relation], arguments: list[Any]) -> list[Any]:
     """Return the arguments, changed so that the relations hold, as far as their lengths allow it."""
     made = list(arguments)
     for relation in relations:

@@ -83,7 +83,7 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
     return _collection(_kind(values[0]), values, hint)
 
 
-def told(schema: Schema, values: Sequence[Any], statement: str) -> Schema:
+def with_stated_properties(schema: Schema, values: Sequence[Any], statement: str) -> Schema:
     """Return the schema of a list whose items are distinct by the statement, if none of ``values``
     contradicts it."""
     if schema.kind == "list" and _DISTINCT.search(statement) and are_distinct(values):
@@ -91,14 +91,14 @@ def told(schema: Schema, values: Sequence[Any], statement: str) -> Schema:
     return schema
 
 
-def bounded(schema: Schema, name: str, statement: str) -> Schema:
+def with_stated_bounds(schema: Schema, name: str, statement: str) -> Schema:
     """Return the schema of a number with the bounds that the statement names, such as ``1 <= n <= 100``.
 
     name: of the argument; ``\\w+`` for any. Comparisons in a sentence with a condition describe the answer.
     Bounds that a given input violates are not believed.
     """
     if schema.kind == "mixed":
-        options = tuple(bounded(option, name, statement) for option in schema.options)
+        options = tuple(with_stated_bounds(option, name, statement) for option in schema.options)
         return msgspec.structs.replace(schema, options=options)
     if schema.kind not in ("int", "float") or not name:
         return schema

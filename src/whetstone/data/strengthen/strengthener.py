@@ -17,21 +17,21 @@ from whetstone.core.problem import AssertTests, Problem, Program, StdinTests, ca
 from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
 from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.resumable import digest_of
-from whetstone.data.strengthen.answers import Answers, hurried
+from whetstone.data.strengthen.answers import Answers, with_cpu_limit
 from whetstone.data.strengthen.choice import CandidateTest, Chooser, Fault, rejections
 from whetstone.data.strengthen.evidence import StrengthenEvidence
 from whetstone.data.strengthen.forms import (
     AddedTests,
     LabelledInput,
-    NotRead,
     TestForm,
-    joined,
-    reads,
+    UnreadableTests,
+    joined_tests,
+    read_tests,
     recorded_inputs,
     with_added,
 )
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
-from whetstone.data.strengthen.validity import is_valid, validator_of
+from whetstone.data.strengthen.validity import valid_inputs, validator_of
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
 from whetstone.data.validate.runs import Runs, is_python
@@ -116,8 +116,8 @@ def is_open_to_tests(problem: Problem) -> bool:
     if not problem.references or (problem.checker is None and _leaves_open(problem)):
         return False
     try:
-        reads(problem)
-    except NotRead:
+        read_tests(problem)
+    except UnreadableTests:
         return False
     return True
 
@@ -144,25 +144,25 @@ class _ProblemWork:
             raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
             self._form: TestForm = self._read(problem)
-        except NotRead as error:
+        except UnreadableTests as error:
             raise NotStrengthened("tests_not_read", str(error)) from None
         self._references, self._slowest_s = self._accepted_references()
 
     def _read(self, problem: Problem) -> TestForm:
-        """Return the tests as inputs. Raises NotRead."""
+        """Return the tests as inputs. Raises UnreadableTests."""
         try:
-            return reads(problem)
-        except NotRead:
+            return read_tests(problem)
+        except UnreadableTests:
             recorded = recorded_inputs(problem, self._answers)
             if not recorded:
                 raise
-            return reads(problem, recorded)
+            return read_tests(problem, recorded)
 
     def strengthened(self, written: Sequence[str | list[Any]]) -> tuple[AddedTests, StrengthenEvidence]:
         """Return the new tests. Raises NotStrengthened."""
         problem = self._problem
-        given = [arguments for one in written if (arguments := self._form.taken(one)) is not None]
-        limits = hurried(problem.limits, self._most_cpu_s())
+        given = [arguments for one in written if (arguments := self._form.arguments_of(one)) is not None]
+        limits = with_cpu_limit(problem.limits, self._most_cpu_s())
         seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
         known = [*problem.wrong, *self._programs.wrong]
         wrong = self._surviving_wrong(known)
@@ -178,31 +178,31 @@ class _ProblemWork:
             )
         tried, survivors, rejected = self._mutants()
         faults = [*wrong, *survivors, *contradicting, *rejected[:: max(1, len(rejected) // _DETECTED)]]
-        chosen = Chooser(candidates, self._budget()).chosen(
+        choice = Chooser(candidates, self._budget()).choose(
             [(fault, self._rejections(fault, candidates)) for fault in faults],
             [(each.arguments, each.answer) for each in seeds],
             self._effort.tests,
         )
-        if not chosen.kept:
+        if not choice.kept:
             raise NotStrengthened(
                 "strong_already", f"{len(candidates)} new inputs, and none is of a new kind"
             )
-        added = joined([each.case for each in chosen.kept])
+        added = joined_tests([each.case for each in choice.kept])
         self._confirm(added)
         return added, StrengthenEvidence(
             first=case_count(problem),
-            added=len(chosen.kept),
+            added=len(choice.kept),
             inputs=self._made,
             invalid=self._invalid,
             unlabelled=self._unanswered,
             references=len(self._references),
-            mutants=chosen.counts(tried, survivors),
+            mutants=choice.counts(tried, survivors),
             samples=len(samples),
             disputed=self._disputed,
-            wrong=chosen.counts(len(known), wrong),
-            cpu_s=round(sum(each.cpu_s for each in chosen.kept), 4),
-            written=sum(each.case.arguments in given for each in chosen.kept),
-            why=chosen.why,
+            wrong=choice.counts(len(known), wrong),
+            cpu_s=round(sum(each.cpu_s for each in choice.kept), 4),
+            written=sum(each.case.arguments in given for each in choice.kept),
+            why=choice.why,
         )
 
     def _rejections(self, fault: Fault, candidates: list[CandidateTest]) -> set[int]:
@@ -268,10 +268,10 @@ class _ProblemWork:
     def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:
         """Return the valid inputs with the answer on which all references agree."""
         validator = validator_of(self._problem)
-        limits = hurried(self._problem.limits, self._most_cpu_s())
+        limits = with_cpu_limit(self._problem.limits, self._most_cpu_s())
         valid = inputs
         if validator is not None:
-            valid = is_valid(validator, inputs, self._form, self._answers, self._problem.limits)
+            valid = valid_inputs(validator, inputs, self._form, self._answers, self._problem.limits)
         labelled = self._form.label(self._references[0], valid, self._answers, limits)
         labelled = [each for each in labelled if each.answer is not None or self._with_none]
         found, failed = self._agreed(labelled)
@@ -294,7 +294,7 @@ class _ProblemWork:
                     numbers = [n for n in range(start, min(start + _AT_ONCE, len(labelled))) if n in agreed]
                     if not numbers:
                         continue
-                    alone = self._form.alone([labelled[number] for number in numbers])
+                    alone = self._form.problem_with([labelled[number] for number in numbers])
                     part: Problem = msgspec.structs.replace(alone, limits=limits)
                     judged = self._runs.run(part, program, stop_at_first_failure=False, hash_seed=seed)
                     agreed -= set(numbers)
@@ -320,7 +320,7 @@ class _ProblemWork:
         reference = self._references[0]
         if not is_python(reference):
             return 0, [], []
-        limits = hurried(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
+        limits = with_cpu_limit(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
         problem: Problem = msgspec.structs.replace(self._problem, limits=limits)
         seed = f"{self._effort.seed}:{problem.id}"
         tried, survivors, rejected, names = 0, list[Fault](), list[Fault](), Counter[str]()
@@ -344,7 +344,7 @@ class _ProblemWork:
 
     def _accepted_samples(self) -> list[Fault]:
         """Return the different programs without a label that the tests accept."""
-        limits = hurried(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
+        limits = with_cpu_limit(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
         programs = {program.source: program for program in self._programs.unlabelled}
         return [
             Fault(f"sample[{number}]", program, limits)

@@ -28,11 +28,11 @@ def validator_of(problem: Problem) -> Program | None:
         return None
 
 
-def is_valid(
-    validator: Program, inputs: Sequence[list[Any]], read: TestForm, answers: Answers, limits: Limits
+def valid_inputs(
+    validator: Program, inputs: Sequence[list[Any]], form: TestForm, answers: Answers, limits: Limits
 ) -> list[list[Any]]:
     """Return the inputs that the validator accepts."""
-    texts = [read.text(arguments) for arguments in inputs]
+    texts = [form.input_text(arguments) for arguments in inputs]
     if any(text is not None for text in texts):
         written = [
             (arguments, text) for arguments, text in zip(inputs, texts, strict=True) if text is not None
@@ -40,5 +40,5 @@ def is_valid(
         accepted = answers.accepted(validator, [text for _, text in written], limits)
         return [arguments for (arguments, _), fine in zip(written, accepted, strict=True) if fine]
     calls = [CallCase(None, arguments) for arguments in inputs]
-    said = answers.returned(validator.source, CallTests(calls, _FUNCTION), calls, limits) if calls else []
-    return [arguments for arguments, value in zip(inputs, said, strict=True) if value is True]
+    verdicts = answers.returned(validator.source, CallTests(calls, _FUNCTION), calls, limits) if calls else []
+    return [arguments for arguments, value in zip(inputs, verdicts, strict=True) if value is True]

@@ -29,7 +29,7 @@ _THREADS_PER_WORKER = 2
 _ATTEMPTS = 3
 
 Watch = Callable[[Problem, StrengthenOutcome], None]
-Written = Callable[[Problem, Answers], Sequence[str | list[Any]]]
+GeneratedInputs = Callable[[Problem, Answers], Sequence[str | list[Any]]]
 """Returns the inputs of generators for a problem; they run in the given sandboxes."""
 
 
@@ -90,7 +90,7 @@ def strengthen_set(
     minimum_tier: str = "restricted",
     packages: str | os.PathLike[str] | None = None,
     generators: str = "",
-    written: Written = lambda problem, answers: (),
+    generated: GeneratedInputs = lambda problem, answers: (),
     watch: Watch = lambda problem, found: None,
 ) -> StrengthenTally:
     """Write every problem, with its new tests, to ``out``, a dataset folder or a problem file.
@@ -116,13 +116,13 @@ def strengthen_set(
 
         def work(problem: Problem) -> StrengthenOutcome:
             given = programs.get(problem.id, NO_PROGRAMS)
-            return strengthener.strengthen(problem, written(problem, answers), given)
+            return strengthener.strengthen(problem, generated(problem, answers), given)
 
         def step(reading: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(reading, work, runs.stop, threads, journal)) as found:
                 for problem, one in found:
                     tally.add(one)
-                    yield from settle(problem, one)
+                    yield from decision_and_problem(problem, one)
                     watch(problem, one)
 
         transform(source, out, step)
@@ -130,11 +130,11 @@ def strengthen_set(
     return tally
 
 
-def settle(problem: Problem, found: StrengthenOutcome) -> Iterator[Problem | ProblemDecision]:
+def decision_and_problem(problem: Problem, found: StrengthenOutcome) -> Iterator[Problem | ProblemDecision]:
     """Yield the decision about a problem, and the problem with its new tests."""
     if found.evidence is None:
         yield ProblemDecision(problem.id, STEP, "mark", found.reason, found.detail, problem.source)
         yield problem
         return
-    yield ProblemDecision(problem.id, STEP, "mark", "strengthened", found.evidence.said(), problem.source)
+    yield ProblemDecision(problem.id, STEP, "mark", "strengthened", found.evidence.summary(), problem.source)
     yield with_evidence(with_added(problem, found.added), found.evidence)
