@@ -20,9 +20,11 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
 from whetstone.data.strengthen.invariants import (
+    almost_ordered,
     is_grid,
     ordered,
     relations_of,
+    rotated,
     with_properties,
     with_relations,
 )
@@ -256,7 +258,7 @@ class Inputs:
             items = st.lists(self._strategy(schema.items), min_size=size, max_size=2 * size)
         if schema.kind == "set":
             return items.map(set)
-        orders = st.sampled_from((list, list, ordered, _almost_ordered, _rotated))
+        orders = st.sampled_from((list, list, ordered, almost_ordered, rotated))
         lists = st.tuples(orders, items).map(lambda drawn: drawn[0](_arranged(schema, drawn[1])))
         lists = lists.map(lambda value: with_properties(schema.properties, value))
         return lists.map(tuple) if schema.kind == "tuple" else lists
@@ -418,17 +420,6 @@ def _rich_text(letters: str, size: int) -> Strategy:
     few = st.lists(st.sampled_from(letters), min_size=2, max_size=_FEW_LETTERS)
     repeated = few.flatmap(lambda pool: st.text(pool, min_size=shortest, max_size=longest))
     return repeated | st.text(letters, min_size=shortest, max_size=longest)
-
-
-def _almost_ordered(items: list[Any]) -> list[Any]:
-    """Return the ordered items with the last two exchanged."""
-    made = ordered(items)
-    return [*made[:-2], *made[:-3:-1]]
-
-
-def _rotated(items: list[Any]) -> list[Any]:
-    made = ordered(items)
-    return made[len(made) // 3 :] + made[: len(made) // 3]
 
 
 def _arranged(schema: Schema, items: list[Any]) -> list[Any]:

@@ -81,6 +81,18 @@ def ordered(items: Items) -> Items:
         return items
 
 
+def almost_ordered(items: Items) -> Items:
+    """Return the ordered items with the last two exchanged."""
+    made = ordered(items)
+    return [*made[:-2], *made[:-3:-1]]
+
+
+def rotated(items: Items) -> Items:
+    """Return the ordered items with the first third moved to the end."""
+    made = ordered(items)
+    return made[len(made) // 3 :] + made[: len(made) // 3]
+
+
 def _distinct(items: Items) -> Items:
     return [item for at, item in enumerate(items) if item not in items[:at]]
 
