@@ -214,6 +214,19 @@ def test_samples_vote_on_inputs_and_those_that_most_contradict_are_rejected(
 
 
 @pytest.mark.process
+def test_a_quarter_of_the_samples_refuses_inputs_of_a_kind_that_is_not_given(
+    runs: Runs, strengthener: Strengthener
+) -> None:
+    natural = "def half(n):\n    assert n >= 0\n    return n // 2\n"
+    samples = [Program("python", f"def half(n): return n // 2#{number}") for number in range(4)]
+    refusing = [Program("python", natural + "#" * number) for number in range(2)]
+    made = strengthener.strengthen(HALVES, programs=GivenPrograms([], [], [*samples, *refusing]))
+    assert made.evidence is not None
+    assert made.evidence.disputed > 0
+    assert runs.run(with_added(HALVES, made.added), refusing[0]).accepted
+
+
+@pytest.mark.process
 def test_correct_programs_pass_every_new_test_and_wrong_ones_are_rejected(
     runs: Runs, strengthener: Strengthener
 ) -> None:

@@ -20,7 +20,7 @@ class StrengthenEvidence(Struct, frozen=True):
     end). inputs: number made; invalid: number on which a reference failed or that the validator rejected;
     unlabelled: number without an answer that can be a test, or on which references or their runs disagree.
     references: number of programs that label inputs. samples: number of unlabelled programs that the tests
-    accept; disputed: number of inputs dropped because more than half of these contradict the references.
+    accept; disputed: number of inputs dropped because too many of these contradict the references.
     mutants, wrong: number tried, rejected by the tests before, and rejected now. cpu_s: CPU seconds of the
     new tests together, of the slowest reference. written: number of tests with inputs of generators that a
     model wrote. why: the reason for each new test.
@@ -51,7 +51,9 @@ class StrengthenEvidence(Struct, frozen=True):
                 f"wrong programs rejected {self.wrong[1]} before and {self.wrong[2]} now, of {self.wrong[0]}"
             )
         if self.samples:
-            words.append(f"{self.disputed} inputs dropped, on which most of {self.samples} samples disagree")
+            words.append(
+                f"{self.disputed} inputs dropped, because too many of {self.samples} samples disagree"
+            )
         words.append(f"up to {self.cpu_s:g} s of CPU time")
         return "; ".join(words)
 

@@ -355,15 +355,16 @@ class _ProblemWork:
     def _undisputed(
         self, candidates: list[CandidateTest], samples: Sequence[Fault]
     ) -> tuple[list[CandidateTest], list[Fault]]:
-        """Return the candidates that at least half of the samples and the reference pass, and the samples
-        that fail one of these.
+        """Return the candidates that enough samples pass, and the samples that fail one of these.
 
-        An input on which most of them fail is outside the domain, or the reference is wrong about it.
+        An input on which most of them fail is outside the domain, or the reference is wrong about it. Of a
+        kind that no given input shows, a quarter is enough to doubt it.
         """
         every = range(len(candidates))
         rejected = [rejections(sample, candidates, every, self._form, self._runs) for sample in samples]
         votes = Counter(number for found in rejected for number in found)
-        kept = [number for number in range(len(candidates)) if 2 * votes[number] <= len(samples) + 1]
+        most, most_wide = (len(samples) + 1) // 2, max(0, len(samples) - 1) // 4
+        kept = [n for n, each in enumerate(candidates) if votes[n] <= (most_wide if each.wide else most)]
         self._disputed = len(candidates) - len(kept)
         contradicting = [
             sample for sample, found in zip(samples, rejected, strict=True) if not found.isdisjoint(kept)
