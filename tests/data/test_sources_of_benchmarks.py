@@ -23,6 +23,7 @@ from whetstone.core.problem import (
 )
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.files import read_problems, write_problems
+from whetstone.data.input_validator import validator_of
 from whetstone.data.sources.plus_tests import plus_inputs
 from whetstone.data.sources.pytest_tests import pytest_tests
 from whetstone.data.sources.rows import read_rows
@@ -327,6 +328,11 @@ def test_kattis_packages_keep_validators_flags_limits_and_groups() -> None:
     assert (groups.compare.mode, groups.compare.abs, groups.limits.cpu_s) == ("kattis", 1e-3, 2.5)
     assert [(group.cases, group.weight) for group in groups.scoring.groups] == [([0, 1], 30), ([0, 2, 3], 70)]
     assert isinstance(problem_of("kattis", "kattis", "kattis/guess").tests, InteractiveTests)
+    validator = validator_of(groups)
+    assert validator is not None
+    assert validator.language == "python"
+    assert validator.arguments == [["least=-10", "most=10"], ["least=0", "most=10"]]
+    assert validator_of(split) is None
 
 
 def test_a_kattis_package_may_be_zipped(tmp_path: Path) -> None:

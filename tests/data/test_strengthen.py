@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from whetstone.core.problem import (
@@ -258,6 +259,28 @@ def test_a_validator_decides_what_is_an_input(strengthener: Strengthener) -> Non
     assert all(int(case.input.split()[0]) % 2 == 0 for case in one.added.stdin)
     assert other.added.call
     assert all(len(case.args[0]) % 2 == 0 for case in other.added.call)
+
+
+@pytest.mark.process
+def test_an_input_is_valid_with_the_arguments_of_one_group(strengthener: Strengthener) -> None:
+    source = "import sys\nleast, most = map(int, sys.argv[1:])\nassert least <= int(input()) <= most\n"
+    validator = {"language": "python", "source": source, "arguments": [["50", "60"], ["1", "9"]]}
+    cases = [StdinCase(f"{n}\n", f"{2 * n}\n") for n in (2, 7, 54)]
+    doubling = Problem(
+        "doubling",
+        "",
+        StdinTests(cases),
+        references=[Program("python", "print(2 * int(input()))")],
+        meta={"input_validator": validator},
+    )
+    numbers = {int(case.input) for case in strengthener.strengthen(doubling).added.stdin}
+    assert numbers & {*range(1, 10)}
+    assert numbers & {*range(50, 61)}
+    assert numbers <= {*range(1, 10), *range(50, 61)}
+    without = {**validator, "arguments": [["1", "9"]]}
+    misread = strengthener.strengthen(msgspec.structs.replace(doubling, meta={"input_validator": without}))
+    assert untouched(misread) == "validator_fails"
+    assert "rejects 1 of 3 given inputs" in misread.detail
 
 
 def untouched(made: StrengthenOutcome) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, cast
 
+import msgspec
+
 from whetstone.core.errors import UserError
 from whetstone.core.problem import (
     CaseGroup,
@@ -25,6 +27,7 @@ from whetstone.core.problem import (
     StdinTests,
     Tests,
 )
+from whetstone.data.input_validator import INPUT_VALIDATOR_KEY, InputValidator
 from whetstone.data.sources.kattis_files import SETTINGS, Package, read_packages
 from whetstone.data.sources.programs import is_python_2, with_headers
 from whetstone.data.sources.row_problem import known
@@ -72,7 +75,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         references=accepted,
         wrong=wrong,
         source=source.name,
-        meta=_meta(settings, left_out),
+        meta=_meta(settings, left_out, _input_validator(package)),
     )
 
 
@@ -136,17 +139,54 @@ def _interactive(package: Package, cases: list[StdinCase], flags: list[str]) -> 
     return InteractiveTests(written, ProgramInteractor(language, source, "kattis"))
 
 
+def _input_validator(package: Package) -> InputValidator | None:
+    """Return the first validator of inputs that is one program; None if there is none.
+
+    Further ones are left out: an input that the first accepts may break a rule of these.
+    """
+    folders = ("input_validators/", "input_format_validators/", "input_validator/")
+    names = [name for folder in folders for name in package.below(folder)]
+    validators = dict.fromkeys("/".join(name.split("/")[:2]) for name in names)
+    for validator in validators:
+        try:
+            inside = [name for name in names if name == validator or name.startswith(f"{validator}/")]
+            return InputValidator(*_only_program(package, inside, "input"), _input_arguments(package))
+        except Skip:
+            continue
+    return None
+
+
+def _input_arguments(package: Package) -> list[list[str]]:
+    """Return the different arguments of the validator of inputs, those of the last groups first."""
+    found: dict[str, list[str]] = {}
+    groups = package.below("data/", "testdata.yaml") + package.below("data/", "test_group.yaml")
+    for name in reversed(groups):
+        group = package.yaml(name)
+        for key in ("input_validator_flags", "input_validator_args"):
+            given = group.get(key)
+            words = given.split() if isinstance(given, str) else given
+            if isinstance(words, list):
+                arguments = [str(word) for word in cast("list[Any]", words)]
+                found.setdefault(" ".join(arguments), arguments)
+    return list(found.values())
+
+
 def _validator(package: Package) -> tuple[str, str]:
     """Return language and source of the only output validator, with its headers inserted."""
     names = [*package.below("output_validators/"), *package.below("output_validator/")]
+    return _only_program(package, names, "output")
+
+
+def _only_program(package: Package, names: list[str], of: str) -> tuple[str, str]:
+    """Return language and source of the only program in files, with its headers inserted. Raises Skip."""
     texts = {name: package.text(name) for name in names if not name.endswith((".md", ".txt"))}
     headers = {PurePosixPath(n).name: text for n, text in texts.items() if n.endswith((".h", ".hpp"))}
     sources = [name for name in texts if PurePosixPath(name).name not in headers]
     if len(sources) != 1:
-        raise Skip("several_files", f"the output validator has {len(sources)} source files, not one")
+        raise Skip("several_files", f"the {of} validator has {len(sources)} source files, not one")
     language = _language(sources[0])
     if language is None:
-        raise Skip("unknown_language", f"the output validator is {PurePosixPath(sources[0]).name}")
+        raise Skip("unknown_language", f"the {of} validator is {PurePosixPath(sources[0]).name}")
     return language, with_headers(texts[sources[0]], headers)
 
 
@@ -223,7 +263,9 @@ def _limits(package: Package, settings: dict[str, Any]) -> Limits:
         raise Skip("malformed_limits", f"the limits are no numbers: {given}") from None
 
 
-def _meta(settings: dict[str, Any], left_out: dict[str, int]) -> dict[str, Any]:
+def _meta(
+    settings: dict[str, Any], left_out: dict[str, int], validator: InputValidator | None
+) -> dict[str, Any]:
     title = settings.get("name")
     if isinstance(title, dict):
         titles = cast("dict[str, Any]", title)
@@ -234,6 +276,7 @@ def _meta(settings: dict[str, Any], left_out: dict[str, int]) -> dict[str, Any]:
         origin=settings.get("source"),
         tags=settings.get("keywords"),
         references_left_out=left_out,
+        **{INPUT_VALIDATOR_KEY: msgspec.to_builtins(validator)},
     )
 
 

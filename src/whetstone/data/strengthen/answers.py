@@ -84,14 +84,21 @@ class Answers:
             for result in self._runs(program, texts, limits)
         ]
 
-    def accepted(self, program: Program, texts: Sequence[str], limits: Limits) -> list[bool]:
-        """Return for each text whether the program accepts it by its exit code: 0, or 42 as with Kattis."""
+    def accepted(
+        self, program: Program, texts: Sequence[str], limits: Limits, arguments: Sequence[str] = ()
+    ) -> list[bool]:
+        """Return for each text whether the program accepts it by its exit code: 0, or 42 as with Kattis.
+
+        arguments: of the program's command line.
+        """
         return [
             result is not None and result.ended is EndReason.EXITED and result.exit_code in _YES
-            for result in self._runs(program, texts, limits)
+            for result in self._runs(program, texts, limits, arguments)
         ]
 
-    def _runs(self, program: Program, texts: Sequence[str], limits: Limits) -> Iterator[RunResult | None]:
+    def _runs(
+        self, program: Program, texts: Sequence[str], limits: Limits, arguments: Sequence[str] = ()
+    ) -> Iterator[RunResult | None]:
         """Yield the run over each text; None if the program was not run."""
         held_up = 0
         bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
@@ -101,7 +108,8 @@ class Answers:
                 try:
                     runnable = prepare(self._sandboxes(), program)
                     if not isinstance(runnable, CompileFailure):
-                        sandbox, job = runnable.job(bounds, stdin=text.encode("utf-8", "surrogatepass"))
+                        stdin = text.encode("utf-8", "surrogatepass")
+                        sandbox, job = runnable.job(bounds, stdin=stdin, args=arguments)
                         result = sandbox.run(job)
                         held_up += limit_exceeded(result) is not None
                 except SandboxFault:

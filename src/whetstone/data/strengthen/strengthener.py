@@ -16,6 +16,7 @@ from whetstone.core.flag import Flag
 from whetstone.core.problem import AssertTests, Problem, Program, StdinTests, case_count
 from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
 from whetstone.data.audit.labelled_programs import GivenPrograms
+from whetstone.data.input_validator import validator_of
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, with_cpu_limit
 from whetstone.data.strengthen.choice import CandidateTest, Chooser, Fault, rejections
@@ -31,7 +32,7 @@ from whetstone.data.strengthen.forms import (
     with_added,
 )
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
-from whetstone.data.strengthen.validity import valid_inputs, validator_of
+from whetstone.data.strengthen.validity import valid_inputs
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
 from whetstone.data.validate.runs import Runs, is_python
@@ -138,6 +139,7 @@ class _ProblemWork:
     ) -> None:
         self._problem, self._runs, self._answers, self._effort = problem, runs, answers, effort
         self._programs = programs
+        self._validator = validator_of(problem)
         self._made = self._invalid = self._unanswered = self._disputed = 0
         self._with_none = True
         if problem.checker is None and _leaves_open(problem):
@@ -162,6 +164,7 @@ class _ProblemWork:
         """Return the new tests. Raises NotStrengthened."""
         problem = self._problem
         given = [arguments for one in written if (arguments := self._form.arguments_of(one)) is not None]
+        self._check_validator()
         limits = with_cpu_limit(problem.limits, self._most_cpu_s())
         seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
         known = [*problem.wrong, *self._programs.wrong]
@@ -218,6 +221,17 @@ class _ProblemWork:
         wide = [number for number, each in enumerate(candidates) if each.wide]
         return rejections(fault, candidates, wide, self._form, self._runs, (Verdict.WRONG_ANSWER,))
 
+    def _check_validator(self) -> None:
+        """Raise NotStrengthened if the validator rejects a given input: it cannot be believed then."""
+        seeds = self._form.seeds
+        if self._validator is None:
+            return
+        valid = valid_inputs(self._validator, seeds, self._form, self._answers, self._problem.limits)
+        if len(valid) < len(seeds):
+            rejected = len(seeds) - len(valid)
+            why = f"meta.input_validator rejects {rejected} of {len(seeds)} given inputs"
+            raise NotStrengthened("validator_fails", why)
+
     def _most_cpu_s(self) -> float:
         """Return the CPU seconds that one new test may take a reference."""
         return min(self._problem.limits.cpu_s, self._effort.budget) / _SHARE_OF_LIMIT
@@ -267,11 +281,10 @@ class _ProblemWork:
 
     def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:
         """Return the valid inputs with the answer on which all references agree."""
-        validator = validator_of(self._problem)
         limits = with_cpu_limit(self._problem.limits, self._most_cpu_s())
         valid = inputs
-        if validator is not None:
-            valid = valid_inputs(validator, inputs, self._form, self._answers, self._problem.limits)
+        if self._validator is not None:
+            valid = valid_inputs(self._validator, inputs, self._form, self._answers, self._problem.limits)
         labelled = self._form.label(self._references[0], valid, self._answers, limits)
         labelled = [each for each in labelled if each.answer is not None or self._with_none]
         found, failed = self._agreed(labelled)
