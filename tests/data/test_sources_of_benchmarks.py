@@ -331,7 +331,7 @@ def test_kattis_packages_keep_validators_flags_limits_and_groups() -> None:
     validator = validator_of(groups)
     assert validator is not None
     assert validator.language == "python"
-    assert validator.arguments == [["least=-10", "most=10"], ["least=0", "most=10"]]
+    assert validator.arguments == [["least=-10", "most=10"], ["least=0", "most=10"], []]
     assert validator_of(split) is None
 
 

@@ -75,7 +75,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         references=accepted,
         wrong=wrong,
         source=source.name,
-        meta=_meta(settings, left_out, _input_validator(package)),
+        meta=_meta(settings, left_out, _input_validator(package, folders)),
     )
 
 
@@ -139,36 +139,50 @@ def _interactive(package: Package, cases: list[StdinCase], flags: list[str]) -> 
     return InteractiveTests(written, ProgramInteractor(language, source, "kattis"))
 
 
-def _input_validator(package: Package) -> InputValidator | None:
+def _input_validator(package: Package, folders: list[str]) -> InputValidator | None:
     """Return the first validator of inputs that is one program; None if there is none.
 
     Further ones are left out: an input that the first accepts may break a rule of these.
     """
-    folders = ("input_validators/", "input_format_validators/", "input_validator/")
-    names = [name for folder in folders for name in package.below(folder)]
+    places = ("input_validators/", "input_format_validators/", "input_validator/")
+    names = [name for place in places for name in package.below(place)]
     validators = dict.fromkeys("/".join(name.split("/")[:2]) for name in names)
     for validator in validators:
         try:
             inside = [name for name in names if name == validator or name.startswith(f"{validator}/")]
-            return InputValidator(*_only_program(package, inside, "input"), _input_arguments(package))
+            program = _only_program(package, inside, "input")
+            return InputValidator(*program, _input_arguments(package, folders))
         except Skip:
             continue
     return None
 
 
-def _input_arguments(package: Package) -> list[list[str]]:
-    """Return the different arguments of the validator of inputs, those of the last groups first."""
+def _input_arguments(package: Package, folders: list[str]) -> list[list[str]]:
+    """Return the different arguments of the validator of inputs, those of the last groups first.
+
+    folders: of the tests. A group without arguments has those of the folder above; at the top there are none.
+    """
     found: dict[str, list[str]] = {}
-    groups = package.below("data/", "testdata.yaml") + package.below("data/", "test_group.yaml")
-    for name in reversed(groups):
-        group = package.yaml(name)
-        for key in ("input_validator_flags", "input_validator_args"):
-            given = group.get(key)
-            words = given.split() if isinstance(given, str) else given
-            if isinstance(words, list):
-                arguments = [str(word) for word in cast("list[Any]", words)]
-                found.setdefault(" ".join(arguments), arguments)
-    return list(found.values())
+    for folder in sorted(set(folders), reverse=True):
+        arguments: list[str] = []
+        for above in (folder, *map(str, PurePosixPath(folder).parents)):
+            given = _group_arguments(package, above)
+            if given is not None:
+                arguments = given
+                break
+        found.setdefault(" ".join(arguments), arguments)
+    return [] if list(found) == [""] else list(found.values())
+
+
+def _group_arguments(package: Package, folder: str) -> list[str] | None:
+    """Return the arguments of the validator of inputs that a folder of tests names; None without any."""
+    for name in ("testdata.yaml", "test_group.yaml"):
+        group = package.yaml(f"{folder}/{name}") if f"{folder}/{name}" in package else {}
+        given = group.get("input_validator_flags", group.get("input_validator_args"))
+        words = given.split() if isinstance(given, str) else given
+        if isinstance(words, list):
+            return [str(word) for word in cast("list[Any]", words)]
+    return None
 
 
 def _validator(package: Package) -> tuple[str, str]:
