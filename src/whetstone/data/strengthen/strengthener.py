@@ -229,7 +229,7 @@ class _ProblemWork:
         valid = valid_inputs(self._validator, seeds, self._form, self._answers, self._problem.limits)
         if len(valid) < len(seeds):
             rejected = len(seeds) - len(valid)
-            why = f"meta.input_validator rejects {rejected} of {len(seeds)} given inputs"
+            why = f"meta.input_validator rejects {rejected} of {len(seeds)} given inputs, or cannot be run"
             raise NotStrengthened("validator_fails", why)
 
     def _most_cpu_s(self) -> float:
