@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from whetstone.core.problem import Program
+from whetstone.data.strengthen.constants import NO_CONSTANTS, constants_of
 from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.inputs import Inputs
 from whetstone.data.strengthen.invariants import PROPERTIES, relations_of, with_properties, with_relations
@@ -66,6 +68,27 @@ def test_negative_numbers_need_a_given_one_or_code_for_them() -> None:
     assert all(each[0] >= 0 for each in made(seeds, statement="a non-negative integer", wide=True))
 
 
+def test_wide_inputs_have_constants_of_the_reference() -> None:
+    source = 'def f(text, n):\n    "of no use"\n    return text in ("east", "+") and n > 65 or "x" * 99'
+    seeds, constants = [["north", 4], ["south", 20]], constants_of(Program("python", source))
+    texts, numbers = zip(*made(seeds, 400, wide=True, constants=constants), strict=True)
+    assert {"east", "+north", "north+"} <= {*texts}
+    assert "+" not in texts  # a mark alone
+    assert not any("use" in text for text in texts)
+    assert {64, 65, 66, 98, 99, 100} <= {*numbers}
+    assert (
+        constants_of(Program("cpp", source)) == constants_of(Program("python", "not Python")) == NO_CONSTANTS
+    )
+
+
+def test_grids_of_one_size_get_other_sizes_in_wide_inputs() -> None:
+    grids = [[[[number, 2], [3, number]]] for number in range(5)]
+    assert {len(each[0]) for each in made(grids)} == {2}
+    wide = made(grids, wide=True)
+    assert {1, 3, 4} <= {len(each[0]) for each in wide}
+    assert all(len(row) == len(each[0]) for each in wide for row in each[0])
+
+
 def test_order_distinct_items_and_the_text_around_numbers_are_kept() -> None:
     ordered = made([[[1, 4, 9]], [[2, 3, 8, 11]], [[0, 5, 6]]])
     assert all(each[0] == sorted(each[0]) for each in ordered)
@@ -73,6 +96,9 @@ def test_order_distinct_items_and_the_text_around_numbers_are_kept() -> None:
     assert all(len(set(each[0])) == len(each[0]) for each in several)
     lists = [[[7, 2, 9, 4, 1, 8]], [[3, 9, 5, 2, 6, 8, 1]], [[4, 1, 8, 3, 2]], [[6, 5, 4, 9, 7, 1]]]
     assert any(len(set(each[0])) < len(each[0]) for each in made(lists, wide=True))
+    words = [["one two"], ["three four five"], [""]]
+    assert all(each[0].split(" ") == each[0].split() or not each[0] for each in made(words))
+    assert any(each[0] != " ".join(each[0].split()) for each in made(words, wide=True))
     assert any(len(set(each[0])) < len(each[0]) for each in made([[[1, 2, 3]], [[4, 5, 9]], [[8, 1]]]))
     texts = [each[0] for each in made([["5 apples and 6 pears"], ["0 apples and 1 pears"]])]
     assert all(text.split()[1] == "apples" and text.split()[4] == "pears" for text in texts)
@@ -116,7 +142,7 @@ def test_numbers_stay_within_the_bounds_of_the_statement(statement: str, least: 
 
 
 def test_rich_inputs_are_long_and_repeat_their_items() -> None:
-    inputs = Inputs([[[3, 1], "ab"], [[4], "b c d e f g h"]], "", [], "seed").rich(30)
+    inputs = Inputs([[[3, 1], "ab"], [[4], "bcdefgh"]], "", [], "seed").rich(30)
     assert inputs
     assert all(len(items) >= 8 and len(text) >= 8 for items, text in inputs)
     assert any(len(set(items)) < len(items) for items, _ in inputs)
@@ -165,7 +191,7 @@ def test_each_property_holds_after_the_change(name: str, numbers: list[int]) -> 
         items = [numbers[:at] for at in range(len(numbers))]
     elif name == "first below second":
         items = numbers[:2] if len(numbers) > 1 else [3, 3]
-    elif name == "brackets in pairs":
+    elif name in ("brackets in pairs", "single blanks"):
         items = list("".join("()[]{} "[number % 7] for number in numbers))
     changed = with_properties([name], items)
     assert PROPERTIES[name].holds(changed)

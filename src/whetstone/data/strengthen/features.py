@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ def _number(value: Any) -> float:
 def _bucket(number: float) -> str:
     size = abs(number)
     if size <= _EXACT:
-        return f"{size:g}"
+        return f"{math.ceil(size)}"
     return next((f"up to {most}" for most in (20, 50, 100, 1000) if size <= most), "more")
 
 
@@ -40,10 +41,11 @@ def _features(value: Any) -> Iterator[str]:
         yield str(value)
     elif isinstance(value, int | float):
         yield f"{'-' if value < 0 else '+'}{_bucket(value)}"
-        yield f"remainder {value % 2:g}"
+        yield f"remainder {value % 2}" if value % 1 == 0 else "a fraction"
     elif isinstance(value, str):
         yield f"length {_bucket(len(value))}"
         yield f"palindrome {value == value[::-1]}"
+        yield f"words {_bucket(len(value.split()))}"
         yield f"distinct {len(set(value)) == len(value)}"
         classes = (str.islower, str.isupper, str.isdigit, str.isspace)
         yield "".join(str(int(any(map(each, value)))) for each in classes)
@@ -60,6 +62,8 @@ def _collection_features(items: list[Any]) -> Iterator[str]:
     yield f"equal {len(set(texts)) == 1}"
     for item in (items[:1], items[-1:]):
         yield from (f"item {type(each).__name__}" for each in item)
+    if items and all(hasattr(item, "__len__") for item in items):
+        yield f"longest item {_bucket(max(map(len, items)))}"
     if items and all(isinstance(item, int | float) for item in items):
         yield f"least {'-' if min(items) < 0 else '+'}{_bucket(min(items))}"
         yield f"ascending {items == sorted(items)}, descending {items == sorted(items, reverse=True)}"

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
+from whetstone.data.strengthen.constants import NO_CONSTANTS, Constants, with_constants
 from whetstone.data.strengthen.invariants import (
     almost_ordered,
+    has_rows,
     is_grid,
     ordered,
     relations_of,
@@ -29,6 +31,7 @@ from whetstone.data.strengthen.invariants import (
     with_relations,
 )
 from whetstone.data.strengthen.schema import Schema, schema_of, with_stated_bounds, with_stated_properties
+from whetstone.data.strengthen.texts import Strategy, joined_words, rich_text, string_edges
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
@@ -37,7 +40,8 @@ _LARGE = 3_000
 _RICH_SIZES = (10, 12, 16, 24, 40, 130)
 _RICH_INNER = 9
 _NARROW = 6
-_FEW_LETTERS = 5
+# Properties that are often only a habit of authors.
+_HABITS = ("distinct", "single blanks")
 # Numbers with repeated digits, and neighbours of a power of ten.
 _DIGIT_PATTERNS = (11, 22, 99, 100, 101, 110, 111, 121, 211, 999, 1000, 1001)
 # Letters of wide inputs, where given strings have many different ones.
@@ -50,16 +54,14 @@ _NOT_NEGATIVE = re.compile(r"\bnon-?\s?negative\b", re.IGNORECASE)
 
 _HEALTH_CHECKS = cast("list[HealthCheck]", list(HealthCheck))
 
-Strategy = st.SearchStrategy[Any]
-
 
 class Inputs:
     """Makes inputs like ``seeds``, of which there is at least one, all with the same number of arguments.
 
     statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
     unless given inputs have them. hints: the arguments as they are declared. wide: also with negative
-    numbers and repeated items, if no given input has any. other_letters: also with letters of classes that no
-    given input has.
+    numbers and repeated items, if no given input has any, and with ``constants`` of the reference.
+    other_letters: also with letters of classes that no given input has.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Inputs:
         *,
         wide: bool = False,
         other_letters: bool = False,
+        constants: Constants = NO_CONSTANTS,
     ) -> None:
         self._seeds = [list(given) for given in seeds]
         self._relations = relations_of(self._seeds)
@@ -85,9 +88,8 @@ class Inputs:
             # The bounds of a statement often have another name than the only argument.
             name = re.escape(name) if width > 1 else r"\w+"
             schema = schema_of(values, annotation)
-            if wide:  # distinct items are often only a habit of authors
-                properties = tuple(each for each in schema.properties if each != "distinct")
-                schema = msgspec.structs.replace(schema, properties=properties)
+            if wide:
+                schema = with_constants(_widened(schema), constants)
             self._schemas.append(
                 with_stated_properties(with_stated_bounds(schema, name, statement), values, statement)
             )
@@ -178,6 +180,7 @@ class Inputs:
     def _bounds(self, schema: Schema) -> tuple[int, int]:
         """Return the least and the largest number to draw."""
         high = int(max(2 * abs(schema.high), abs(schema.low), schema.high + 10))
+        high = max(high, *schema.numbers, 0) if schema.numbers else high
         low = -high if schema.low < 0 else int(min(schema.low, 1))
         if self._wide and schema.low >= 0:
             low = -high if self._least is None else self._least
@@ -209,7 +212,8 @@ class Inputs:
             case "str" if schema.choices:
                 return st.sampled_from(schema.choices)
             case "str":
-                return self._text(schema, st.text(self._letters(schema), min_size=shortest, max_size=longest))
+                texts = st.text(self._letters(schema), min_size=shortest, max_size=longest)
+                return self._text(schema, texts | joined_words(schema) if schema.words else texts)
             case "mixed":
                 return st.one_of([self._strategy(option, size) for option in schema.options])
             case "tuple" if schema.fields:
@@ -230,7 +234,8 @@ class Inputs:
         if schema.fixed and not schema.items:
             return self._strategy(schema)
         if schema.kind == "str" and not schema.template and not schema.choices:
-            return self._text(schema, _rich_text(self._letters(schema), size))
+            shortest = size if size > _RICH_INNER else 1
+            return self._text(schema, rich_text(self._letters(schema), shortest, size + size // 2 + 2))
         if schema.kind in ("int", "float"):
             low, high = self._bounds(schema)
             near = max(low, 0) if high >= 0 else high
@@ -286,11 +291,11 @@ class Inputs:
             case "bool":
                 return [False, True]
             case "int":
-                return [
-                    n for n in (0, 1, 2, -1, low, schema.low, schema.high, high, 10, 100) if low <= n <= high
-                ]
+                edges = (0, 1, 2, -1, low, schema.low, schema.high, high, 10, 100, *schema.numbers)
+                return [n for n in edges if low <= n <= high]
             case "float":
-                return [n for n in (0.0, 1.0, -1.0, 0.5, 0.001, float(low), float(high)) if low <= n <= high]
+                edges = (0.0, 1.0, -1.0, 0.5, 0.001, float(low), float(high), *schema.numbers)
+                return [n for n in edges if low <= n <= high]
             case "str" if schema.choices:
                 return list(schema.choices)
             case "str" if schema.template:
@@ -298,7 +303,7 @@ class Inputs:
                 return [schema.template.format(*[number] * width) for number in (0, 1, int(schema.high), 100)]
             case "str":
                 texts = [text for text in seen if isinstance(text, str)]
-                edges = _string_edges(schema, self._letters(schema), texts)
+                edges = string_edges(schema, self._letters(schema), texts)
                 return [_arranged_text(schema, text) for text in edges]
             case "mixed":
                 return [edge for option in schema.options for edge in self._edges(option, seen)]
@@ -390,6 +395,15 @@ class Inputs:
         return items
 
 
+def _widened(schema: Schema) -> Schema:
+    """Return the schema without what is often a habit of authors, as are grids of one size."""
+    properties = tuple(each for each in schema.properties if each not in _HABITS)
+    if schema.kind == "list" and has_rows(properties) and schema.items is not None:
+        rows = msgspec.structs.replace(schema.items, fixed=False)
+        schema = msgspec.structs.replace(schema, fixed=False, items=rows)
+    return msgspec.structs.replace(schema, properties=properties)
+
+
 def _has_size(schema: Schema) -> bool:
     return schema.kind in ("list", "set", "dict", "tuple", "mixed") or (
         schema.kind == "str" and not schema.template
@@ -402,24 +416,6 @@ def _set_hypothesis_folder() -> None:
     folder = TemporaryDirectory(prefix="whetstone-hypothesis-")
     atexit.register(folder.cleanup)
     set_hypothesis_home_dir(folder.name)
-
-
-def _string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]:
-    text = max(seen, key=len, default="")
-    made = ["", letters[0], letters[-1], letters[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
-    made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
-    made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
-    if schema.fixed:
-        return [value for value in made if len(value) == len(text)]
-    return [value for value in made if set(value) <= set(letters) or not value]
-
-
-def _rich_text(letters: str, size: int) -> Strategy:
-    """Return a strategy for strings of all letters, or of a few that are repeated."""
-    shortest, longest = size if size > _RICH_INNER else 1, size + size // 2 + 2
-    few = st.lists(st.sampled_from(letters), min_size=2, max_size=_FEW_LETTERS)
-    repeated = few.flatmap(lambda pool: st.text(pool, min_size=shortest, max_size=longest))
-    return repeated | st.text(letters, min_size=shortest, max_size=longest)
 
 
 def _arranged(schema: Schema, items: list[Any]) -> list[Any]:

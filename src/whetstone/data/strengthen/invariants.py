@@ -43,7 +43,11 @@ def properties_of(values: Sequence[Any], kind: str) -> tuple[str, ...]:
 
     kind: ``list``, ``str`` or ``tuple``; values of other types have none.
     """
-    names = {"list": _OF_LISTS, "str": ("brackets in pairs",), "tuple": ("first below second",)}.get(kind, ())
+    names = {
+        "list": _OF_LISTS,
+        "str": ("brackets in pairs", "single blanks"),
+        "tuple": ("first below second",),
+    }.get(kind, ())
     return tuple(name for name in names if _believed(PROPERTIES[name], values))
 
 
@@ -57,6 +61,11 @@ def with_properties(names: Sequence[str], items: Items) -> Items:
 def is_grid(names: Sequence[str]) -> bool:
     """Return whether the properties are those of square grids, which are not empty."""
     return "square" in names or "numbered square" in names
+
+
+def has_rows(names: Sequence[str]) -> bool:
+    """Return whether the properties are those of grids of any form."""
+    return is_grid(names) or "rows of equal length" in names
 
 
 def are_distinct(values: Sequence[Sequence[Any]]) -> bool:
@@ -151,6 +160,11 @@ def _in_pairs(items: Sequence[str]) -> Items:
     return [items[at] for at in sorted(kept - {*open_})]
 
 
+def _single_blanks(items: Items) -> Items:
+    """Return the characters without blanks at the ends and after another blank."""
+    return list(" ".join("".join(items).split()))
+
+
 def _is_below(value: Sequence[Any]) -> bool:
     return len(value) == 2 and all(type(item) is int for item in value) and value[0] < value[1]
 
@@ -199,9 +213,14 @@ PROPERTIES: dict[str, Property] = {
         lambda values: math.prod(_EQUAL_LENGTHS for text in values if set(text) & _BRACKETS.keys()),
         _in_pairs,
     ),
+    "single blanks": Property(
+        lambda text: list(text) == _single_blanks(list(text)),
+        lambda texts: 0.0 if sum(list(text).count(" ") for text in texts) > _SEVERAL else 1.0,
+        _single_blanks,
+    ),
     "first below second": Property(_is_below, lambda values: 0.5 ** len(values), _below),
 }
-_OF_LISTS = tuple(PROPERTIES)[:-2]
+_OF_LISTS = tuple(PROPERTIES)[:-3]
 
 
 class Relation(Struct, frozen=True):

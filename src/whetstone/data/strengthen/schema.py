@@ -34,10 +34,10 @@ class Schema(Struct, frozen=True):
     low, high: of numbers; least, most: their bounds in the statement. longest: of collections and strings.
     letters: of strings; few: whether others have no meaning, as beside brackets. choices: all strings that
     there can be, such as operators; empty if not known. template: the text that all strings have around their
-    numbers, with ``{}`` in place of each number; empty if there is none. items: of lists, sets and tuples of
-    different lengths, or the values of dictionaries; keys: of dictionaries. fixed: whether all are as long as
-    the longest. fields: of tuples of one length. options: of values of different types. properties: of every
-    given list or string.
+    numbers, with ``{}`` in place of each number; empty if there is none. words, numbers: constants of the
+    reference. items: of lists, sets and tuples of different lengths, or the values of dictionaries; keys: of
+    dictionaries. fixed: whether all are as long as the longest. fields: of tuples of one length. options: of
+    values of different types. properties: of every given list or string.
     """
 
     kind: Kind
@@ -56,6 +56,8 @@ class Schema(Struct, frozen=True):
     fields: tuple[Schema, ...] = ()
     options: tuple[Schema, ...] = ()
     properties: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    numbers: tuple[int | float, ...] = ()
 
 
 def schema_of(values: Sequence[Any], hint: str = "") -> Schema:

@@ -20,6 +20,7 @@ from whetstone.data.input_validator import validator_of
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, with_cpu_limit
 from whetstone.data.strengthen.choice import CandidateTest, Chooser, Fault, rejections
+from whetstone.data.strengthen.constants import constants_of
 from whetstone.data.strengthen.evidence import StrengthenEvidence
 from whetstone.data.strengthen.forms import (
     AddedTests,
@@ -267,8 +268,15 @@ class _ProblemWork:
         seed = f"{self._effort.seed}:{problem.id}"
         usual = Inputs(self._form.seeds, problem.statement, self._form.hints, seed)
         # Whether other letters are valid is not known, unless enough programs can vote.
-        more = {"wide": True, "other_letters": voted}
-        wide = Inputs(self._form.seeds, problem.statement, self._form.hints, seed, **more)
+        wide = Inputs(
+            self._form.seeds,
+            problem.statement,
+            self._form.hints,
+            seed,
+            wide=True,
+            other_letters=voted,
+            constants=constants_of(self._references[0]),
+        )
         inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
         found = [
@@ -276,7 +284,8 @@ class _ProblemWork:
             for each in self._answered(inputs)
         ]
         known = {*map(repr, inputs)}
-        further = [arguments for arguments in wide.candidates(count) if repr(arguments) not in known]
+        further = [*wide.candidates(count), *wide.rich(count // 4)]
+        further = [arguments for arguments in further if repr(arguments) not in known]
         return found + [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
 
     def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:

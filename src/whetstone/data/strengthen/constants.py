@@ -1,0 +1,77 @@
+"""Constants of a reference, such as its words and limits: inputs that take its rarely executed branches have
+them."""
+
+from __future__ import annotations
+
+import ast
+
+import msgspec
+from msgspec import Struct
+
+from whetstone.core.problem import Program
+from whetstone.core.syntax import NotPython, nodes
+from whetstone.data.strengthen.schema import Schema
+from whetstone.data.validate.runs import is_python
+
+_LONGEST_WORD, _MOST = 40, 24
+_LARGEST = 1_000_000
+
+
+class Constants(Struct, frozen=True):
+    """The strings and numbers of a program, without its documentation; each number with its neighbours."""
+
+    words: tuple[str, ...] = ()
+    numbers: tuple[int | float, ...] = ()
+
+
+NO_CONSTANTS = Constants()
+
+
+def constants_of(program: Program) -> Constants:
+    """Return the constants of a program in Python, none of another one."""
+    if not is_python(program):
+        return Constants()
+    try:
+        found = nodes(program.source)
+    except NotPython:
+        return Constants()
+    documentation = {id(node.value) for node in found if isinstance(node, ast.Expr)}
+    values = [
+        node.value for node in found if isinstance(node, ast.Constant) and id(node) not in documentation
+    ]
+    words = [each for each in values if isinstance(each, str) and 0 < len(each) <= _LONGEST_WORD]
+    numbers = [
+        each + step
+        for each in values
+        if isinstance(each, int | float) and not isinstance(each, bool) and abs(each) <= _LARGEST
+        for step in (0, -1, 1)
+    ]
+    return Constants(tuple(dict.fromkeys(words))[:_MOST], tuple(dict.fromkeys(numbers))[:_MOST])
+
+
+def with_constants(schema: Schema, constants: Constants) -> Schema:
+    """Return the schema of values that may have these words, letters and numbers.
+
+    Strings with few letters, fixed choices or a template have no others.
+    """
+
+    def changed(part: Schema | None) -> Schema | None:
+        return None if part is None else with_constants(part, constants)
+
+    schema = msgspec.structs.replace(
+        schema,
+        items=changed(schema.items),
+        keys=changed(schema.keys),
+        fields=tuple(map(changed, schema.fields)),
+        options=tuple(map(changed, schema.options)),
+    )
+    if schema.kind == "int":
+        return msgspec.structs.replace(
+            schema, numbers=tuple(n for n in constants.numbers if isinstance(n, int))
+        )
+    if schema.kind == "float":
+        return msgspec.structs.replace(schema, numbers=constants.numbers)
+    if schema.kind != "str" or schema.few or schema.choices or schema.template:
+        return schema
+    letters = "".join(sorted({*schema.letters, *"".join(constants.words)}))
+    return msgspec.structs.replace(schema, letters=letters, words=constants.words)

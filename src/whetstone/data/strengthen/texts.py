@@ -1,0 +1,43 @@
+"""New strings: boundary values, and strategies that draw letters and words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from whetstone.data.strengthen.schema import Schema
+
+_FEW_LETTERS = 5
+_MOST_WORDS = 8
+
+Strategy = st.SearchStrategy[Any]
+
+
+def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]:
+    """Return boundary values: no and one letter, changes of the longest given string, the schema's words."""
+    text = max(seen, key=len, default="")
+    plain = "".join(filter(str.isalnum, letters)) or letters  # "-" alone is rarely an input
+    made = ["", plain[0], plain[-1], plain[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
+    made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
+    made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
+    made += [form for word in schema.words for form in (word + text, text + word)]
+    made += [word for word in schema.words if word.isalnum()]
+    if schema.fixed:
+        return [value for value in made if len(value) == len(text)]
+    return [value for value in made if set(value) <= set(letters) or not value]
+
+
+def joined_words(schema: Schema) -> Strategy:
+    """Return a strategy for texts of words, which have blanks between them if given strings have any."""
+    between = " " if " " in schema.letters else ""
+    words = [word for word in schema.words if word.isalnum()]
+    return st.lists(st.sampled_from(words), max_size=_MOST_WORDS).map(between.join) if words else st.nothing()
+
+
+def rich_text(letters: str, shortest: int, longest: int) -> Strategy:
+    """Return a strategy for strings of all letters, or of a few that are repeated."""
+    few = st.lists(st.sampled_from(letters), min_size=2, max_size=_FEW_LETTERS)
+    repeated = few.flatmap(lambda pool: st.text(pool, min_size=shortest, max_size=longest))
+    return repeated | st.text(letters, min_size=shortest, max_size=longest)
