@@ -154,7 +154,7 @@ class Algorithm(Section, ABC):
     advantage: ``group_std`` is (R - mean) / (std + 1e-6) with the unbiased std; ``group_mean`` is R - mean;
         ``group_relative`` is (R - mean) / mean; ``leave_one_out`` is R - mean of the others; ``none`` is R,
         less the penalties of the tokens to come.
-    whiten: advantages are brought to mean 0 and deviation 1 over all tokens of the step.
+    whiten: advantages are scaled to mean 0 and deviation 1 over all tokens of the step.
     aggregation: ``token_mean`` divides by the tokens of the whole mini-batch; ``sequence_mean`` averages
         token means; ``fixed_length`` divides by samples * max_tokens.
     correction: ``tis`` or ``icepop``, for what sets the engine's log-probs apart from the trainer's.

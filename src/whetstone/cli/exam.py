@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SELF = "self"
 _PROGRAMS = "programs"
-# Those besides programs are the sections of whetstone.testing.exam.sections.
+# All kinds except programs are the sections of whetstone.testing.exam.sections.
 _SECTIONS = (_PROGRAMS, "attempts", "leaks", "overload", "failures")
 
 

@@ -160,7 +160,7 @@ def _run_data(source: Path) -> RunData:
     if rollout_steps(source):
         recipe = read_recipe(source / "recipe.yaml")
         if not recipe:
-            raise UserError(f"{source}: no recipe.yaml, which a run has beside its rollouts")
+            raise UserError(f"{source}: no recipe.yaml, which a run keeps next to its rollouts")
     return RunData(source, recipe, [], [])
 
 

@@ -118,13 +118,13 @@ def _check_out(args: _Reporting, runs: list[str]) -> None:
 
 
 def _report_runs(args: _Reporting, folders: list[str]) -> int:
-    from whetstone.report.beside import results_beside
     from whetstone.report.curves import read_runs, write_curves_page
+    from whetstone.report.run_comparison import run_comparison
 
     _check_out(args, folders)
     runs = read_runs(folders)
     if args.json:
-        print(json.dumps(results_beside(runs), indent=1))
+        print(json.dumps(run_comparison(runs), indent=1))
     if args.out or not args.json:
         print(write_curves_page(runs, args.out), file=sys.stderr if args.json else sys.stdout)
     return 0

@@ -25,7 +25,7 @@ class SandboxUnavailable(UserError):
 def user_error_of(group: BaseExceptionGroup[BaseException]) -> UserError | None:
     """Return the first error of a group that contains only errors of the user, else None."""
     users, others = group.split(UserError)
-    # Another error beside it may be its cause, so the whole group is shown.
+    # Another error of the group may be its cause, so the whole group is shown.
     if users is None or others is not None:
         return None
     inner: UserError | BaseExceptionGroup[UserError] = users

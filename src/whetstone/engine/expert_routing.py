@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Routing
 
-# The names of a router beside its experts in the classes of transformers.
+# The attribute names of a router in the layer classes of transformers.
 _ROUTERS = ("gate", "router")
 
 # More experts than this need two bytes.

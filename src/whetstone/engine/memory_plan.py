@@ -1,6 +1,6 @@
 """Predicts the memory of an engine from the configuration of its model.
 
-What the embedded engine needs beside weights and cache is counted on torch's meta device. A server takes the
+What the embedded engine needs in addition to weights and cache is counted on torch's meta device. A server takes the
 share of its device that its arguments name.
 """
 
@@ -45,7 +45,7 @@ class RequestShape:
 @dataclass(frozen=True)
 class EngineMemory:
     """Bytes of the weights, of the cache of running replies, and the most that reading prompts or a step
-    needs at once beside them."""
+    needs at once in addition."""
 
     weights: int
     cache: int

@@ -58,7 +58,7 @@ def turns_of(prompt: Prompt, dialogue: Sequence[tuple[str, str]], tokenizer: Tok
     if wrong:
         raise ValueError(
             "a demonstration begins and ends with a reply of the assistant, and has other messages between "
-            f"two replies; this one has the roles {', '.join(role for role, _ in dialogue) or 'of nobody'}"
+            f"two replies; this one has the roles {', '.join(role for role, _ in dialogue) or 'no role'}"
         )
     return turns
 

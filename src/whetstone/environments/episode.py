@@ -42,7 +42,7 @@ class Rollout:
 
     A conversation with one model is one sample. It has tokens, log-probs, weight versions, the spans without
     loss, the reward, ``accepted``, metrics, and the verdict if there is one. An evaluation counts the last
-    sample of the first model. ``state`` is what ``Environment.finish_group`` needs besides.
+    sample of the first model. ``state`` is what ``Environment.finish_group`` needs in addition.
     """
 
     samples: dict[str, list[Sample]]

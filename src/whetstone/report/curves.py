@@ -1,4 +1,4 @@
-"""The data of the page of several runs: their results beside each other, and their curves."""
+"""The data of the page of several runs: their results side by side, and their curves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import write_file
 from whetstone.evaluate.results import PASS_1, REWARD
-from whetstone.report.beside import results_beside
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, smooth
 from whetstone.report.metrics import Record
 from whetstone.report.page import html_page
 from whetstone.report.panels import COLORS, FIRST, PERCENT, SET_LABELS, SMALL, TITLES
+from whetstone.report.run_comparison import run_comparison
 from whetstone.report.run_data import GENERATED, RunData, eval_sets, read_run
 
 _COLORS = (*COLORS[:-1], "v-output_limit", "v-wrong_answer", "v-compile_error", "stone")
@@ -58,7 +58,7 @@ def write_curves_page(runs: NamedRuns, out: str | Path | None = None) -> Path:
 
 def curves_page(runs: NamedRuns) -> dict[str, Any]:
     """Return the data of the page of at most ``MOST_RUNS`` named runs."""
-    return {"title": "Curves", "panels": _panels(runs), "beside": results_beside(runs)}
+    return {"title": "Curves", "panels": _panels(runs), "comparison": run_comparison(runs)}
 
 
 def _panels(runs: NamedRuns) -> list[Panel]:

@@ -176,7 +176,7 @@ class PythonSessions:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is GeneratorExit:  # the event loop is gone, so nothing can be awaited
+        if kind is GeneratorExit:  # the event loop is gone, so no coroutine can run
             self.close_now()
         else:
             await self.close()
@@ -243,14 +243,14 @@ class PythonSession:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is GeneratorExit:  # the event loop is gone, so nothing can be awaited
+        if kind is GeneratorExit:  # the event loop is gone, so no coroutine can run
             self.close_now()
         else:
             await self.close()
 
 
 def _discard(opened: Future[PythonSession]) -> None:
-    """End a session that nobody waits for any more."""
+    """End a session that has no caller any more."""
     if not opened.cancelled() and opened.exception() is None:
         opened.result().close_now()
 

@@ -257,7 +257,7 @@ class SessionRun(SandboxRun):
         return SessionResult(text, ended, False, max(result.cpu_s - used_s, 0.0))
 
     def _why(self, result: RunResult) -> tuple[str, CallEnd]:
-        """Return why the process has ended, in words and as the end of its call."""
+        """Return why the process has ended, as text and as the end of its call."""
         limits = self._session_limits
         cpu = f"a call used more than {limits.cpu_s:g} s of CPU time"
         if self._limits.cpu_s >= limits.total_cpu_s:

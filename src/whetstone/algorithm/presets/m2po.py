@@ -1,7 +1,7 @@
 """M2PO (arXiv 2510.01161): a budget for the second moment of the log-ratio instead of a clip.
 
 For replies of stale weights. With d = log p / p_engine, the tokens that a step would push further away are
-those with A > 0, d > 0 or A < 0, d < 0. The mean of d^2 over them, in the whole mini-batch, is brought below
+those with A > 0, d > 0 or A < 0, d < 0. The mean of d^2 over them, in the whole mini-batch, is reduced below
 the budget by taking the largest out.
 """
 

@@ -50,7 +50,7 @@ class SSD(Algorithm):
     sampling_weights: Literal["start", "current"] = "start"
 
     def trained_reward(self, sample: Sample) -> float | None:
-        """1 for every reply that is whole, so that all count alike."""
+        """1 for every reply that is whole, so that all have the same weight."""
         return None if sample.finish_reason == "abort" else 1.0
 
     @property

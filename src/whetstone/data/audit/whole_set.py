@@ -102,7 +102,7 @@ def audit_set(
     environment: str | os.PathLike[str] | None = None,
     watch: Callable[[Problem, ProblemAudit], None] = lambda problem, audit: None,
 ) -> SetAudit:
-    """Audit all problems of a set. With ``report`` the findings are kept beside that file until the end.
+    """Audit all problems of a set. With ``report`` the findings are kept next to that file until the end.
 
     ``workers`` are those of the judge, 0 for one for each core. ``environment`` names the packages of
     programs, as for the judge. Raises UserError for an unreadable set or file of programs.

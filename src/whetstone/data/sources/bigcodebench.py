@@ -51,7 +51,7 @@ def _source(name: str, title: str, hub_id: str, revision: str | None) -> Dataset
         columns={
             "task_id": "BigCodeBench/N",
             "complete_prompt": "imports, and the function up to its docstring, as text",
-            "instruct_prompt": "the task in words, as text",
+            "instruct_prompt": "the task in natural language, as text",
             "canonical_solution": "the function's body, as text",
             "test": "unittest classes, as text",
             "entry_point": "the function's name",

@@ -2,7 +2,7 @@
 
     whetstone exam whetstone.integrations.graders.evalplus:grade --python PYTHON_WITH_EVALPLUS
 
-Expected values are given, as EvalPlus computes them from its references beforehand.
+Expected values are given, as EvalPlus computes them from its references before judging.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// A list beside the details of the selected row.
+// A list next to the details of the selected row.
 const PAGE = 100;
 const MOST_VALUES = 1000;
 const compare = (a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b)));

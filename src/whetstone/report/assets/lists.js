@@ -71,7 +71,7 @@ function listPage(data) {
 }
 
 // The results of several runs, each with its paired difference to the first.
-function besideNodes({ runs, results, notes }) {
+function comparisonNodes({ runs, results, notes }) {
   const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
   const facts = runs.map((run) => [run.name, run.algorithm ?? "–", String(run.seed ?? "–"), count(run.steps), count(run.generated), count(run.trained)]);
   const rows = results.flatMap(({ set, estimate, rows }) =>
@@ -94,7 +94,7 @@ function curvesPage(data) {
   return ({ page, states }) => {
     byId("live").textContent = (states || []).join(", ");
     if (!page) return;
-    byId("result").replaceChildren(...besideNodes(page.beside));
+    byId("result").replaceChildren(...comparisonNodes(page.comparison));
     showPanels(byId("panels"), page.panels);
   };
 }

@@ -155,7 +155,7 @@ _TROUBLES = {
     "freed/dead": "leases of silent replicas",
     "freed/late": "leases that were late",
     "freed/failed": "prompts that failed",
-    "freed/refused": "groups that were refused",
+    "freed/refused": "groups that were rejected",
     "freed/returned": "leases given back",
     "duplicate": "duplicate groups",
     "revoked": "groups of leases that had ended",

@@ -1,4 +1,4 @@
-"""The results of several runs beside each other, with the paired difference of each to the first."""
+"""The results of several runs side by side, with the paired difference of each to the first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whetstone.report.run_data import (
 )
 
 
-def results_beside(runs: Sequence[tuple[str, RunData]]) -> dict[str, Any]:
+def run_comparison(runs: Sequence[tuple[str, RunData]]) -> dict[str, Any]:
     """Return the results of named runs.
 
     ``runs``: for each its name, algorithm, seed, number of steps, and numbers of generated and of trained

@@ -1,4 +1,4 @@
-"""Several runs beside each other: generated tokens, paired differences to the first, and one static page."""
+"""Several runs side by side: generated tokens, paired differences to the first, and one static page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runs(tmp_path: Path) -> list[Path]:
     return found
 
 
-def beside(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def compared(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert main(["report", *map(str, runs), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -47,7 +47,7 @@ def beside(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> dict[str, An
 def test_each_run_has_its_tokens_and_its_paired_difference_to_the_first(
     runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = beside(runs, capsys)
+    found = compared(runs, capsys)
     assert [run["name"] for run in found["runs"]] == ["rl", "ssd", "sft"]
     for run, folder in zip(found["runs"], runs, strict=True):
         records = [r for r in read_metrics(folder / "metrics.jsonl") if r["kind"] == "train"]
@@ -71,7 +71,7 @@ def test_evaluations_that_were_made_in_another_way_are_noted(
     runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     evaluate(runs[1], 4, [2] * (PROBLEMS - 2), temperature=0.3)
-    found = beside(runs, capsys)
+    found = compared(runs, capsys)
     assert [note for note in found["notes"] if "temperature" in note and note.startswith("ssd, heldout")]
     assert any("0 problems only here, 2 only there" in note for note in found["notes"])
     assert not any(note.startswith("sft") for note in found["notes"])
@@ -87,10 +87,10 @@ def test_the_page_is_one_file_whose_evaluations_are_over_generated_tokens(
     data = data_of(text)
     assert len(Outline(text).scripts) == 2
     assert data["kind"] == "curves"
-    assert [run["name"] for run in data["page"]["beside"]["runs"]] == ["rl", "ssd", "sft"]
+    assert [run["name"] for run in data["page"]["comparison"]["runs"]] == ["rl", "ssd", "sft"]
     charts = {chart["id"]: chart for panel in data["page"]["panels"] for chart in panel["charts"]}
     evaluated = charts["eval/heldout/pass@1"]
-    generated = [run["generated"] for run in data["page"]["beside"]["runs"]]
+    generated = [run["generated"] for run in data["page"]["comparison"]["runs"]]
     assert evaluated["axis"] == "generated tokens"
     assert (evaluated["steps"][0], evaluated["steps"][-1]) == (0, max(generated))
     assert "axis" not in charts["reward/mean"]
@@ -101,7 +101,7 @@ def test_runs_with_equal_folder_names_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [write_run(tmp_path / arm / "0", steps=2) for arm in ("rl", "ssd")]
-    assert [run["name"] for run in beside(runs, capsys)["runs"]] == [str(run) for run in runs]
+    assert [run["name"] for run in compared(runs, capsys)["runs"]] == [str(run) for run in runs]
 
 
 def test_what_is_no_run_is_refused(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
