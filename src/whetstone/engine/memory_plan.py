@@ -1,7 +1,7 @@
 """Predicts the memory of an engine from the configuration of its model.
 
-What the embedded engine needs in addition to weights and cache is counted on torch's meta device. A server takes the
-share of its device that its arguments name.
+What the embedded engine needs in addition to weights and cache is counted on torch's meta device. A server
+takes the share of its device that its arguments name.
 """
 
 from __future__ import annotations

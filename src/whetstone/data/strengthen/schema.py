@@ -32,12 +32,12 @@ class Schema(Struct, frozen=True):
     """The values of one argument, or of the items of a collection.
 
     low, high: of numbers; least, most: their bounds in the statement. longest: of collections and strings.
-    letters: of strings; few: whether others have no meaning, as in texts of brackets. choices: all strings that
-    there can be, such as operators; empty if not known. template: the text that all strings have around their
-    numbers, with ``{}`` in place of each number; empty if there is none. words, numbers: constants of the
-    reference. items: of lists, sets and tuples of different lengths, or the values of dictionaries; keys: of
-    dictionaries. fixed: whether all are as long as the longest. fields: of tuples of one length. options: of
-    values of different types. properties: of every given list or string.
+    letters: of strings; few: whether others have no meaning, as in texts of brackets. choices: all strings
+    that there can be, such as operators; empty if not known. template: the text that all strings have around
+    their numbers, with ``{}`` in place of each number; empty if there is none. words, numbers: constants of
+    the reference. items: of lists, sets and tuples of different lengths, or the values of dictionaries; keys:
+    of dictionaries. fixed: whether all are as long as the longest. fields: of tuples of one length. options:
+    of values of different types. properties: of every given list or string.
     """
 
     kind: Kind
