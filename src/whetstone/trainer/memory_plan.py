@@ -67,8 +67,8 @@ class TrainerMemory:
     penalty. tokens: what belongs to the tokens of a step.
     gathered: what a pass over several ranks collects. activations: what the forward pass of the largest
     micro-batch keeps. temporary: the most in addition: logits of a chunk, the results in a layer, or
-    gradients in transfer. scoring: the most that a pass without gradients needs in addition to the gathered weights.
-    publishing: the largest weight that is gathered or merged for the engines.
+    gradients in transfer. scoring: the most that a pass without gradients needs in addition to the gathered
+    weights. publishing: the largest weight that is gathered or merged for the engines.
     """
 
     weights: int
@@ -127,8 +127,8 @@ def trainer_memory(
 @dataclass(frozen=True)
 class _Passes:
     """Bytes in addition to the weights while a micro-batch is computed by one rank: what the forward pass
-    keeps, the peak up to the gradients of the hidden states, that of the backward pass through the layers, and
-    that of a pass without gradients."""
+    keeps, the peak up to the gradients of the hidden states, that of the backward pass through the layers,
+    and that of a pass without gradients."""
 
     kept: int
     head: int
