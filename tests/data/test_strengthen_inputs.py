@@ -84,8 +84,9 @@ def test_wide_inputs_have_constants_of_the_reference() -> None:
 def test_grids_of_one_size_get_other_sizes_in_wide_inputs() -> None:
     grids = [[[[number, 2], [3, number]]] for number in range(5)]
     assert {len(each[0]) for each in made(grids)} == {2}
-    wide = made(grids, wide=True)
+    wide = made(grids, 400, wide=True)
     assert {1, 3, 4} <= {len(each[0]) for each in wide}
+    assert [] not in [each[0] for each in wide + made([[[[1]]], *grids[:3]], 400)]
     assert all(len(row) == len(each[0]) for each in wide for row in each[0])
 
 

@@ -364,6 +364,8 @@ class Inputs:
         if isinstance(value, list | tuple) and schema.items is not None:
             strategy = self._strategy(schema.items)
             items = self._change_items(draw, list(cast("Any", value)), strategy, schema.items)
+            if not items and is_grid(schema.properties):
+                return value
             return type(value)(_arranged(schema, items))
         return draw(self._strategy(schema))
 
