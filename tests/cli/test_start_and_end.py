@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,18 @@ def test_a_watcher_of_no_run_ends_at_once_and_says_how_to_wait(
     assert "--wait S" in said
     assert main(["eval", "watch", missing, "--wait", "0.1"]) == 2
     assert "waiting 0.1 s for one to begin" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("hard", "soft"), [(3_000, 3_000), (100_000, 65_536)])
+def test_a_command_may_open_as_many_files_as_the_hard_limit_allows(hard: int, soft: int) -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        hard = soft = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    code = (
+        "import resource\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))\n"
+        "from whetstone.cli.main import main\n"
+        "main(['recipes'])\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"({soft}, {hard})"

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -51,6 +52,9 @@ _REPLACED_COMMANDS = {
     "model": "export",
     "status": "view RUN --text",
 }
+
+# Open files that are enough for every use; the usual soft limit is 1024.
+_OPEN_FILES = 65_536
 
 # Packages beyond the base installation, and the extras that install them.
 _EXTRA_OF_PACKAGE = (
@@ -111,11 +115,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _discard_output(2)
 
 
+def _allow_open_files() -> None:
+    """Raise the soft limit on open files: 64 Python sessions alone need about 1000."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def _run(argv: Sequence[str]) -> int:
     args = parse_arguments(argv)
     # Both functions set environment variables that torch reads when it is imported.
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
+    _allow_open_files()
     run: Callable[[argparse.Namespace], int] = importlib.import_module(f"whetstone.cli.{args.verb}").run
     # Without this handler SIGTERM would end the process without its clean-up.
     signal.signal(signal.SIGTERM, _interrupt)
