@@ -23,17 +23,23 @@ def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]
     made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
     made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
     made += [form for word in schema.words for form in (word + text, text + word)]
-    made += [word for word in schema.words if word.isalnum()]
+    words = [word for word in schema.words if word.isalnum()]
+    made += [*words, _between(schema).join(words[::-1])]
     if schema.fixed:
         return [value for value in made if len(value) == len(text)]
     return [value for value in made if set(value) <= set(letters) or not value]
 
 
 def joined_words(schema: Schema) -> Strategy:
-    """Return a strategy for texts of words, which have blanks between them if given strings have any."""
-    between = " " if " " in schema.letters else ""
+    """Return a strategy for texts of the schema's words."""
     words = [word for word in schema.words if word.isalnum()]
-    return st.lists(st.sampled_from(words), max_size=_MOST_WORDS).map(between.join) if words else st.nothing()
+    texts = st.lists(st.sampled_from(words), max_size=_MOST_WORDS) if words else st.nothing()
+    return texts.map(_between(schema).join)
+
+
+def _between(schema: Schema) -> str:
+    """Return what is between words: a blank, if given strings have any."""
+    return " " if " " in schema.letters else ""
 
 
 def rich_text(letters: str, shortest: int, longest: int) -> Strategy:
