@@ -125,6 +125,11 @@ def test_whole_numbers_stay_whole_beside_fractions() -> None:
 def test_annotations_add_types_that_no_input_shows() -> None:
     assert any(isinstance(each[0], float) and each[0] % 1 for each in made([[1], [2]], hints=["n: float"]))
     assert [None] in made([["a"], ["b"]], hints=["text: Optional[str]"])
+    seeds = [["ab"], [[]], ["cd"]]
+    lists = [
+        each[0] for each in made(seeds) + Inputs(seeds, "", [], "seed").rich(30) if type(each[0]) is list
+    ]
+    assert not any(lists)
 
 
 @pytest.mark.parametrize(

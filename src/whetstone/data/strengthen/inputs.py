@@ -247,7 +247,7 @@ class Inputs:
             return st.one_of([self._rich(option, size) for option in schema.options])
         if schema.kind == "tuple" and schema.fields:
             return self._row(schema, [self._rich(field, _RICH_INNER) for field in schema.fields])
-        if schema.items is None:
+        if schema.items is None or (schema.fixed and not schema.longest):
             return self._strategy(schema)
         values = self._rich(schema.items, _RICH_INNER)
         if schema.kind == "dict":

@@ -73,6 +73,11 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
         options = [Schema("int", low=low, high=high), Schema("float", low=low, high=high)]
     if ("Optional" in hint or "None" in hint) and kinds and "none" not in kinds:
         options = [*(options or [schema_of(values)]), Schema("none")]
+    # The items of a collection that is always empty are not known.
+    options = [
+        msgspec.structs.replace(option, fixed=True) if option.items and not option.longest else option
+        for option in options
+    ]
     if options or not kinds:
         return Schema("mixed", options=tuple(options)) if options else Schema("none")
     [kind] = kinds
