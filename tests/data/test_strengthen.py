@@ -185,6 +185,23 @@ def test_an_empty_input_is_a_test_only_if_given_inputs_or_mutants_need_it(streng
     cases = [CallCase(xs[0], [xs]) for xs in ([3, 1], [2, 2, 5], [7], [9, 4, 4, 8])]
     assert empties("def first(xs):\n    return sum(xs[:1])\n", cases) == 0
     assert empties("def first(xs):\n    if not xs:\n        return 0\n    return xs[0]\n", cases) == 1
+    # Without its first statement the reference fails on an empty list.
+    assert empties("def first(xs):\n    if not xs:\n        return xs\n    return xs[0]\n", cases) == 1
+
+
+@pytest.mark.process
+def test_an_input_with_a_tie_is_no_test(strengthener: Strengthener) -> None:
+    """The number that occurs most often: several may do so, and the given lists have one."""
+    source = "def most(xs):\n    return max(xs, key=xs.count)\n"
+    given_lists = [[4, 4, 1], [2, 7, 7, 3], [5, 1, 5], [9, 3, 9, 3, 9], [8, 6, 6]]
+    cases = [CallCase(max(xs, key=xs.count), [xs]) for xs in given_lists]
+    tests = CallTests(cases, "most")
+    made = strengthener.strengthen(
+        Problem("t", "The most frequent.", tests, references=[Program("python", source)])
+    )
+    assert made.added.call
+    for [xs] in (case.args for case in made.added.call):
+        assert max(xs, key=xs.count) == max(sorted(xs), key=xs.count) == max(xs[::-1], key=xs.count)
 
 
 HALVES = Problem(

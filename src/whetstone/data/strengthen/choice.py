@@ -27,13 +27,15 @@ _DETECTING_SHARE = 0.7
 
 class Fault(Struct, frozen=True):
     """A program that tests should reject. limits: those it is run under here. accepted: whether the present
-    tests accept it. confirm: whether it is rejected if it is too slow."""
+    tests accept it. confirm: whether it is rejected if it is too slow. lacks_statement: whether it is the
+    reference without a statement."""
 
     name: str
     program: Program
     limits: Limits
     accepted: bool = True
     confirm: bool = False
+    lacks_statement: bool = False
 
 
 class CandidateTest(Struct, frozen=True):

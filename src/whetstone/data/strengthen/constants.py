@@ -52,7 +52,8 @@ def constants_of(program: Program) -> Constants:
 def with_constants(schema: Schema, constants: Constants) -> Schema:
     """Return the schema of values that may have these words, letters and numbers.
 
-    Strings with few letters, fixed choices or a template have no others.
+    Strings with few letters, fixed choices or a template have no others. White space is not added, because
+    strings without it are often parts of a text that is split there.
     """
 
     def changed(part: Schema | None) -> Schema | None:
@@ -73,5 +74,6 @@ def with_constants(schema: Schema, constants: Constants) -> Schema:
         return msgspec.structs.replace(schema, numbers=constants.numbers)
     if schema.kind != "str" or schema.few or schema.choices or schema.template:
         return schema
-    letters = "".join(sorted({*schema.letters, *"".join(constants.words)}))
+    marks = {letter for word in constants.words for letter in word if not letter.isspace()}
+    letters = "".join(sorted({*schema.letters, *marks}))
     return msgspec.structs.replace(schema, letters=letters, words=constants.words)

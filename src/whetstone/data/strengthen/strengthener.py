@@ -32,7 +32,9 @@ from whetstone.data.strengthen.forms import (
     recorded_inputs,
     with_added,
 )
+from whetstone.data.strengthen.invariants import has_new_empty
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
+from whetstone.data.strengthen.ties import without_ties
 from whetstone.data.strengthen.validity import valid_inputs
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
@@ -143,6 +145,7 @@ class _ProblemWork:
         self._validator = validator_of(problem)
         self._made = self._invalid = self._unanswered = self._disputed = 0
         self._with_none = True
+        self._seeds: list[LabelledInput] = []
         if problem.checker is None and _leaves_open(problem):
             raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
@@ -166,14 +169,15 @@ class _ProblemWork:
         problem = self._problem
         given = [arguments for one in written if (arguments := self._form.arguments_of(one)) is not None]
         self._check_validator()
-        limits = with_cpu_limit(problem.limits, self._most_cpu_s())
-        seeds = self._form.label(self._references[0], self._form.seeds, self._answers, limits)
+        self._seeds = self._label(self._form.seeds)
         known = [*problem.wrong, *self._programs.wrong]
         wrong = self._surviving_wrong(known)
         samples = self._accepted_samples()
         voted = len(samples) >= _ENOUGH_VOTES
         # A reference often returns None by accident where no input is expected.
-        self._with_none = voted or "None" in problem.statement or any(each.answer is None for each in seeds)
+        self._with_none = (
+            voted or "None" in problem.statement or any(each.answer is None for each in self._seeds)
+        )
         found = self._candidates(given, large=bool(wrong), voted=voted)
         candidates, contradicting = self._undisputed(found, samples)
         if not candidates:
@@ -184,7 +188,7 @@ class _ProblemWork:
         faults = [*wrong, *survivors, *contradicting, *rejected[:: max(1, len(rejected) // _DETECTED)]]
         choice = Chooser(candidates, self._budget()).choose(
             [(fault, self._rejections(fault, candidates)) for fault in faults],
-            [(each.arguments, each.answer) for each in seeds],
+            [(each.arguments, each.answer) for each in self._seeds],
             self._effort.tests,
         )
         if not choice.kept:
@@ -213,14 +217,16 @@ class _ProblemWork:
         """Return the candidates that reject a fault.
 
         Wide ones are tried if no other rejects it and the tests accept it. Only a wrong answer counts then,
-        because an exception may mean that the program is right to refuse such an input.
+        because an exception may mean that the program is right to refuse such an input. If it is the
+        reference without a statement, the reference has code for the input.
         """
         usual = [number for number, each in enumerate(candidates) if not each.wide]
         found = rejections(fault, candidates, usual, self._form, self._runs)
         if found or not fault.accepted:
             return found
         wide = [number for number, each in enumerate(candidates) if each.wide]
-        return rejections(fault, candidates, wide, self._form, self._runs, (Verdict.WRONG_ANSWER,))
+        verdicts = [Verdict.WRONG_ANSWER, *[Verdict.RUNTIME_ERROR] * fault.lacks_statement]
+        return rejections(fault, candidates, wide, self._form, self._runs, verdicts)
 
     def _check_validator(self) -> None:
         """Raise NotStrengthened if the validator rejects a given input: it cannot be believed then."""
@@ -280,7 +286,7 @@ class _ProblemWork:
         inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
         found = [
-            msgspec.structs.replace(each, wide=_has_new_empty(each.case.arguments, self._form.seeds))
+            msgspec.structs.replace(each, wide=has_new_empty(each.case.arguments, self._form.seeds))
             for each in self._answered(inputs)
         ]
         known = {*map(repr, inputs)}
@@ -290,17 +296,20 @@ class _ProblemWork:
 
     def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:
         """Return the valid inputs with the answer on which all references agree."""
-        limits = with_cpu_limit(self._problem.limits, self._most_cpu_s())
         valid = inputs
         if self._validator is not None:
             valid = valid_inputs(self._validator, inputs, self._form, self._answers, self._problem.limits)
-        labelled = self._form.label(self._references[0], valid, self._answers, limits)
-        labelled = [each for each in labelled if each.answer is not None or self._with_none]
+        labelled = [each for each in self._label(valid) if each.answer is not None or self._with_none]
+        labelled = without_ties(labelled, self._seeds, self._label)
         found, failed = self._agreed(labelled)
         self._made += len(inputs)
         self._invalid += len(inputs) - len(valid) + failed
         self._unanswered += len(valid) - failed - len(found)
         return found
+
+    def _label(self, inputs: list[list[Any]]) -> list[LabelledInput]:
+        limits = with_cpu_limit(self._problem.limits, self._most_cpu_s())
+        return self._form.label(self._references[0], inputs, self._answers, limits)
 
     def _agreed(self, labelled: list[LabelledInput]) -> tuple[list[CandidateTest], int]:
         """Return the cases that every reference passes in all its runs, and how many made one fail."""
@@ -360,7 +369,9 @@ class _ProblemWork:
                 continue
             names[mutant.change] += 1
             number = f", {names[mutant.change]}" if names[mutant.change] > 1 else ""
-            fault = Fault(f"a mutant ({mutant.change}{number})", program, limits, judgement.accepted)
+            removed = mutant.change.startswith("statement")
+            name = f"a mutant ({mutant.change}{number})"
+            fault = Fault(name, program, limits, judgement.accepted, lacks_statement=removed)
             (survivors if judgement.accepted else rejected).append(fault)
         return tried, survivors, rejected
 
@@ -414,20 +425,6 @@ class _ProblemWork:
 def _is_long(answer: Any) -> bool:
     """Return whether an answer has items whose order may be that of a set."""
     return isinstance(answer, list | tuple) and len(cast("list[Any]", answer)) > 1
-
-
-def _has_new_empty(arguments: Sequence[Any], seeds: Sequence[Sequence[Any]]) -> bool:
-    """Return whether an argument is an empty collection or a blank string, and that of no given input is."""
-
-    def is_empty(value: Any) -> bool:
-        if isinstance(value, str):
-            return not value.strip()
-        return isinstance(value, list | tuple | set | dict) and not value
-
-    return any(
-        is_empty(value) and not any(is_empty(given[at]) for given in seeds)
-        for at, value in enumerate(arguments)
-    )
 
 
 def _leaves_open(problem: Problem) -> bool:

@@ -1,0 +1,67 @@
+"""Inputs with several right answers, such as two pairs of numbers that are equally close.
+
+If no given input has another answer with one of its lists reversed, or sorted, this change does not matter.
+An input on which it does matter has a tie, which a right program may resolve in another way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from whetstone.data.strengthen.forms import LabelledInput
+from whetstone.data.strengthen.invariants import ordered
+
+# Given inputs that show that the order of a list does not matter.
+_SEVERAL = 3
+
+Label = Callable[[list[list[Any]]], list[LabelledInput]]
+
+
+def without_ties(
+    labelled: Sequence[LabelledInput], given: Sequence[LabelledInput], label: Label
+) -> list[LabelledInput]:
+    """Return the inputs whose answer stays the same if the order of a list changes that does not matter.
+
+    given: the given inputs with their answers. label: returns inputs with the answers of the reference.
+    """
+    kept = list(labelled)
+    width = len(given[0].arguments) if given else 0
+    for at, order in itertools.product(range(width), (_reversed, ordered)):
+        shown = [each for each in _order_changes(given, at, order, label) if each is not None]
+        if len(shown) >= _SEVERAL and not any(shown):
+            changes = _order_changes(kept, at, order, label)
+            kept = [one for one, change in zip(kept, changes, strict=True) if not change]
+    return kept
+
+
+def _order_changes(
+    inputs: Sequence[LabelledInput], at: int, order: Callable[[list[Any]], list[Any]], label: Label
+) -> list[bool | None]:
+    """Return for each input whether its answer changes if argument ``at`` gets another order. None: it is no
+    list, or has this order, or there is no answer."""
+    changed: dict[int, list[Any]] = {}
+    for number, one in enumerate(inputs):
+        value = one.arguments[at]
+        if isinstance(value, list) and (other := order(cast("list[Any]", value))) != value:
+            changed[number] = [*one.arguments[:at], other, *one.arguments[at + 1 :]]
+    answers = {repr(each.arguments): _rounded(each.answer) for each in label(list(changed.values()))}
+    changes: list[bool | None] = [None] * len(inputs)
+    for number, arguments in changed.items():
+        if (text := repr(arguments)) in answers:
+            changes[number] = answers[text] != _rounded(inputs[number].answer)
+    return changes
+
+
+def _reversed(items: list[Any]) -> list[Any]:
+    return items[::-1]
+
+
+def _rounded(value: Any) -> Any:
+    """Return an answer with rounded numbers: the order of a sum changes its last digits."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in cast("Sequence[Any]", value)]
+    return value
