@@ -157,6 +157,12 @@ def test_rich_inputs_are_long_and_repeat_their_items() -> None:
     assert Inputs([[3]], "", [], "seed").rich(30) == []
 
 
+def test_many_zeros_and_ones_are_bits() -> None:
+    bits = [[[0, 1, 0, 0, 1]], [[1, 1, 0]], [[0, 0, 0, 1]], [[1, 0, 1, 1, 0, 0]]]
+    assert {item for each in made(bits, wide=True) for item in each[0]} == {0, 1}
+    assert {item for each in made(bits[:2]) for item in each[0]} > {0, 1, 2}
+
+
 def test_relations_between_arguments_hold_in_new_inputs() -> None:
     seeds = [[[1, 2, 3], 3], [[4], 1], [[5, 6], 2]]
     assert all(len(items) == count for items, count in made(seeds))

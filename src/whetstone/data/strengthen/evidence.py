@@ -18,7 +18,8 @@ class StrengthenEvidence(Struct, frozen=True):
 
     first, added: there are ``added`` new tests, from number ``first`` on (in ``check`` code: asserts at its
     end). inputs: number made; invalid: number on which a reference failed or that the validator rejected;
-    unlabelled: number without an answer that can be a test, or on which references or their runs disagree.
+    unlabelled: number without an answer that can be a test, on which references or their runs disagree, or
+    with a tie.
     references: number of programs that label inputs. samples: number of unlabelled programs that the tests
     accept; disputed: number of inputs dropped because too many of these contradict the references.
     mutants, wrong: number tried, rejected by the tests before, and rejected now. cpu_s: CPU seconds of the

@@ -22,6 +22,8 @@ _CHANCE = 1e-4
 # Collections with the same length, from which on it is no chance.
 _SAME_LENGTH = 4
 _FEW_FIELDS = 3
+# Numbers that are all 0 or 1, from which on they are bits.
+_MANY_BITS = 16
 _DISTINCT = re.compile(r"\b(?:distinct|unique|permutation|no duplicates)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.;]\s|\n")
 _CONDITION = re.compile(r"\b(?:if|when|while|for|return|otherwise|else|elif)\b", re.IGNORECASE)
@@ -81,6 +83,8 @@ def schema_of(values: Sequence[Any], hint: str = "") -> Schema:
     if options or not kinds:
         return Schema("mixed", options=tuple(options)) if options else Schema("none")
     [kind] = kinds
+    if kind == "int" and {*values} == {0, 1} and len(values) >= _MANY_BITS:
+        return Schema(kind, low=0, high=1, least=0, most=1)
     if kind in ("int", "float"):
         return Schema(kind, low=min(values), high=max(values))
     if kind == "str":
