@@ -1,5 +1,4 @@
-"""Constants of a reference, such as its words and limits: inputs that take its rarely executed branches have
-them."""
+"""Constants of a reference. Inputs that contain them reach branches that other inputs rarely reach."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ NO_CONSTANTS = Constants()
 
 
 def constants_of(program: Program) -> Constants:
-    """Return the constants of a program in Python, none of another one."""
+    """Return the constants of a program. It has none if it is not in Python."""
     if not is_python(program):
-        return Constants()
+        return NO_CONSTANTS
     try:
         found = nodes(program.source)
     except NotPython:
-        return Constants()
+        return NO_CONSTANTS
     documentation = {id(node.value) for node in found if isinstance(node, ast.Expr)}
     values = [
         node.value for node in found if isinstance(node, ast.Constant) and id(node) not in documentation

@@ -21,6 +21,20 @@ def features_of(arguments: Sequence[Any], answer: Any) -> set[str]:
     return found
 
 
+def has_new_empty(arguments: Sequence[Any], seeds: Sequence[Sequence[Any]]) -> bool:
+    """Return whether an argument is an empty collection or a blank string, and that of no given input is."""
+
+    def is_empty(value: Any) -> bool:
+        if isinstance(value, str):
+            return not value.strip()
+        return isinstance(value, list | tuple | set | dict) and not value
+
+    return any(
+        is_empty(value) and not any(is_empty(given[at]) for given in seeds)
+        for at, value in enumerate(arguments)
+    )
+
+
 def _number(value: Any) -> float:
     """Return the size that is compared with those of other arguments."""
     if isinstance(value, int | float):

@@ -180,7 +180,7 @@ class Inputs:
     def _bounds(self, schema: Schema) -> tuple[int, int]:
         """Return the least and the largest number to draw."""
         high = int(max(2 * abs(schema.high), abs(schema.low), schema.high + 10))
-        high = max(high, *schema.numbers, 0) if schema.numbers else high
+        high = max((high, *schema.numbers))
         low = -high if schema.low < 0 else int(min(schema.low, 1))
         if self._wide and schema.low >= 0:
             low = -high if self._least is None else self._least
@@ -398,7 +398,8 @@ class Inputs:
 
 
 def _widened(schema: Schema) -> Schema:
-    """Return the schema without what is often a habit of authors, as are grids of one size."""
+    """Return the schema without properties that are often habits of authors: ``_HABITS``, and one size of all
+    grids."""
     properties = tuple(each for each in schema.properties if each not in _HABITS)
     if schema.kind == "list" and has_rows(properties) and schema.items is not None:
         rows = msgspec.structs.replace(schema.items, fixed=False)

@@ -73,20 +73,6 @@ def are_distinct(values: Sequence[Sequence[Any]]) -> bool:
     return not any(item in value[:at] for value in values for at, item in enumerate(value))
 
 
-def has_new_empty(arguments: Sequence[Any], seeds: Sequence[Sequence[Any]]) -> bool:
-    """Return whether an argument is an empty collection or a blank string, and that of no given input is."""
-
-    def is_empty(value: Any) -> bool:
-        if isinstance(value, str):
-            return not value.strip()
-        return isinstance(value, list | tuple | set | dict) and not value
-
-    return any(
-        is_empty(value) and not any(is_empty(given[at]) for given in seeds)
-        for at, value in enumerate(arguments)
-    )
-
-
 def _believed(found: Property, values: Sequence[Any]) -> bool:
     try:
         having = [value for value in values if found.holds(value)]

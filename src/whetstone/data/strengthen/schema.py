@@ -113,7 +113,7 @@ def with_stated_bounds(schema: Schema, name: str, statement: str) -> Schema:
         return msgspec.structs.replace(schema, options=options)
     if schema.kind not in ("int", "float") or not name:
         return schema
-    least, most = -math.inf, math.inf
+    least, most = schema.least, schema.most
     step = 1 if schema.kind == "int" else 0.01
     for sentence in _SENTENCE_END.split(statement):
         if _CONDITION.search(sentence):

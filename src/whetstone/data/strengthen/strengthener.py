@@ -22,6 +22,7 @@ from whetstone.data.strengthen.answers import Answers, with_cpu_limit
 from whetstone.data.strengthen.choice import CandidateTest, Chooser, Fault, rejections
 from whetstone.data.strengthen.constants import constants_of
 from whetstone.data.strengthen.evidence import StrengthenEvidence
+from whetstone.data.strengthen.features import has_new_empty
 from whetstone.data.strengthen.forms import (
     AddedTests,
     LabelledInput,
@@ -32,9 +33,8 @@ from whetstone.data.strengthen.forms import (
     recorded_inputs,
     with_added,
 )
-from whetstone.data.strengthen.invariants import has_new_empty
 from whetstone.data.strengthen.subtle_mutations import subtle_operators
-from whetstone.data.strengthen.ties import without_ties
+from whetstone.data.strengthen.ties import FreeOrder, free_orders, without_ties
 from whetstone.data.strengthen.validity import valid_inputs
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
@@ -145,7 +145,7 @@ class _ProblemWork:
         self._validator = validator_of(problem)
         self._made = self._invalid = self._unanswered = self._disputed = 0
         self._with_none = True
-        self._seeds: list[LabelledInput] = []
+        self._orders: list[FreeOrder] = []
         if problem.checker is None and _leaves_open(problem):
             raise NotStrengthened("several_answers", "several answers may be right, and no checker decides")
         try:
@@ -169,15 +169,14 @@ class _ProblemWork:
         problem = self._problem
         given = [arguments for one in written if (arguments := self._form.arguments_of(one)) is not None]
         self._check_validator()
-        self._seeds = self._label(self._form.seeds)
+        seeds = self._label(self._form.seeds)
+        self._orders = free_orders(seeds, self._label)
         known = [*problem.wrong, *self._programs.wrong]
         wrong = self._surviving_wrong(known)
         samples = self._accepted_samples()
         voted = len(samples) >= _ENOUGH_VOTES
         # A reference often returns None by accident where no input is expected.
-        self._with_none = (
-            voted or "None" in problem.statement or any(each.answer is None for each in self._seeds)
-        )
+        self._with_none = voted or "None" in problem.statement or any(each.answer is None for each in seeds)
         found = self._candidates(given, large=bool(wrong), voted=voted)
         candidates, contradicting = self._undisputed(found, samples)
         if not candidates:
@@ -188,7 +187,7 @@ class _ProblemWork:
         faults = [*wrong, *survivors, *contradicting, *rejected[:: max(1, len(rejected) // _DETECTED)]]
         choice = Chooser(candidates, self._budget()).choose(
             [(fault, self._rejections(fault, candidates)) for fault in faults],
-            [(each.arguments, each.answer) for each in self._seeds],
+            [(each.arguments, each.answer) for each in seeds],
             self._effort.tests,
         )
         if not choice.kept:
@@ -300,7 +299,7 @@ class _ProblemWork:
         if self._validator is not None:
             valid = valid_inputs(self._validator, inputs, self._form, self._answers, self._problem.limits)
         labelled = [each for each in self._label(valid) if each.answer is not None or self._with_none]
-        labelled = without_ties(labelled, self._seeds, self._label)
+        labelled = without_ties(labelled, self._orders, self._label)
         found, failed = self._agreed(labelled)
         self._made += len(inputs)
         self._invalid += len(inputs) - len(valid) + failed
@@ -308,6 +307,7 @@ class _ProblemWork:
         return found
 
     def _label(self, inputs: list[list[Any]]) -> list[LabelledInput]:
+        """Return the inputs with the answers of the first reference."""
         limits = with_cpu_limit(self._problem.limits, self._most_cpu_s())
         return self._form.label(self._references[0], inputs, self._answers, limits)
 

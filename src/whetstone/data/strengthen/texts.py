@@ -23,7 +23,7 @@ def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]
     made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
     made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
     made += [form for word in schema.words for form in (word + text, text + word)]
-    words = [word for word in schema.words if word.isalnum()]
+    words = _whole_words(schema)
     made += [*words, _between(schema).join(words[::-1])]
     if schema.fixed:
         return [value for value in made if len(value) == len(text)]
@@ -32,9 +32,13 @@ def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]
 
 def joined_words(schema: Schema) -> Strategy:
     """Return a strategy for texts of the schema's words."""
-    words = [word for word in schema.words if word.isalnum()]
+    words = _whole_words(schema)
     texts = st.lists(st.sampled_from(words), max_size=_MOST_WORDS) if words else st.nothing()
     return texts.map(_between(schema).join)
+
+
+def _whole_words(schema: Schema) -> list[str]:
+    return [word for word in schema.words if word.isalnum()]
 
 
 def _between(schema: Schema) -> str:

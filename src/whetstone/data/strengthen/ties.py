@@ -17,30 +17,39 @@ from whetstone.data.strengthen.invariants import ordered
 _SEVERAL = 3
 
 Label = Callable[[list[list[Any]]], list[LabelledInput]]
+Order = Callable[[list[Any]], list[Any]]
+FreeOrder = tuple[int, Order]
+"""The number of an argument, and a change of its order that changes no answer."""
 
 
-def without_ties(
-    labelled: Sequence[LabelledInput], given: Sequence[LabelledInput], label: Label
-) -> list[LabelledInput]:
-    """Return the inputs whose answer stays the same if the order of a list changes that does not matter.
+def free_orders(given: Sequence[LabelledInput], label: Label) -> list[FreeOrder]:
+    """Return the changes of order that change the answer of no given input.
 
     given: the given inputs with their answers. label: returns inputs with the answers of the reference.
     """
-    kept = list(labelled)
+    found: list[FreeOrder] = []
     width = len(given[0].arguments) if given else 0
     for at, order in itertools.product(range(width), (_reversed, ordered)):
-        shown = [each for each in _order_changes(given, at, order, label) if each is not None]
-        if len(shown) >= _SEVERAL and not any(shown):
-            changes = _order_changes(kept, at, order, label)
-            kept = [one for one, change in zip(kept, changes, strict=True) if not change]
+        changes = [each for each in _order_changes(given, at, order, label) if each is not None]
+        if len(changes) >= _SEVERAL and not any(changes):
+            found.append((at, order))
+    return found
+
+
+def without_ties(
+    labelled: Sequence[LabelledInput], orders: Sequence[FreeOrder], label: Label
+) -> list[LabelledInput]:
+    """Return the inputs whose answer none of ``orders`` changes. label: as for ``free_orders``."""
+    kept = list(labelled)
+    for at, order in orders:
+        changes = _order_changes(kept, at, order, label)
+        kept = [one for one, change in zip(kept, changes, strict=True) if not change]
     return kept
 
 
-def _order_changes(
-    inputs: Sequence[LabelledInput], at: int, order: Callable[[list[Any]], list[Any]], label: Label
-) -> list[bool | None]:
+def _order_changes(inputs: Sequence[LabelledInput], at: int, order: Order, label: Label) -> list[bool | None]:
     """Return for each input whether its answer changes if argument ``at`` gets another order. None: it is no
-    list, or has this order, or there is no answer."""
+    list, it already has this order, or the reference has no answer then."""
     changed: dict[int, list[Any]] = {}
     for number, one in enumerate(inputs):
         value = one.arguments[at]
