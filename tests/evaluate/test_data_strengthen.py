@@ -23,7 +23,8 @@ HOSTILE = (
     "    if os.fork() == 0:\n        os._exit(3)\n    os._exit(0)\n"
 )
 STALLS = "def generate(seed):\n    while True:\n        pass\n"
-REFERENCE = "def steps(n):\n    return n * 2 if n < 1000 else 0\n"
+# The limit is not a constant of the program, because inputs near constants are tried without a generator.
+REFERENCE = "def steps(n):\n    return n * 2 if len(str(n)) < 4 else 0\n"
 
 
 def named(name: str) -> Problem:
