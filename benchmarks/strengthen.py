@@ -204,7 +204,7 @@ def _surviving(problem: Problem, runs: Runs, args: argparse.Namespace) -> Iterat
     """Mutants of each kind that the old tests accept: the kind, the program, and the change."""
     reference, seed = problem.references[0].source, f"b{problem.id}"
     kinds = {
-        "mutant": [(m.change.partition(",")[0], m.source) for m in mutants(reference, args.mutants, seed)],
+        "mutant": [(m.kind, m.source) for m in mutants(reference, args.mutants, seed)],
         "other mutant": other_mutants(reference, args.mutants, seed),
     }
     for kind, found in kinds.items():

@@ -190,6 +190,24 @@ def test_an_empty_input_is_a_test_only_if_given_inputs_or_mutants_need_it(streng
 
 
 @pytest.mark.process
+def test_marks_are_inputs_only_if_the_reference_has_code_for_them(strengthener: Strengthener) -> None:
+    keep = "def f(text):\n    made = ''\n    for c in text:\n        {}\n    return made\n"
+    handled = keep.format(
+        "if c in 'abcdefghijklmnopqrstuvwxyz':\n            made += chr((ord(c) - 93) % 26 + 97)\n"
+        "        else:\n            made += c"
+    )
+    plain = keep.format("made += chr((ord(c) - 93) % 26 + 97)")
+    for source, expected in ((handled, True), (plain, False)):
+        problem = Problem(
+            "call/shifted",
+            "Shift each letter by four.",
+            CallTests([CallCase("ewhjklnop", ["asdfghjkl"]), CallCase("kj", ["gf"])], "f"),
+            references=[Program("python", source)],
+        )
+        added = strengthener.strengthen(problem).added.call
+        assert any(set(case.args[0]) & {*"0123456789.,-!?"} for case in added) == expected
+
+
 def test_an_input_with_a_tie_is_no_test(strengthener: Strengthener) -> None:
     """The number that occurs most often: several may do so, and the given lists have one."""
     source = "def most(xs):\n    return max(xs, key=xs.count)\n"

@@ -196,6 +196,16 @@ def test_grids_stay_square_and_brackets_in_pairs() -> None:
     texts = made([["(())"], ["() ()"], ["(()())"], ["( )"], ["((()))"]])
     assert all(text.count("(") == text.count(")") and not text.startswith(")") for [text] in texts)
     assert any(text.count("(") != text.count(")") for [text] in made([["(())"], [")("], ["(()"], ["( )"]]))
+    words = made([["(()()) ((())) ()"], ["() (()) ((()))"], ["(()(())((())))"]])
+    assert all(word.count("(") == word.count(")") for [text] in words for word in text.split(" "))
+
+
+def test_long_equal_items_end_with_another_one() -> None:
+    assert any(set(text[:12]) < set(text) and len({*text[:12]}) == 1 for [text] in made([["ab"], ["bba"]]))
+    assert any(len({*items[:12]}) == 1 and items[0] != items[-1] for [items] in made([[[4, 2]], [[3]]]))
+    palindromes = [text for [text] in made([["abc"], ["xyz"]]) if len(text) > 20 and text[0] == text[-1]]
+    assert any(text != text[::-1] for text in palindromes)
+    assert any(text == text[::-1] for text in palindromes)
 
 
 @given(st.sampled_from(sorted(PROPERTIES)), st.lists(st.integers(-3, 9), max_size=7))
@@ -205,7 +215,7 @@ def test_each_property_holds_after_the_change(name: str, numbers: list[int]) -> 
         items = [numbers[:at] for at in range(len(numbers))]
     elif name == "first below second":
         items = numbers[:2] if len(numbers) > 1 else [3, 3]
-    elif name in ("brackets in pairs", "single blanks"):
+    elif name in ("brackets in pairs", "brackets of words in pairs", "single blanks"):
         items = list("".join("()[]{} "[number % 7] for number in numbers))
     changed = with_properties([name], items)
     assert PROPERTIES[name].holds(changed)
@@ -242,5 +252,5 @@ def test_letters_of_other_classes_are_tried_only_on_request() -> None:
     seeds = [["abcdefghij"], ["klmnop"]]
     usual = Inputs(seeds, "", [], "seed").candidates(80)
     assert all(each[0].islower() for each in usual if each[0])
-    more = Inputs(seeds, "", [], "seed", wide=True, other_letters=True).candidates(80)
+    more = Inputs(seeds, "", [], "seed", wide=True, other_letters="0123456789.").candidates(80)
     assert any(not each[0].isalpha() for each in more if each[0])

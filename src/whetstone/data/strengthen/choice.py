@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone.core.problem import Limits, Program
+from whetstone.data.strengthen.faults import Fault
 from whetstone.data.strengthen.features import features_of
 from whetstone.data.strengthen.forms import LabelledInput, TestForm
 from whetstone.data.validate.runs import Runs
@@ -23,19 +23,6 @@ _AT_ONCE = 40
 _ACCEPTED_WORTH = 16.0
 # The part of the new tests that is chosen by what it rejects; the rest are of new kinds.
 _DETECTING_SHARE = 0.7
-
-
-class Fault(Struct, frozen=True):
-    """A program that tests should reject. limits: those it is run under here. accepted: whether the present
-    tests accept it. confirm: whether it is rejected if it is too slow. lacks_statement: whether it is the
-    reference without a statement."""
-
-    name: str
-    program: Program
-    limits: Limits
-    accepted: bool = True
-    confirm: bool = False
-    lacks_statement: bool = False
 
 
 class CandidateTest(Struct, frozen=True):

@@ -6,7 +6,6 @@ import atexit
 import itertools
 import math
 import re
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
@@ -44,8 +43,8 @@ _NARROW = 6
 _HABITS = ("distinct", "single blanks")
 # Numbers with repeated digits, and neighbours of a power of ten.
 _DIGIT_PATTERNS = (11, 22, 99, 100, 101, 110, 111, 121, 211, 999, 1000, 1001)
-# Letters of wide inputs, where given strings have many different ones.
-_EVERY_CLASS = string.ascii_letters + string.digits + " .,-!?"
+# Equal items before another one.
+_BEFORE_OTHER = 12
 # Given inputs whose arguments are exchanged.
 _EXCHANGED = 8
 _MOST_EXAMPLES = 2
@@ -61,7 +60,7 @@ class Inputs:
     statement: of the problem; where it speaks of positive or non-negative numbers, there are no others,
     unless given inputs have them. hints: the arguments as they are declared. wide: also with negative
     numbers and repeated items, if no given input has any, and with ``constants`` of the reference.
-    other_letters: also with letters of classes that no given input has.
+    other_letters: letters that strings may have, too, unless given strings have only few different ones.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Inputs:
         draw_seed: str,
         *,
         wide: bool = False,
-        other_letters: bool = False,
+        other_letters: str = "",
         constants: Constants = NO_CONSTANTS,
     ) -> None:
         self._seeds = [list(given) for given in seeds]
@@ -187,9 +186,9 @@ class Inputs:
         return math.ceil(max(low, schema.least)), math.floor(min(high, schema.most))
 
     def _letters(self, schema: Schema) -> str:
-        """Return the letters of strings, with those of every class if that is wanted."""
+        """Return the letters of strings."""
         if self._other_letters and not schema.few:
-            return "".join(sorted({*schema.letters, *_EVERY_CLASS}))
+            return "".join(sorted({*schema.letters, *self._other_letters}))
         return schema.letters or "ab"
 
     def _strategy(self, schema: Schema, size: int = 0) -> Strategy:
@@ -329,7 +328,7 @@ class Inputs:
         longest = max(lists, key=len, default=[])
         made: list[list[Any]] = [[], *([item] for item in items[:4]), *([item] * 3 for item in items[:3])]
         made += [longest[::-1], longest[1:], longest[:-1], longest[:1] + longest, longest + longest]
-        made += [items, items[::-1], [*longest, *items[:2]]]
+        made += [items, items[::-1], [*longest, *items[:2]], [*items[:1] * _BEFORE_OTHER, *items[1:2]]]
         made += [ordered(longest), ordered(longest)[::-1]]
         whole = tuple if schema.kind == "tuple" else list
         some = schema.fixed or is_grid(schema.properties)

@@ -45,8 +45,8 @@ def properties_of(values: Sequence[Any], kind: str) -> tuple[str, ...]:
     """
     names = {
         "list": _OF_LISTS,
-        "str": ("brackets in pairs", "single blanks"),
-        "tuple": ("first below second",),
+        "str": _OF_STRINGS,
+        "tuple": _OF_PAIRS,
     }.get(kind, ())
     return tuple(name for name in names if _believed(PROPERTIES[name], values))
 
@@ -160,6 +160,17 @@ def _in_pairs(items: Sequence[str]) -> Items:
     return [items[at] for at in sorted(kept - {*open_})]
 
 
+def _words_in_pairs(items: Sequence[str]) -> Items:
+    words = "".join(items).split(" ")
+    return list(" ".join("".join(_in_pairs(word)) for word in words))
+
+
+def _in_pairs_by_chance(texts: Sequence[str]) -> float:
+    """Return the probability that random brackets of one type are in pairs, from Catalan numbers."""
+    pairs = [sum(map(text.count, _BRACKETS)) for text in texts]
+    return math.prod(math.comb(2 * n, n) / (n + 1) / 4**n for n in pairs)
+
+
 def _single_blanks(items: Items) -> Items:
     """Return the characters without blanks at the ends and after another blank."""
     return list(" ".join("".join(items).split()))
@@ -210,8 +221,13 @@ PROPERTIES: dict[str, Property] = {
     "ordered": Property(lambda value: value == sorted(value), _factorials, ordered),
     "brackets in pairs": Property(
         lambda text: _in_pairs(text) == list(text),
-        lambda values: math.prod(_EQUAL_LENGTHS for text in values if set(text) & _BRACKETS.keys()),
+        _in_pairs_by_chance,
         _in_pairs,
+    ),
+    "brackets of words in pairs": Property(
+        lambda text: _words_in_pairs(text) == list(text),
+        _in_pairs_by_chance,
+        _words_in_pairs,
     ),
     "single blanks": Property(
         lambda text: list(text) == _single_blanks(list(text)),
@@ -220,7 +236,9 @@ PROPERTIES: dict[str, Property] = {
     ),
     "first below second": Property(_is_below, lambda values: 0.5 ** len(values), _below),
 }
-_OF_LISTS = tuple(PROPERTIES)[:-3]
+_OF_STRINGS = ("brackets in pairs", "brackets of words in pairs", "single blanks")
+_OF_PAIRS = ("first below second",)
+_OF_LISTS = tuple(name for name in PROPERTIES if name not in (*_OF_STRINGS, *_OF_PAIRS))
 
 
 class Relation(Struct, frozen=True):

@@ -3,11 +3,12 @@ programs that the tests accept."""
 
 from __future__ import annotations
 
-import itertools
 import math
+import string
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -19,9 +20,10 @@ from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.input_validator import validator_of
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, with_cpu_limit
-from whetstone.data.strengthen.choice import CandidateTest, Chooser, Fault, rejections
+from whetstone.data.strengthen.choice import CandidateTest, Chooser, rejections
 from whetstone.data.strengthen.constants import constants_of
 from whetstone.data.strengthen.evidence import StrengthenEvidence
+from whetstone.data.strengthen.faults import Fault, FaultFinder
 from whetstone.data.strengthen.features import has_new_empty
 from whetstone.data.strengthen.forms import (
     AddedTests,
@@ -33,17 +35,16 @@ from whetstone.data.strengthen.forms import (
     recorded_inputs,
     with_added,
 )
-from whetstone.data.strengthen.subtle_mutations import subtle_operators
 from whetstone.data.strengthen.ties import FreeOrder, free_orders, without_ties
 from whetstone.data.strengthen.validity import valid_inputs
-from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.references import makes_sets
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.data.validate.statements import leaves_open
 from whetstone.judge import Verdict
 
-# CPU time of a mutant: a multiple of what the reference needs, and never less than this.
-_SLOWER, _LEAST_CPU_S = 10, 0.3
+if TYPE_CHECKING:
+    from whetstone.data.strengthen.inputs import Inputs
+
 # No new test takes a reference more than this part of the time limit: other right programs are slower.
 _SHARE_OF_LIMIT = 4
 _AT_ONCE = 50
@@ -52,9 +53,10 @@ _DETECTED = 30
 _CPU_STEP_S = 0.01
 # Runs of a reference that makes sets, each with another order of their elements.
 _HASH_SEEDS = 4
-# Samples of a problem that vote.
-_SAMPLES = 16
+# Samples that can vote.
 _ENOUGH_VOTES = 4
+_MARKS = string.digits + " .,-!?"
+_EVERY_CLASS = string.ascii_letters + _MARKS
 NO_PROGRAMS = GivenPrograms()
 _OPEN = ("several_answers", "references_differ")
 
@@ -141,7 +143,7 @@ class _ProblemWork:
         self, problem: Problem, programs: GivenPrograms, runs: Runs, answers: Answers, effort: Effort
     ) -> None:
         self._problem, self._runs, self._answers, self._effort = problem, runs, answers, effort
-        self._programs = programs
+        self._programs, self._draw_seed = programs, f"{effort.seed}:{problem.id}"
         self._validator = validator_of(problem)
         self._made = self._invalid = self._unanswered = self._disputed = 0
         self._with_none = True
@@ -152,7 +154,8 @@ class _ProblemWork:
             self._form: TestForm = self._read(problem)
         except UnreadableTests as error:
             raise NotStrengthened("tests_not_read", str(error)) from None
-        self._references, self._slowest_s = self._accepted_references()
+        self._references, slowest_s = self._accepted_references()
+        self._faults = FaultFinder(problem, slowest_s, runs)
 
     def _read(self, problem: Problem) -> TestForm:
         """Return the tests as inputs. Raises UnreadableTests."""
@@ -170,30 +173,32 @@ class _ProblemWork:
         given = [arguments for one in written if (arguments := self._form.arguments_of(one)) is not None]
         self._check_validator()
         seeds = self._label(self._form.seeds)
-        self._orders = free_orders(seeds, self._label)
+        if self._problem.checker is None:  # a checker accepts every right answer
+            self._orders = free_orders(seeds, self._label)
         known = [*problem.wrong, *self._programs.wrong]
-        wrong = self._surviving_wrong(known)
-        samples = self._accepted_samples()
+        wrong = self._faults.accepted_wrong(known)
+        samples = self._faults.accepted_samples(self._programs.unlabelled)
         voted = len(samples) >= _ENOUGH_VOTES
         # A reference often returns None by accident where no input is expected.
         self._with_none = voted or "None" in problem.statement or any(each.answer is None for each in seeds)
         found = self._candidates(given, large=bool(wrong), voted=voted)
         candidates, contradicting = self._undisputed(found, samples)
         if not candidates:
-            raise NotStrengthened(
-                "no_new_test", f"none of {self._made} inputs has an answer that can be a test"
-            )
+            detail = f"none of {self._made} inputs has an answer that can be a test"
+            raise NotStrengthened("no_new_test", detail)
         tried, survivors, rejected = self._mutants()
         faults = [*wrong, *survivors, *contradicting, *rejected[:: max(1, len(rejected) // _DETECTED)]]
+        rejected_by = [(fault, self._rejections(fault, candidates)) for fault in faults]
+        if not voted:  # else they are among the candidates
+            self._try_marks(candidates, rejected_by)
         choice = Chooser(candidates, self._budget()).choose(
-            [(fault, self._rejections(fault, candidates)) for fault in faults],
+            rejected_by,
             [(each.arguments, each.answer) for each in seeds],
             self._effort.tests,
         )
         if not choice.kept:
-            raise NotStrengthened(
-                "strong_already", f"{len(candidates)} new inputs, and none is of a new kind"
-            )
+            detail = f"{len(candidates)} new inputs, and none is of a new kind"
+            raise NotStrengthened("strong_already", detail)
         added = joined_tests([each.case for each in choice.kept])
         self._confirm(added)
         return added, StrengthenEvidence(
@@ -212,6 +217,10 @@ class _ProblemWork:
             why=choice.why,
         )
 
+    def _mutants(self) -> tuple[int, list[Fault], list[Fault]]:
+        """See ``FaultFinder.mutants``."""
+        return self._faults.mutants(self._references[0], self._effort.mutants, self._draw_seed)
+
     def _rejections(self, fault: Fault, candidates: list[CandidateTest]) -> set[int]:
         """Return the candidates that reject a fault.
 
@@ -223,9 +232,30 @@ class _ProblemWork:
         found = rejections(fault, candidates, usual, self._form, self._runs)
         if found or not fault.accepted:
             return found
+        return self._wide_rejections(fault, candidates)
+
+    def _wide_rejections(self, fault: Fault, candidates: Sequence[CandidateTest]) -> set[int]:
         wide = [number for number, each in enumerate(candidates) if each.wide]
         verdicts = [Verdict.WRONG_ANSWER, *[Verdict.RUNTIME_ERROR] * fault.lacks_statement]
         return rejections(fault, candidates, wide, self._form, self._runs, verdicts)
+
+    def _try_marks(self, candidates: list[CandidateTest], rejected: list[tuple[Fault, set[int]]]) -> None:
+        """Add inputs with digits and marks, which no given input may have, and the faults that they reject.
+
+        Whether they are valid is not known. They are, if the reference has a statement that only they reach.
+        """
+        missed = [
+            found for found in rejected if found[0].lacks_statement and found[0].accepted and not found[1]
+        ]
+        if not missed:
+            return
+        inputs = self._inputs(wide=True, other_letters=_MARKS).candidates(self._effort.inputs // 2)
+        known = {repr(each.case.arguments) for each in candidates}
+        more = self._answered([arguments for arguments in inputs if repr(arguments) not in known])
+        more = [msgspec.structs.replace(each, wide=True) for each in more]
+        for fault, found in missed:
+            found |= {len(candidates) + number for number in self._wide_rejections(fault, more)}
+        candidates += more
 
     def _check_validator(self) -> None:
         """Raise NotStrengthened if the validator rejects a given input: it cannot be believed then."""
@@ -267,21 +297,9 @@ class _ProblemWork:
     def _candidates(self, given: list[list[Any]], *, large: bool, voted: bool) -> list[CandidateTest]:
         """Return inputs on whose answer all references agree; those of new kinds are marked. voted: whether
         samples decide which inputs stay."""
-        from whetstone.data.strengthen.inputs import Inputs  # takes time to import
-
-        problem, count = self._problem, self._effort.inputs
-        seed = f"{self._effort.seed}:{problem.id}"
-        usual = Inputs(self._form.seeds, problem.statement, self._form.hints, seed)
+        count = self._effort.inputs
         # Whether other letters are valid is not known, unless enough programs can vote.
-        wide = Inputs(
-            self._form.seeds,
-            problem.statement,
-            self._form.hints,
-            seed,
-            wide=True,
-            other_letters=voted,
-            constants=constants_of(self._references[0]),
-        )
+        usual, wide = self._inputs(), self._inputs(wide=True, other_letters=_EVERY_CLASS if voted else "")
         inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
         found = [
@@ -292,6 +310,13 @@ class _ProblemWork:
         further = [*wide.candidates(count), *wide.rich(count // 4)]
         further = [arguments for arguments in further if repr(arguments) not in known]
         return found + [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
+
+    def _inputs(self, *, wide: bool = False, other_letters: str = "") -> Inputs:
+        from whetstone.data.strengthen.inputs import Inputs  # takes time to import
+
+        problem, constants = self._problem, constants_of(self._references[0])
+        made = partial(Inputs, self._form.seeds, problem.statement, self._form.hints, self._draw_seed)
+        return made(wide=wide, other_letters=other_letters, constants=constants)
 
     def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:
         """Return the valid inputs with the answer on which all references agree."""
@@ -345,46 +370,6 @@ class _ProblemWork:
         cheap = sorted(n for n in agreed if steps[n] <= self._most_cpu_s())
         return [CandidateTest(labelled[n], steps[n]) for n in cheap], len(failed)
 
-    def _mutants(self) -> tuple[int, list[Fault], list[Fault]]:
-        """Return how many mutants were tried, those that the tests accept, and those that they reject, but
-        not because of the time."""
-        reference = self._references[0]
-        if not is_python(reference):
-            return 0, [], []
-        limits = with_cpu_limit(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
-        problem: Problem = msgspec.structs.replace(self._problem, limits=limits)
-        seed = f"{self._effort.seed}:{problem.id}"
-        tried, survivors, rejected, names = 0, list[Fault](), list[Fault](), Counter[str]()
-        usual = mutants(reference.source, self._effort.mutants, seed)
-        subtle = mutants(reference.source, self._effort.mutants // 2, seed, subtle_operators)
-        for mutant in (*usual, *subtle):
-            program = Program(reference.language, mutant.source)
-            judgement = self._runs.run(
-                problem, program, stop_at_first_failure=True, confirm_time_limit=False, fork_per_case=False
-            )
-            if judgement.verdict is Verdict.JUDGE_ERROR:
-                continue
-            tried += 1
-            if judgement.verdict is Verdict.TIME_LIMIT:
-                continue
-            names[mutant.change] += 1
-            number = f", {names[mutant.change]}" if names[mutant.change] > 1 else ""
-            removed = mutant.change.startswith("statement")
-            name = f"a mutant ({mutant.change}{number})"
-            fault = Fault(name, program, limits, judgement.accepted, lacks_statement=removed)
-            (survivors if judgement.accepted else rejected).append(fault)
-        return tried, survivors, rejected
-
-    def _accepted_samples(self) -> list[Fault]:
-        """Return the different programs without a label that the tests accept."""
-        limits = with_cpu_limit(self._problem.limits, max(_SLOWER * self._slowest_s, _LEAST_CPU_S))
-        programs = {program.source: program for program in self._programs.unlabelled}
-        return [
-            Fault(f"sample[{number}]", program, limits)
-            for number, program in enumerate(itertools.islice(programs.values(), _SAMPLES))
-            if self._runs.run(self._problem, program, stop_at_first_failure=True).accepted
-        ]
-
     def _undisputed(
         self, candidates: list[CandidateTest], samples: Sequence[Fault]
     ) -> tuple[list[CandidateTest], list[Fault]]:
@@ -403,14 +388,6 @@ class _ProblemWork:
             sample for sample, found in zip(samples, rejected, strict=True) if not found.isdisjoint(kept)
         ]
         return [candidates[number] for number in kept], contradicting
-
-    def _surviving_wrong(self, known: Sequence[Program]) -> list[Fault]:
-        """Return the programs that are known to be wrong, and accepted."""
-        return [
-            Fault(f"wrong[{number}]", program, self._problem.limits, confirm=True)
-            for number, program in enumerate(known)
-            if self._runs.run(self._problem, program, stop_at_first_failure=True).accepted
-        ]
 
     def _confirm(self, added: AddedTests) -> None:
         """Raise NotStrengthened unless the problem with the new tests accepts every reference."""

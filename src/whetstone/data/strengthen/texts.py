@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from whetstone.data.strengthen.schema import Schema
 
 _FEW_LETTERS = 5
 _MOST_WORDS = 8
+# Equal letters before another one: more than most programs that stop early compare.
+_BEFORE_OTHER = 12
 
 Strategy = st.SearchStrategy[Any]
 
@@ -21,6 +24,7 @@ def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]
     plain = "".join(filter(str.isalnum, letters)) or letters  # "-" alone is rarely an input
     made = ["", plain[0], plain[-1], plain[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
     made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
+    made += [plain[0] * _BEFORE_OTHER + plain[-1], *_almost_palindromes(plain)]
     made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
     made += [form for word in schema.words for form in (word + text, text + word)]
     words = _whole_words(schema)
@@ -28,6 +32,12 @@ def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]
     if schema.fixed:
         return [value for value in made if len(value) == len(text)]
     return [value for value in made if set(value) <= set(letters) or not value]
+
+
+def _almost_palindromes(letters: str) -> list[str]:
+    """Return a long palindrome, and one whose middle letters differ."""
+    half = "".join(itertools.islice(itertools.cycle(letters), _BEFORE_OTHER))
+    return [half + half[::-1], half + letters[0] + letters[-1] + half[::-1]]
 
 
 def joined_words(schema: Schema) -> Strategy:

@@ -23,10 +23,16 @@ _LONGEST = 200_000
 
 
 class _Mutant(Struct, frozen=True):
-    """A changed program, and a description of the change."""
+    """A changed program, the kind of the change, and the line of the change."""
 
     source: str
-    change: str
+    kind: str
+    line: int
+
+    @property
+    def change(self) -> str:
+        """A description of the change."""
+        return f"{self.kind}, line {self.line}"
 
 
 def mutants(
@@ -64,7 +70,7 @@ def _mutants(tree: ast.Module, operators: Mapping[str, Operator], draw: random.R
         # Different changes may give the same program.
         if text not in seen:
             seen.add(text)
-            yield _Mutant(text, f"{name}, line {line}")
+            yield _Mutant(text, name, line)
 
 
 _Change = tuple[int, str, Mutate]
