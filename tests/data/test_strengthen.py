@@ -31,8 +31,9 @@ from whetstone.data.decisions import read_decisions
 from whetstone.data.files import write_problems
 from whetstone.data.strengthen.answers import Answers
 from whetstone.data.strengthen.asserts import read_asserts, with_asserts, written_assert
+from whetstone.data.strengthen.choice import CandidateTest, affordable
 from whetstone.data.strengthen.evidence import evidence_of
-from whetstone.data.strengthen.forms import with_added
+from whetstone.data.strengthen.forms import AddedTests, LabelledInput, with_added
 from whetstone.data.strengthen.lines import layout_of
 from whetstone.data.strengthen.strengthener import Effort, Strengthener, StrengthenOutcome
 from whetstone.data.strengthen.whole_set import journal_path
@@ -206,6 +207,16 @@ def test_marks_are_inputs_only_if_the_reference_has_code_for_them(strengthener: 
         )
         added = strengthener.strengthen(problem).added.call
         assert any(set(case.args[0]) & {*"0123456789.,-!?"} for case in added) == expected
+
+
+def test_a_slow_reference_gets_fewer_candidates_of_every_kind() -> None:
+    case = LabelledInput([1], 2, AddedTests(call=[CallCase(2, [1])]))
+    fast = [CandidateTest(case, 0.01) for _ in range(900)]
+    assert affordable(fast) == fast
+    slow = [CandidateTest(case, 0.06, wide=number >= 300) for number in range(400)]
+    kept = affordable(slow)
+    assert 0 < sum(each.cpu_s for each in kept) < 3
+    assert {each.wide for each in kept} == {False, True}
 
 
 def test_an_input_with_a_tie_is_no_test(strengthener: Strengthener) -> None:

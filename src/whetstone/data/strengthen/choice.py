@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,10 @@ from whetstone.judge import Verdict
 _WITHOUT_CLOCK = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR, Verdict.OUTPUT_LIMIT, Verdict.MEMORY_LIMIT)
 # Candidates that are judged together.
 _AT_ONCE = 40
+# The unit of CPU seconds of candidates.
+CPU_STEP_S = 0.01
+# CPU seconds that a fault may take on all candidates together, beyond one unit for each.
+_FOR_A_FAULT_S = 2.0
 # The first rejection of a program that the present tests accept, in first rejections of others.
 _ACCEPTED_WORTH = 16.0
 # The part of the new tests that is chosen by what it rejects; the rest are of new kinds.
@@ -48,6 +53,12 @@ class Choice(Struct, frozen=True):
         """
         before = tried - len(accepted)
         return tried, before, before + sum(fault.name in self.rejected for fault in accepted)
+
+
+def affordable(candidates: list[CandidateTest]) -> list[CandidateTest]:
+    """Return every n-th candidate if the reference is slow, because every fault is run on each of them."""
+    slow_s = sum(each.cpu_s - CPU_STEP_S for each in candidates)
+    return candidates[:: max(1, math.ceil(slow_s / _FOR_A_FAULT_S))]
 
 
 def rejections(

@@ -20,7 +20,7 @@ from whetstone.data.audit.labelled_programs import GivenPrograms
 from whetstone.data.input_validator import validator_of
 from whetstone.data.resumable import digest_of
 from whetstone.data.strengthen.answers import Answers, with_cpu_limit
-from whetstone.data.strengthen.choice import CandidateTest, Chooser, rejections
+from whetstone.data.strengthen.choice import CPU_STEP_S, CandidateTest, Chooser, affordable, rejections
 from whetstone.data.strengthen.constants import constants_of
 from whetstone.data.strengthen.evidence import StrengthenEvidence
 from whetstone.data.strengthen.faults import Fault, FaultFinder
@@ -50,7 +50,6 @@ _SHARE_OF_LIMIT = 4
 _AT_ONCE = 50
 # Rejected mutants that are held against every candidate.
 _DETECTED = 30
-_CPU_STEP_S = 0.01
 # Runs of a reference that makes sets, each with another order of their elements.
 _HASH_SEEDS = 4
 # Samples that can vote.
@@ -309,7 +308,8 @@ class _ProblemWork:
         known = {*map(repr, inputs)}
         further = [*wide.candidates(count), *wide.rich(count // 4)]
         further = [arguments for arguments in further if repr(arguments) not in known]
-        return found + [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
+        found += [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
+        return affordable(found)
 
     def _inputs(self, *, wide: bool = False, other_letters: str = "") -> Inputs:
         from whetstone.data.strengthen.inputs import Inputs  # takes time to import
@@ -366,7 +366,7 @@ class _ProblemWork:
         if by_chance:  # it disagrees with itself, so its lists have the order of a set
             agreed -= {number for number in agreed if _is_long(labelled[number].answer)}
         # In steps: the choice must not depend on the last digits of a clock.
-        steps = [_CPU_STEP_S * math.ceil(cost / _CPU_STEP_S) for cost in costs]
+        steps = [CPU_STEP_S * math.ceil(cost / CPU_STEP_S) for cost in costs]
         cheap = sorted(n for n in agreed if steps[n] <= self._most_cpu_s())
         return [CandidateTest(labelled[n], steps[n]) for n in cheap], len(failed)
 
