@@ -198,6 +198,8 @@ def test_grids_stay_square_and_brackets_in_pairs() -> None:
     assert any(text.count("(") != text.count(")") for [text] in made([["(())"], [")("], ["(()"], ["( )"]]))
     words = made([["(()()) ((())) ()"], ["() (()) ((()))"], ["(()(())((())))"]])
     assert all(word.count("(") == word.count(")") for [text] in words for word in text.split(" "))
+    deep = made([["(" * 900 + ")" * 900], ["()" * 1200]])
+    assert all(text.count("(") == text.count(")") for [text] in deep)
 
 
 def test_long_equal_items_end_with_another_one() -> None:

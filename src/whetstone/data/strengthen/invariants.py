@@ -23,6 +23,8 @@ _RARELY_REPEATED = 0.1
 _FEW = 0.25
 # Inputs on which an inequality is no chance.
 _MANY = 5
+# Pairs of brackets that are surely no chance.
+_MANY_PAIRS = 20
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 Items = list[Any]
@@ -167,7 +169,7 @@ def _words_in_pairs(items: Sequence[str]) -> Items:
 
 def _in_pairs_by_chance(texts: Sequence[str]) -> float:
     """Return the probability that random brackets of one type are in pairs, from Catalan numbers."""
-    pairs = [sum(map(text.count, _BRACKETS)) for text in texts]
+    pairs = [min(sum(map(text.count, _BRACKETS)), _MANY_PAIRS) for text in texts]
     return math.prod(math.comb(2 * n, n) / (n + 1) / 4**n for n in pairs)
 
 
