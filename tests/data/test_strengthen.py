@@ -219,6 +219,7 @@ def test_a_slow_reference_gets_fewer_candidates_of_every_kind() -> None:
     assert {each.wide for each in kept} == {False, True}
 
 
+@pytest.mark.process
 def test_an_input_with_a_tie_is_no_test(strengthener: Strengthener) -> None:
     """The number that occurs most often: several may do so, and the given lists have one."""
     source = "def most(xs):\n    return max(xs, key=xs.count)\n"

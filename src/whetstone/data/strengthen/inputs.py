@@ -30,7 +30,7 @@ from whetstone.data.strengthen.invariants import (
     with_relations,
 )
 from whetstone.data.strengthen.schema import Schema, schema_of, with_stated_bounds, with_stated_properties
-from whetstone.data.strengthen.texts import Strategy, joined_words, rich_text, string_edges
+from whetstone.data.strengthen.texts import BEFORE_OTHER, Strategy, joined_words, rich_text, string_edges
 
 # Characters of an input as text; see ``large`` for longer ones.
 _LONGEST_TEXT = 3_000
@@ -43,8 +43,6 @@ _NARROW = 6
 _HABITS = ("distinct", "single blanks")
 # Numbers with repeated digits, and neighbours of a power of ten.
 _DIGIT_PATTERNS = (11, 22, 99, 100, 101, 110, 111, 121, 211, 999, 1000, 1001)
-# Equal items before another one.
-_BEFORE_OTHER = 12
 # Given inputs whose arguments are exchanged.
 _EXCHANGED = 8
 _MOST_EXAMPLES = 2
@@ -328,7 +326,7 @@ class Inputs:
         longest = max(lists, key=len, default=[])
         made: list[list[Any]] = [[], *([item] for item in items[:4]), *([item] * 3 for item in items[:3])]
         made += [longest[::-1], longest[1:], longest[:-1], longest[:1] + longest, longest + longest]
-        made += [items, items[::-1], [*longest, *items[:2]], [*items[:1] * _BEFORE_OTHER, *items[1:2]]]
+        made += [items, items[::-1], [*longest, *items[:2]], [*items[:1] * BEFORE_OTHER, *items[1:2]]]
         made += [ordered(longest), ordered(longest)[::-1]]
         whole = tuple if schema.kind == "tuple" else list
         some = schema.fixed or is_grid(schema.properties)

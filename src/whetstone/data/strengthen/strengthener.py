@@ -7,7 +7,6 @@ import math
 import string
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import msgspec
@@ -52,8 +51,9 @@ _AT_ONCE = 50
 _DETECTED = 30
 # Runs of a reference that makes sets, each with another order of their elements.
 _HASH_SEEDS = 4
-# Samples that can vote.
+# Fewer samples do not vote.
 _ENOUGH_VOTES = 4
+# Further characters of strings in inputs of new kinds.
 _MARKS = string.digits + " .,-!?"
 _EVERY_CLASS = string.ascii_letters + _MARKS
 NO_PROGRAMS = GivenPrograms()
@@ -154,6 +154,7 @@ class _ProblemWork:
         except UnreadableTests as error:
             raise NotStrengthened("tests_not_read", str(error)) from None
         self._references, slowest_s = self._accepted_references()
+        self._constants = constants_of(self._references[0])
         self._faults = FaultFinder(problem, slowest_s, runs)
 
     def _read(self, problem: Problem) -> TestForm:
@@ -217,7 +218,7 @@ class _ProblemWork:
         )
 
     def _mutants(self) -> tuple[int, list[Fault], list[Fault]]:
-        """See ``FaultFinder.mutants``."""
+        """Return the mutants of the first reference; see ``FaultFinder.mutants``."""
         return self._faults.mutants(self._references[0], self._effort.mutants, self._draw_seed)
 
     def _rejections(self, fault: Fault, candidates: list[CandidateTest]) -> set[int]:
@@ -244,14 +245,14 @@ class _ProblemWork:
         Whether they are valid is not known. They are, if the reference has a statement that only they reach.
         """
         missed = [
-            found for found in rejected if found[0].lacks_statement and found[0].accepted and not found[1]
+            (fault, found)
+            for fault, found in rejected
+            if fault.lacks_statement and fault.accepted and not found
         ]
         if not missed:
             return
         inputs = self._inputs(wide=True, other_letters=_MARKS).candidates(self._effort.inputs // 2)
-        known = {repr(each.case.arguments) for each in candidates}
-        more = self._answered([arguments for arguments in inputs if repr(arguments) not in known])
-        more = [msgspec.structs.replace(each, wide=True) for each in more]
+        more = self._wide_candidates(inputs, [each.case.arguments for each in candidates])
         for fault, found in missed:
             found |= {len(candidates) + number for number in self._wide_rejections(fault, more)}
         candidates += more
@@ -305,18 +306,27 @@ class _ProblemWork:
             msgspec.structs.replace(each, wide=has_new_empty(each.case.arguments, self._form.seeds))
             for each in self._answered(inputs)
         ]
-        known = {*map(repr, inputs)}
-        further = [*wide.candidates(count), *wide.rich(count // 4)]
-        further = [arguments for arguments in further if repr(arguments) not in known]
-        found += [msgspec.structs.replace(each, wide=True) for each in self._answered(further)]
+        found += self._wide_candidates([*wide.candidates(count), *wide.rich(count // 4)], inputs)
         return affordable(found)
+
+    def _wide_candidates(self, inputs: list[list[Any]], known: list[list[Any]]) -> list[CandidateTest]:
+        """Return the candidates of a new kind among inputs, without the known ones."""
+        texts = {*map(repr, known)}
+        answered = self._answered([arguments for arguments in inputs if repr(arguments) not in texts])
+        return [msgspec.structs.replace(each, wide=True) for each in answered]
 
     def _inputs(self, *, wide: bool = False, other_letters: str = "") -> Inputs:
         from whetstone.data.strengthen.inputs import Inputs  # takes time to import
 
-        problem, constants = self._problem, constants_of(self._references[0])
-        made = partial(Inputs, self._form.seeds, problem.statement, self._form.hints, self._draw_seed)
-        return made(wide=wide, other_letters=other_letters, constants=constants)
+        return Inputs(
+            self._form.seeds,
+            self._problem.statement,
+            self._form.hints,
+            self._draw_seed,
+            wide=wide,
+            other_letters=other_letters,
+            constants=self._constants,
+        )
 
     def _answered(self, inputs: list[list[Any]]) -> list[CandidateTest]:
         """Return the valid inputs with the answer on which all references agree."""

@@ -12,19 +12,20 @@ from whetstone.data.strengthen.schema import Schema
 
 _FEW_LETTERS = 5
 _MOST_WORDS = 8
-# Equal letters before another one: more than most programs that stop early compare.
-_BEFORE_OTHER = 12
+# Equal letters or items before another one: more than most programs that stop early compare.
+BEFORE_OTHER = 12
 
 Strategy = st.SearchStrategy[Any]
 
 
 def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]:
-    """Return boundary values: no and one letter, changes of the longest given string, the schema's words."""
+    """Return boundary values: no, one and equal letters, palindromes, changes of the longest given string,
+    and the schema's words."""
     text = max(seen, key=len, default="")
     plain = "".join(filter(str.isalnum, letters)) or letters  # "-" alone is rarely an input
     made = ["", plain[0], plain[-1], plain[0] * 4, text[::-1], text + text, text[1:], text[:-1]]
     made += [text + text[::-1], letters if len(letters) <= 40 else letters[:40]]
-    made += [plain[0] * _BEFORE_OTHER + plain[-1], *_almost_palindromes(plain)]
+    made += [plain[0] * BEFORE_OTHER + plain[-1], *_almost_palindromes(plain)]
     made += [text.upper(), text.lower(), text.swapcase(), f" {text} ", f"{text}  {text}"]
     made += [form for word in schema.words for form in (word + text, text + word)]
     words = _whole_words(schema)
@@ -36,7 +37,7 @@ def string_edges(schema: Schema, letters: str, seen: Sequence[str]) -> list[str]
 
 def _almost_palindromes(letters: str) -> list[str]:
     """Return a long palindrome, and one whose middle letters differ."""
-    half = "".join(itertools.islice(itertools.cycle(letters), _BEFORE_OTHER))
+    half = "".join(itertools.islice(itertools.cycle(letters), BEFORE_OTHER))
     return [half + half[::-1], half + letters[0] + letters[-1] + half[::-1]]
 
 
