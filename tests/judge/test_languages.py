@@ -14,6 +14,7 @@ from tests.judge.language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREA
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
+from whetstone.judge.extract import extract_program
 from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
 from whetstone.judge.languages.toolchains import check_tier, runs_here
 
@@ -167,10 +168,49 @@ def test_an_unknown_language_is_an_error_that_names_the_known(judge: Judge, name
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("C++", "cpp17"), ("c++20", "cpp20"), ("js", "javascript"), ("golang", "go"), ("py", "python")],
+    [
+        *[("C++", "cpp17"), ("c++20", "cpp20"), ("js", "javascript"), ("golang", "go"), ("py", "python")],
+        *[
+            ("c++14", "cpp17"),
+            ("C++11", "cpp17"),
+            ("cpp14", "cpp17"),
+            ("GNU C++17", "cpp17"),
+            ("g++", "cpp17"),
+        ],
+        *[("GNU G++20 13.2 (64 bit, winlibs)", "cpp20"), ("C++ 17 (GCC 9)", "cpp17"), ("GNU C++", "cpp17")],
+        *[("py3", "python"), ("pypy3", "python"), ("Python 3", "python"), ("PyPy 3-64", "python")],
+        *[("python3.11", "python"), ("Python (3.8.2)", "python"), ("CPython 3", "python")],
+        *[("Node.js", "javascript"), ("Node.js 15.8.0 (64bit)", "javascript"), ("node18", "javascript")],
+        *[("Java 8", "java"), ("java 17 64bit", "java"), ("Go 1.22", "go"), ("Rust 1.75.0 (2021)", "rust")],
+        *[("GNU C11", "c"), ("C99", "c"), ("Perl 5", "perl"), ("TypeScript 5.5", "typescript")],
+    ],
 )
 def test_languages_go_by_their_usual_names(name: str, meant: str) -> None:
     assert language_named(name, "the program").name == meant
+
+
+@pytest.mark.parametrize("name", ["Python 2", "python2.7", "PyPy 2-64", "py2", "C++23", "C#", "Java 8 " * 50])
+def test_another_language_of_a_similar_name_is_unknown(name: str) -> None:
+    with pytest.raises(UserError, match="the judge runs python"):
+        language_named(name, "the program")
+
+
+def test_a_reference_counts_by_any_name_of_its_language(judge: Judge) -> None:
+    # Only a reference shows that the test needs one interpreter with the program.
+    problem = {
+        "id": "p",
+        "statement": "",
+        "tests": {"kind": "assert", "asserts": ["assert f.__code__.co_argcount == 1"], "entry_point": "f"},
+        "references": [{"language": "Python 3", "source": "def f(x):\n    return x\n"}],
+    }
+    judged_program = judge.judge(problem, Program("python", "def f(y):\n    return y\n"))
+    assert judged_program.verdict is Verdict.ACCEPTED
+    assert judged_program.shared_interpreter
+
+
+def test_a_program_is_found_whatever_python_is_called() -> None:
+    reply = "It is easy.\n\n    def f(x):\n        return x\n\nThat is all."
+    assert extract_program(reply, language="Python 3") == extract_program(reply, language="python")
 
 
 def test_functions_are_called_in_python_alone(judge: Judge) -> None:

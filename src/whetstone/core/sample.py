@@ -7,10 +7,12 @@ forged. Such a sample is left out of its group's baseline and of the loss.
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from whetstone.core.real_numbers import finite_number
 from whetstone.core.verdict import Judgement
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -96,6 +98,7 @@ class Sample(Struct, frozen=True):
     supports: list[list[int]] = []
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
             raise ValueError(
                 f"{len(self.response_ids)} tokens, {len(self.logprobs)} log-probs, "
@@ -106,6 +109,14 @@ class Sample(Struct, frozen=True):
         edges = [edge for span in self.given for edge in span]
         if edges != sorted(set(edges)) or (edges and not 0 <= edges[0] < edges[-1] <= len(self.response_ids)):
             raise ValueError(f"spans {self.given} in a reply of {len(self.response_ids)} tokens")
+
+    def _convert_numbers(self) -> None:
+        """Replace the scalars of other libraries that an environment computed by floats."""
+        if type(self.reward) not in (float, NoneType):
+            structs.force_setattr(self, "reward", _float_of("the reward", self.reward))
+        if not all(type(value) in (float, int) for value in self.metrics.values()):
+            metrics = {name: _float_of(f"the metric `{name}`", value) for name, value in self.metrics.items()}
+            structs.force_setattr(self, "metrics", metrics)
 
     def written(self) -> list[bool]:
         """Return for each token of ``response_ids`` whether the model generated it."""
@@ -135,6 +146,15 @@ class Sample(Struct, frozen=True):
     def turns(self) -> int:
         """The number of texts that the model wrote."""
         return max(1, sum(role == "assistant" for role, _ in self.dialogue))
+
+
+def _float_of(what: str, value: Any) -> float:
+    if isinstance(value, float):
+        return float(value)
+    number = finite_number(value)
+    if number is None:
+        raise ValueError(f"{what} of a sample is {value!r}, not a finite number")
+    return number
 
 
 class Group(Struct, frozen=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, cast
 
 from whetstone.core.plugins import load_plugin
 from whetstone.core.problem import Problem
+from whetstone.core.real_numbers import finite_number
 from whetstone.core.verdict import Judgement
 
 RewardFunction = Callable[[Problem, str, Judgement], float | None]
@@ -26,11 +26,15 @@ def reward_function(name: str) -> RewardFunction:
 
 
 def plugin_reward(name: str, problem: Problem, reply: str, judgement: Judgement) -> float | None:
-    """Return the reward that the user's function gives. Raises ValueError if it is not a finite number or
-    None."""
+    """Return the reward that the user's function gives: a finite number, also as a scalar of numpy or a
+    tensor, or None.
+
+    Raises ValueError for any other value.
+    """
     value: Any = reward_function(name)(problem, reply, judgement)
     if value is None:
         return None
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    number = finite_number(value)
+    if number is None:
         raise ValueError(f"reward `{name}` gives {value!r} for a reply to {problem.id}, not a finite number")
-    return float(value)
+    return number

@@ -22,7 +22,7 @@ from whetstone.core.syntax import NotPython, parsed
 from whetstone.judge.fences import FencedBlock, blocks, clean, without_blocks
 from whetstone.judge.kinds.names import test_names
 from whetstone.judge.languages.language import Language
-from whetstone.judge.languages.table import LANGUAGES, PYTHON, PYTHON_SCIENTIFIC, language_named
+from whetstone.judge.languages.table import LANGUAGES, PYTHON, is_python, language_named
 from whetstone.judge.program_evidence import PythonEvidence, dedent, does_something, regions
 
 ExtractionRule = Literal["program", "last_fence", "first_fence", "all_fences", "whole"]
@@ -58,7 +58,7 @@ def extract_program(
     """
     if rule == "whole":
         return text if text.strip() else None
-    known = None if language in (PYTHON, PYTHON_SCIENTIFIC) else language_named(language, "the program")
+    known = None if is_python(language) else language_named(language, "the program")
     tags = _PYTHON_TAGS if known is None else _tags(known)
     text = clean(text)
     if rule == "program":
@@ -85,7 +85,7 @@ def names_called(problem: Problem) -> frozenset[str]:
     if tests.entry_point:
         return frozenset({tests.entry_point})
     code = "\n".join((tests.setup, tests.unittest or "", *(tests.asserts or ())))
-    references = tuple(r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC))
+    references = tuple(r.source for r in problem.references if is_python(r.language))
     shown = (problem.statement, problem.starter or "")
     try:
         return frozenset(test_names(code, None, references, shown, frozenset()).program)

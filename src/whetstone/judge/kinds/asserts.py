@@ -20,7 +20,7 @@ from whetstone.judge.kinds.apart import NotSeparable
 from whetstone.judge.kinds.by_calls import run_units
 from whetstone.judge.kinds.pair import REFUSALS, AnswerDigest, FirstAnswers, Pair, UnitOutcome, unit_of
 from whetstone.judge.kinds.shared_interpreter import judge_shared, needs_one_interpreter
-from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC
+from whetstone.judge.languages.table import is_python
 from whetstone.judge.outcome import DIFFERS, case, crashed, is_stopped, judge_failure, limit_exceeded
 from whetstone.judge.sandboxes import SandboxSet
 from whetstone.judge.values import MAX_BYTES
@@ -198,8 +198,7 @@ def _judge_broken_test(unit: _Unit, pair: Pair, outcome: UnitOutcome) -> CaseJud
     If a reference passes, the program is at fault. Without a reference, the program is at fault if it
     influenced the test process: breaking the test must not help a program to avoid its verdict.
     """
-    python = (PYTHON, PYTHON_SCIENTIFIC)
-    reference = next((r.source for r in unit.problem.references if r.language in python), None)
+    reference = next((r.source for r in unit.problem.references if is_python(r.language)), None)
     test_is_broken = outcome.status == "broken"
     if reference is not None:
         test_is_broken = despite_faults(

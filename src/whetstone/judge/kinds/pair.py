@@ -24,7 +24,7 @@ from whetstone.judge.kinds.apart import (
     touches_files,
 )
 from whetstone.judge.kinds.names import test_names
-from whetstone.judge.languages.table import PYTHON, PYTHON_SCIENTIFIC
+from whetstone.judge.languages.table import is_python
 from whetstone.judge.outcome import compile_failure, outlasting, run_limits
 from whetstone.judge.rpc.compiling import TestCodeError, compile_test_code
 from whetstone.judge.rpc.result_recorder import LENGTH_BYTES
@@ -107,7 +107,7 @@ def described_unit(
     elif tests.asserts:
         kind, code = "asserts", tests.asserts[number]
     assert code is not None
-    references = tuple(r.source for r in problem.references if r.language in (PYTHON, PYTHON_SCIENTIFIC))
+    references = tuple(r.source for r in problem.references if is_python(r.language))
     shown = (problem.statement, problem.starter or "")
     whole = f"{tests.setup}\n{code}"
     names = test_names(whole, tests.entry_point, references, shown, packages)

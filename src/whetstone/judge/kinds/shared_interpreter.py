@@ -16,6 +16,7 @@ import msgspec
 
 from whetstone.core.problem import Problem
 from whetstone.core.verdict import CaseJudgement, Verdict
+from whetstone.judge.languages.table import is_python
 from whetstone.judge.outcome import case, compile_failure, crashed, limit_exceeded, run_limits
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import WireError, decode, encode
@@ -42,7 +43,7 @@ def needs_one_interpreter(problem: Problem, number: int, apart: Accepts, shared:
     """
     key = (_fingerprint(problem), number)
     if key not in _decisions:
-        references = [r.source for r in problem.references if r.language == "python"]
+        references = [r.source for r in problem.references if is_python(r.language)]
         # The reference must fail twice through the proxy, because the machine may cause one failure.
         found = any(not apart(s) and shared(s) and not apart(s) for s in references)
         while len(_decisions) >= _MAX_DECISIONS:

@@ -308,17 +308,53 @@ _LANGUAGES = (
 LANGUAGES = {language.name: language for language in _LANGUAGES}
 _BY_ENDING = {ending: language for language in _LANGUAGES for ending in language.endings}
 _BY_ANY_NAME = {name: language for language in _LANGUAGES for name in (language.name, *language.aliases)}
+# Names with versions, as sites of contests and datasets write them, in lowercase. The compiler of a language
+# accepts its older standards too. Python 2 and newer standards are other languages.
+_VERSION = r"(?: ?v?\d+(?:[.-]\d+)*)*"
+_SPELLINGS = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"(?:gnu )?(?:c\+\+|g\+\+|cpp|cxx) ?(?:98|03|0x|11|1y|14|1z|17)?(?: \d+[.\d]+)?", "cpp17"),
+        (r"(?:gnu )?(?:c\+\+|g\+\+|cpp|cxx) ?(?:2a|20)(?: \d+[.\d]+)?", "cpp20"),
+        (r"(?:gnu )?c ?(?:89|90|99|11|17|18)?(?: \d+[.\d]+)?", "c"),
+        (r"(?:c?python|pypy|py)[ -]?3(?:[.-]\d+)*(?:\.x)?", PYTHON),
+        (rf"(?:open)?(?:java|jdk){_VERSION}", "java"),
+        (rf"(?:node\.?js|node|javascript){_VERSION}", "javascript"),
+        (rf"typescript{_VERSION}", "typescript"),
+        (rf"go(?:lang)?{_VERSION}", "go"),
+        (rf"rust{_VERSION}", "rust"),
+        (rf"perl{_VERSION}", "perl"),
+        (rf"bash{_VERSION}", "bash"),
+    )
+)
+_MAX_NAME = 60
+# A detail such as the compiler, and the number of bits. A detail that begins with a digit is a version.
+_DETAIL = re.compile(r"\((?!\d)[^()]*\)|[ (-](?:32|64) ?bit.*|[()]")
 
 
 def language_named(name: str, whose: str) -> Language:
-    """Return the language with this name or alias.
+    """Return the language with this name or alias, or with one that contains a version (``GNU C++14``).
 
     Raises UserError; ``whose`` says in the message what uses it.
     """
-    found = _BY_ANY_NAME.get(name.lower())
+    found = _find(name)
     if found is None:
         hint = did_you_mean(name.lower(), _BY_ANY_NAME)
         raise UserError(f"{whose} is in `{name}`{hint}; the judge runs {', '.join(LANGUAGES)}")
+    return found
+
+
+def is_python(name: str) -> bool:
+    """Return whether a language, by any name, is one that the fork-server runs."""
+    found = _find(name)
+    return found is not None and not found.run
+
+
+def _find(name: str) -> Language | None:
+    found = _BY_ANY_NAME.get(name.lower())
+    if found is None:
+        words = " ".join(_DETAIL.sub(" ", name.lower()[:_MAX_NAME]).split())
+        found = next((LANGUAGES[each] for pattern, each in _SPELLINGS if pattern.fullmatch(words)), None)
     return found
 
 
