@@ -251,8 +251,8 @@ def ran(ended: EndReason) -> RunResult:
         (EndReason.PROCESS_LIMIT, CheckerEvent.EXHAUSTED),
         (EndReason.OUTPUT_LIMIT, CheckerEvent.FLOODED),
         (EndReason.SIGNALED, CheckerEvent.CRASHED),
-        (EndReason.KILLED, CheckerEvent.BROKEN),
-        (EndReason.STARVED, CheckerEvent.BROKEN),
+        (EndReason.KILLED, CheckerEvent.STOPPED),
+        (EndReason.STARVED, CheckerEvent.STOPPED),
     ],
 )
 def test_a_limit_means_the_same_in_every_protocol(protocol: Any, ended: EndReason, did: CheckerEvent) -> None:

@@ -10,6 +10,9 @@ from msgspec import Struct
 SHARED_INTERPRETER = "shared_interpreter"
 # The maximum length of a case's reason in characters.
 MAX_REASON = 500
+# How the reason of a JUDGE_ERROR begins if the tests caused it. The judge writes the beginning, so no program
+# can forge it.
+_FAULTS_OF_TESTS = ("the checker ", "the interactor ", "the tests contain ")
 
 
 class Verdict(StrEnum):
@@ -93,6 +96,12 @@ class Judgement(Struct, frozen=True):
         if self.verdict is Verdict.JUDGE_ERROR:
             return self.verdict.value
         return SHARED_INTERPRETER if self.shared_interpreter else ""
+
+
+def is_fault_of_tests(judged: CaseJudgement | Judgement) -> bool:
+    """Return whether there is no verdict because a checker, an interactor or a value of the tests is
+    defective. Otherwise the sandbox or the machine failed."""
+    return judged.verdict is Verdict.JUDGE_ERROR and judged.reason.startswith(_FAULTS_OF_TESTS)
 
 
 def storable(reason: str) -> str:

@@ -201,15 +201,11 @@ class CodegenVerifier(SingleTurn):
         if conversation.reply.finish_reason == "failed":
             return
         try:
-            exchange.tests = read_cases(
-                prompt.prefix + conversation.reply.text,
-                problem,
-                count=self._options.cases,
-                most_bytes=self._options.max_bytes,
-            )
-            self._check_lines(problem, exchange.tests)
+            # Reading a long reply takes a moment. A thread keeps the event loop responsive.
+            text = prompt.prefix + conversation.reply.text
+            exchange.tests = await asyncio.to_thread(self._read_cases, text, problem)
         except InvalidCases as error:
-            exchange.case_error, exchange.tests = str(error), None
+            exchange.case_error = str(error)
             return
         exchange.trial = await self._trials_with(episode.program_judge).try_cases(
             problem,
@@ -232,6 +228,13 @@ class CodegenVerifier(SingleTurn):
         # not searched for placeholders.
         text = _PLACEHOLDERS.sub(lambda place: words[place[1]], options.prompt)
         return Prompt(text, options.prefix, chat=self.settings.chat)
+
+    def _read_cases(self, text: str, problem: Problem) -> GeneratedTests:
+        """Return the cases of a reply. Raises InvalidCases."""
+        options = self._options
+        tests = read_cases(text, problem, count=options.cases, most_bytes=options.max_bytes)
+        self._check_lines(problem, tests)
+        return tests
 
     def _check_lines(self, problem: Problem, tests: GeneratedTests) -> None:
         """Apply AstraFlow's rule: no input has fewer lines than the problem's longest input."""
@@ -285,7 +288,8 @@ class CodegenVerifier(SingleTurn):
         """Return the verifier's sample with its reward and metrics of its cases."""
         trial, truth = exchange.trial, exchange.outcome.judgement
         assert truth is not None
-        # If the engine, the judge or the reference failed, the verifier is not at fault: it gets no reward.
+        # If the engine or the sandbox failed, or no reference is right, the verifier is not at fault: it gets
+        # no reward. Defective cases are its fault, also those on which the problem's checker fails.
         unknown = sample.finish_reason == "abort" or (trial is not None and trial.valid is None)
         if unknown:
             return sample
@@ -301,6 +305,8 @@ class CodegenVerifier(SingleTurn):
             discriminates = not (
                 truth.accepted and trial.accepts_program and wrong
             ) or await self._trials_with(judge).reject_any(problem, exchange.tests, wrong)
+            if discriminates is None:
+                return sample
             correct = diagnosis_correct(trial, truth, discriminates=discriminates)
             metrics["cases_refuse"] = float(trial.rejects_program)
         metrics["cases_diagnose"] = float(correct)

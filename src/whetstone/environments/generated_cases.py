@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,13 +14,16 @@ from whetstone.environments.examples import contains_example
 from whetstone.judge.extract import strip_thinking
 
 MOST_DEPTH = 32
+# An object with cases begins with the name of its first field.
+_BEGINS_OBJECT = re.compile(r'\{[ \t\n\r]*+"')
 # The most characters to parse as JSON, per character of the reply. Nested braces would otherwise make parsing
 # quadratic.
-_READ_PER_CHARACTER = 4
-# How many characters a parsing error counts lines in while one character is parsed.
-_COUNTED_PER_READ = 1024
-# The parsing cost, in characters, of an object that is nested too deeply.
-_READ_WHEN_TOO_DEEP = 4000
+_READ_PER_CHARACTER = 8
+# An object is parsed in the first so many characters, and in four times as many while it may go on. The
+# parser counts the lines before an error, so it must not get the whole reply each time.
+_FIRST_READ, _READ_FACTOR = 128, 4
+# The most characters of an incomplete constant or escape at the end of what is parsed.
+_LONGEST_PIECE = 12
 # The possible errors of a reply. Only AstraFlow's rules use `lines`.
 CASE_ERRORS = ("form", "count", "size", "repeated", "shown", "lines")
 
@@ -80,23 +85,39 @@ def as_text(tests: GeneratedTests) -> list[tuple[str, str]]:
 
 
 def _case_pairs(text: str) -> list[tuple[Any, Any]]:
-    """Return input and output of each case of the last object with cases."""
-    decoder = json.JSONDecoder(parse_constant=_reject_constant)
+    """Return input and output of each case of the last object with cases. The time is linear."""
+    decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite)
     found: list[tuple[Any, Any]] = []
     left = _READ_PER_CHARACTER * len(text)
-    place = text.find("{")
-    while place >= 0 and left > 0:
-        try:
-            value, end = decoder.raw_decode(text, place)
-            left -= end - place
-        except json.JSONDecodeError as error:
-            end, left = place + 1, left - max(error.pos - place, 1) - error.pos // _COUNTED_PER_READ
-        except (ValueError, RecursionError):
-            end, left = place + 1, left - min(len(text) - place, _READ_WHEN_TOO_DEEP)
-        else:
+    begin = _BEGINS_OBJECT.search(text)
+    while begin is not None and left > 0:
+        value, end, read = _object_at(decoder, text, begin.start())
+        left -= read
+        if value is not None:
             found = _pairs_of_object(value) or found
-        place = text.find("{", end)
+        begin = _BEGINS_OBJECT.search(text, end)
     return found
+
+
+def _object_at(decoder: json.JSONDecoder, text: str, place: int) -> tuple[dict[str, Any] | None, int, int]:
+    """Return the object at a place or None, where to search on, and the cost in characters."""
+    read, size = 0, _FIRST_READ
+    while True:
+        part = text[place : place + size]
+        read += len(part)
+        may_go_on = False
+        try:
+            value, end = decoder.raw_decode(part)
+        except json.JSONDecodeError as error:
+            at_end = error.msg.startswith("Unterminated") or error.pos > len(part) - _LONGEST_PIECE
+            may_go_on = at_end and place + size < len(text)
+        except (ValueError, RecursionError):  # a number is too long, or the nesting too deep
+            pass
+        else:
+            return value, place + end, end
+        if not may_go_on:
+            return None, place + 1, read
+        size *= _READ_FACTOR
 
 
 def _pairs_of_object(value: Any) -> list[tuple[Any, Any]]:
@@ -112,6 +133,13 @@ def _pairs_of_object(value: Any) -> list[tuple[Any, Any]]:
 
 def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is too large")
+    return value
 
 
 def nesting_depth(value: Any) -> int:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program, Scoring
-from whetstone.core.verdict import Judgement, Verdict
+from whetstone.core.verdict import Judgement, Verdict, is_fault_of_tests
 from whetstone.environments.episode import ProgramJudge
 from whetstone.environments.generated_cases import GeneratedTests
 
@@ -24,9 +24,9 @@ _NOT_RUN = (Verdict.NO_CODE, Verdict.COMPILE_ERROR)
 class VerifierTrial(Struct, frozen=True):
     """The result of a program's cases.
 
-    valid: whether the reference passes them; None if unknown. accepts_program: the program passes them.
-    rejects_program: the program fails them by an answer, not only by a limit. judgement: of the program, by
-    these cases.
+    valid: whether the reference passes them; None if the sandbox failed, or no correct reference is known.
+    accepts_program: the program passes them. rejects_program: the program fails them by an answer, not only
+    by a limit. judgement: of the program, by these cases.
     """
 
     valid: bool | None
@@ -69,24 +69,28 @@ class CaseTrials:
         reference = await self.reference(problem)
         if reference is None:
             return VerifierTrial(None)
-        by_reference = await self._judge_by_cases(problem, tests, reference)
-        if by_reference is None or by_reference.verdict is Verdict.JUDGE_ERROR:
-            return VerifierTrial(None if by_reference else False)
-        valid = by_reference.accepted
-        if program is None or truth is None or not (valid or even_if_invalid):
+        valid = passes(await self._judge_by_cases(problem, tests, reference))
+        if program is None or truth is None or not (valid or (valid is False and even_if_invalid)):
             return VerifierTrial(valid)
         judgement = await self._judge_by_cases(problem, tests, Program(problem.language, program))
-        if judgement is None or judgement.verdict is Verdict.JUDGE_ERROR:
+        if passes(judgement) is None:
             return VerifierTrial(None)
+        if judgement is None:
+            return VerifierTrial(valid)
         return VerifierTrial(valid, judgement.accepted, rejects(judgement, truth), judgement)
 
-    async def reject_any(self, problem: Problem, tests: GeneratedTests, wrong: Sequence[Program]) -> bool:
-        """Return whether the cases reject at least one of the programs, which are known to be wrong."""
+    async def reject_any(
+        self, problem: Problem, tests: GeneratedTests, wrong: Sequence[Program]
+    ) -> bool | None:
+        """Return whether the cases reject at least one of the programs, which are known to be wrong; None if
+        the sandbox failed."""
+        unknown = False
         for program in wrong:
             found = await self._judge_by_cases(problem, tests, program)
             if found is not None and rejects(found, None):
                 return True
-        return False
+            unknown |= passes(found) is None
+        return None if unknown else False
 
     async def _accepted_reference(self, problem: Problem) -> Program | None:
         for program in problem.references:
@@ -112,6 +116,21 @@ class CaseTrials:
 def has_verdict(truth: Judgement | None) -> bool:
     """Return whether a program has run, so that cases can be compared with its verdict."""
     return truth is not None and truth.score is not None and truth.verdict not in _NOT_RUN
+
+
+def passes(found: Judgement | None) -> bool | None:
+    """Return whether a program passes generated cases; None if the sandbox failed.
+
+    Whoever wrote the cases answers for them. So a program fails cases that it cannot take (``found`` is
+    None), and cases on which the problem's checker fails: the verdict of such cases is not unknown.
+    """
+    if found is None or found.verdict is not Verdict.JUDGE_ERROR:
+        return found is not None and found.accepted
+    settled = any(
+        is_fault_of_tests(case) or case.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
+        for case in found.cases
+    )
+    return False if settled else None
 
 
 def rejects(found: Judgement, truth: Judgement | None) -> bool:

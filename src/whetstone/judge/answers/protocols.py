@@ -29,8 +29,8 @@ _TESTLIB_READ_BEYOND = 8
 _ENDED_EARLY = "the program's output ended too early"
 _EVENTS_OF_ENDS = {
     EndReason.SIGNALED: CheckerEvent.CRASHED,
-    EndReason.KILLED: CheckerEvent.BROKEN,  # the judge killed it
-    EndReason.STARVED: CheckerEvent.BROKEN,
+    EndReason.KILLED: CheckerEvent.STOPPED,
+    EndReason.STARVED: CheckerEvent.STOPPED,
     EndReason.CPU_LIMIT: CheckerEvent.EXHAUSTED,
     EndReason.WALL_LIMIT: CheckerEvent.EXHAUSTED,
     EndReason.MEMORY_LIMIT: CheckerEvent.EXHAUSTED,

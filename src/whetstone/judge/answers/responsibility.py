@@ -40,7 +40,9 @@ class CheckerEvent(Enum):
     FLOODED = auto()
     """It wrote more than allowed."""
     BROKEN = auto()
-    """It does not compile, does not define its function, failed before it got data, or got no CPU core."""
+    """It does not compile, does not define its function, or failed before it got data."""
+    STOPPED = auto()
+    """The machine gave it no CPU core, or the judge killed it."""
 
 
 class Blame(Enum):
@@ -79,6 +81,7 @@ BLAME: Mapping[CheckerEvent, tuple[Blame, Blame]] = {
     CheckerEvent.EXHAUSTED: (Blame.JUDGE, Blame.PROGRAM),
     CheckerEvent.FLOODED: (Blame.JUDGE, Blame.PROGRAM),
     CheckerEvent.BROKEN: (Blame.JUDGE, Blame.JUDGE),
+    CheckerEvent.STOPPED: (Blame.JUDGE, Blame.JUDGE),
 }
 
 # Events that the machine may have caused.
@@ -107,6 +110,8 @@ def decide_blame(who: str, event: Event, works: Callable[[], bool], unproved: st
     unproved: the reason if it does not.
     """
     alone, proved = BLAME[event.kind]
+    if event.kind is CheckerEvent.STOPPED:
+        return BlameDecision(alone, f"the machine stopped the {who}: {event.detail}")
     if alone is proved:
         return BlameDecision(
             alone, f"the {who} failed: {event.detail}" if alone is Blame.JUDGE else event.detail

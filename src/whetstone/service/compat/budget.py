@@ -11,14 +11,12 @@ import msgspec
 
 from whetstone.core.http.refusal import RequestRefused
 from whetstone.core.problem import AssertTests, Problem, Program
-from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.core.verdict import CaseJudgement, Judgement, Verdict, is_fault_of_tests
 from whetstone.service.case_parallel import slice_cases
 from whetstone.service.endpoint_app import EndpointCall
 
 # The cost of a case is unknown at first.
 _FIRST_PIECE = 2
-# A JUDGE_ERROR with a reason that starts so is the fault of the tests, not of the machine.
-_FAULTS_OF_TESTS = ("the checker ", "the interactor ")
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -82,7 +80,7 @@ async def judge_within(
 def _refuse_failed_checks(judgement: Judgement) -> Judgement:
     """Return the judgement with a wrong answer for each case whose checker failed."""
     cases = [
-        msgspec.structs.replace(case, verdict=Verdict.WRONG_ANSWER) if _is_fault_of_tests(case) else case
+        msgspec.structs.replace(case, verdict=Verdict.WRONG_ANSWER) if is_fault_of_tests(case) else case
         for case in judgement.cases
     ]
     if any(case.verdict is Verdict.JUDGE_ERROR for case in cases) or not cases:
@@ -95,10 +93,6 @@ def _refuse_failed_checks(judgement: Judgement) -> Judgement:
     return msgspec.structs.replace(judgement, verdict=verdict, reason=reason, cases=cases, score=0.0)
 
 
-def _is_fault_of_tests(case: CaseJudgement | Judgement) -> bool:
-    return case.verdict is Verdict.JUDGE_ERROR and case.reason.startswith(_FAULTS_OF_TESTS)
-
-
 def _check_judged(judgement: Judgement, problem: Problem) -> None:
     """Raise RequestRefused for JUDGE_ERROR: it is no verdict on the program.
 
@@ -106,7 +100,7 @@ def _check_judged(judgement: Judgement, problem: Problem) -> None:
     """
     if judgement.verdict is not Verdict.JUDGE_ERROR:
         return
-    if _is_fault_of_tests(judgement) or isinstance(problem.tests, AssertTests):
+    if is_fault_of_tests(judgement) or isinstance(problem.tests, AssertTests):
         raise RequestRefused(422, "judge_error", f"the tests themselves fail: {judgement.reason}")
     raise RequestRefused(504, "judge_error", f"the program could not be judged: {judgement.reason}", 1.0)
 
