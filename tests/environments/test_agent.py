@@ -60,6 +60,39 @@ async def cancel_itself(played: Played) -> float:
     raise asyncio.CancelledError
 
 
+async def fail_before(played: Played) -> float:
+    raise ValueError("a defect of the harness")
+
+
+async def meet_a_limit_before(played: Played) -> float:
+    return float(await played.ask("b" * 40000))
+
+
+async def fail_in_a_group(played: Played) -> float:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(crash(played))
+        tasks.create_task(asyncio.Event().wait())
+    return 1.0
+
+
+async def fail_after_an_unknown_role(played: Played) -> float:
+    await played.ask("a")
+    await played.create({"role": "robot", "content": "a"})
+    return 1.0
+
+
+async def read_the_reply(played: Played) -> float:
+    return float((await played.ask("a")).split("answer:")[1])
+
+
+async def recurse(played: Played) -> float:
+    async def parse(depth: int) -> float:
+        return await parse(depth + 1)
+
+    await played.ask("a")
+    return await parse(0)
+
+
 async def never_end(played: Played) -> float:
     asked = asyncio.create_task(played.ask("a"))
     try:
@@ -82,12 +115,22 @@ async def read_too_much(played: Played) -> float:
 @pytest.mark.parametrize(
     ("agent", "options", "reward", "calls"),
     [
-        (crash, {}, None, 1.0),
+        (crash, {}, 0.0, 1.0),
+        (crash, {"failed_reward": None}, None, 1.0),
+        (fail_before, {}, None, 0.0),
+        (fail_before, {"failed_reward": -1.0}, None, 0.0),
+        (meet_a_limit_before, {}, None, 1.0),
+        (fail_in_a_group, {}, 0.0, 1.0),
+        (fail_after_an_unknown_role, {}, 0.0, 1.0),
+        (read_the_reply, {}, 0.0, 1.0),
+        (recurse, {}, 0.0, 1.0),
+        (exit_early, {}, 0.0, 1.0),
+        (cancel_itself, {}, 0.0, 1.0),
         (crash, {"failed_reward": -1.0}, -1.0, 1.0),
         (exit_early, {"failed_reward": -1.0}, -1.0, 1.0),
         (cancel_itself, {"failed_reward": -1.0}, -1.0, 1.0),
-        (never_end, {"deadline_s": 0.1}, None, 1.0),
-        (never_end, {"deadline_s": 0.1, "failed_reward": 0.0}, 0.0, 1.0),
+        (never_end, {"deadline_s": 0.1}, 0.0, 1.0),
+        (never_end, {"deadline_s": 0.1, "failed_reward": None}, None, 1.0),
         (ask_for_ever, {"calls": 3}, 0.0, 3.0),
         (ask_for_ever, {"calls": 3, "limit_reward": None}, None, 3.0),
         (ask_for_ever, {"prompt_tokens": 30}, 0.0, 2.0),
@@ -101,9 +144,12 @@ def test_a_failure_of_the_agent_ends_its_episode_and_not_the_run(
     for sample in play(agent, engine, 2, options=options, fails=True):
         assert sample.reward == reward
         assert sample.accepted == (None if reward is None else False)
+        if not sample.response_ids:
+            assert agent in (fail_before, meet_a_limit_before), "what the model said is kept"
+            continue
         assert sample.metrics["agent_failed"] == 1.0
         assert sample.metrics["calls"] == calls
-        assert trained(sample), "what the model said is kept"
+        assert trained(sample)
 
 
 def test_an_agent_that_meets_a_limit_and_answers_nevertheless_is_scored() -> None:
@@ -216,9 +262,12 @@ def test_a_command_plays_and_its_answer_is_judged(tmp_path: Path) -> None:
 def test_a_command_that_fails_earns_what_the_recipe_says(tmp_path: Path, source: str) -> None:
     asks = SOLVER.replace("print(ask(messages)", "ask(messages); (0")
     failing = asks + textwrap.indent(f"\n{source}\n", "    ")
-    section = command(tmp_path, failing, failed_reward=-0.5)
-    [sample] = asyncio.run(judged(section, Numbered(solve)))
-    assert (sample.reward, sample.accepted, sample.judgement) == (-0.5, False, None)
+    for options, reward in (({}, 0.0), ({"failed_reward": -0.5}, -0.5)):
+        section = command(tmp_path, failing, **options)
+        [sample] = asyncio.run(judged(section, Numbered(solve)))
+        assert (sample.reward, sample.accepted, sample.judgement) == (reward, False, None)
+    [sample] = asyncio.run(judged(command(tmp_path, source), Numbered(solve)))
+    assert sample.reward is None, "the model was not asked"
 
 
 async def cancelled_when(section: EnvironmentSection, is_ready: Callable[[], bool]) -> None:

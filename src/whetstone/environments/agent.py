@@ -39,16 +39,17 @@ class AgentOptions(Section):
     calls: the most replies that an agent may request.
     prompt_tokens: the prompt tokens of all requests together, after which no more are answered.
     deadline_s: the longest time for the agent, in seconds.
-    failed_reward: the reward if the agent raises an error or exceeds the deadline. None, the default, leaves
-        the episode out of the training: the agent's defects teach nothing.
-    limit_reward: the reward if it fails after one of the limits refused a request. Here the model's replies
+    failed_reward: the reward if the agent raises an error or exceeds the deadline after a reply of the model.
+        None leaves the episode out of the training, but then the model can choose: a reply on which the agent
+        fails costs nothing. An agent that fails before the first reply never gets a reward.
+    limit_reward: the same if it fails after one of the limits refused a request. Here the model's replies
         were too many or too long.
     """
 
     calls: Annotated[int, Field(ge=1, le=1024)] = 16
     prompt_tokens: Count = 1_000_000
     deadline_s: Positive = 600.0
-    failed_reward: float | None = None
+    failed_reward: float | None = 0.0
     limit_reward: float | None = 0.0
 
 
@@ -125,6 +126,8 @@ class AgentEnvironment(Environment):
     def _failed(self, session: Session) -> Outcome:
         if session.failure:
             return Outcome()  # a reply failed, which is not the model's fault, and may be why the agent did
+        if not session.replied:
+            return Outcome()  # the model has done nothing yet
         reward = self.limits.limit_reward if session.limit else self.limits.failed_reward
         return Outcome(reward=reward, accepted=None if reward is None else False)
 

@@ -84,6 +84,11 @@ class Session:
         """The number of conversations and forks."""
         return len(self._recorded)
 
+    @property
+    def replied(self) -> bool:
+        """Whether the model has written a reply."""
+        return any(recorded.ends for recorded in self._recorded)
+
     def accepts(self, api_key: str) -> bool:
         """Return whether this is the key of the session."""
         return hmac.compare_digest(api_key.encode(), self.api_key.encode())
