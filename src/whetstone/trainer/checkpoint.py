@@ -127,20 +127,45 @@ def write_checkpoint(run_dir: Path, contents: Contents, ranks: Ranks) -> Path:
 
 
 def prune_checkpoints(
-    run_dir: Path, step: int, keep: int, also_keep: Callable[[list[int]], Collection[int]] | None = None
+    run_dir: Path,
+    step: int,
+    keep: int,
+    also_keep: Callable[[list[int]], Collection[int]] | None = None,
+    *,
+    checked: bool = False,
 ) -> None:
-    """Keep the newest ``keep`` checkpoints up to ``step``, and the steps that ``also_keep`` selects.
+    """Keep the newest ``keep`` valid checkpoints up to ``step``, and the steps that ``also_keep`` selects.
 
-    Checkpoints of later steps are deleted if they are invalid; a resume that skipped broken ones leaves them.
+    A damaged checkpoint does not count, and stays until ``keep`` newer ones are valid. Checkpoints of later
+    steps are deleted if they are invalid; a resume that skipped broken ones leaves them. checked: the
+    checkpoint of ``step`` is known to be valid.
     """
     folder = run_dir / "checkpoints"
     upto = [path for path in _newest_first(folder) if _step(path) <= step]
     # A resumed run may have skipped broken checkpoints of later steps.
     later = [path for path in _newest_first(folder) if _step(path) > step]
     also = also_keep([_step(path) for path in upto]) if also_keep else ()
-    old = [path for path in upto[keep:] if _step(path) not in also]
+    known = folder / f"step-{step}" if checked else None
+    old = [path for path in upto[_window(upto, keep, known) :] if _step(path) not in also]
     for path in [*old, *(path for path in later if checkpoint_error(path) is not None)]:
         _remove(path)
+
+
+def _window(newest_first: list[Path], keep: int, known: Path | None) -> int:
+    """Return how many of the newest checkpoints contain ``keep`` valid ones. ``known`` is valid."""
+    # Reading every file takes long, so nothing is read while nothing can be removed.
+    if len(newest_first) <= keep:
+        return len(newest_first)
+    valid = 0
+    for number, path in enumerate(newest_first):
+        if valid == keep:
+            return number
+        fault = None if path == known else checkpoint_error(path)
+        if fault is None:
+            valid += 1
+        else:
+            log.warning("%s is damaged (%s), so an older checkpoint is kept in its place", path, fault)
+    return len(newest_first)
 
 
 def remove_checkpoints_after(run_dir: Path, step: int) -> None:
@@ -262,15 +287,23 @@ def _remove(path: Path) -> None:
     """Rename, then delete, so that a kill in between leaves nothing that looks like a checkpoint."""
     if path.exists():
         doomed = path.with_name(f"{_UNFINISHED}{path.name}")
-        shutil.rmtree(doomed, ignore_errors=True)
+        _delete(doomed)
         path.rename(doomed)
-        shutil.rmtree(doomed)
+        _delete(doomed)
 
 
 def _remove_unfinished(folder: Path) -> None:
     """Delete the remains of a killed save or removal."""
     for path in folder.glob(f"{_UNFINISHED}*"):
+        _delete(path)
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder, or a file that has taken its place, if it exists."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -107,9 +107,9 @@ class CheckpointSaver:
             error, self._error = self._error, None
             raise error
 
-    def prune(self, step: int) -> None:
-        """Remove the checkpoints up to ``step`` that are not needed."""
-        prune_checkpoints(self._run_dir, step, self._keep, self._also_keep)
+    def prune(self, step: int, *, checked: bool = False) -> None:
+        """Remove the checkpoints up to ``step`` that are not needed; see :func:`prune_checkpoints`."""
+        prune_checkpoints(self._run_dir, step, self._keep, self._also_keep, checked=checked)
 
     def _write_in_thread(self, contents: Contents) -> None:
         try:
@@ -121,5 +121,5 @@ class CheckpointSaver:
         write_checkpoint(self._run_dir, contents, self._save_ranks)
         if self._ranks.first:
             # Only after the new checkpoint is in place, so that there is always a complete one.
-            self.prune(contents.step)
+            self.prune(contents.step, checked=True)
         self._save_ranks.wait("a checkpoint to be in place")
