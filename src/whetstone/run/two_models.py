@@ -8,7 +8,7 @@ Both resume from the newest checkpoint that both have.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from whetstone.run.parts import RunParts, cores_per_rank, trainer_and_engine
 from whetstone.run.prepared_run import PreparedRun, preflight_models
 from whetstone.run.recipe import Recipe
 from whetstone.run.run_dir import check_recipe, find_checkpoint
-from whetstone.trainer.checkpoint import checkpoint_error, remove_checkpoints_after
+from whetstone.trainer.checkpoint import checkpoint_error, remove_checkpoints_after, saved_steps
 from whetstone.trainer.ranks import Ranks, join_ranks
 
 if TYPE_CHECKING:
@@ -47,30 +47,38 @@ def train_together(recipe: Recipe, display: Display) -> RunSummary:
         with locked(folders[0]), locked(folders[1]):
             for each, folder in zip((first, second), folders, strict=True):
                 check_recipe(folder, each.recipe)
-            checkpoints = _common_checkpoints(folders, display)
+            checkpoints = common_checkpoints(folders, display.log)
             configure_torch(first.recipe, cores_per_rank(ranks))
             return asyncio.run(_train_both((first, second), folders, checkpoints, display, ranks))
 
 
-def _common_checkpoints(folders: list[Path], display: Display) -> list[Path | None]:
-    """Return the checkpoints of the newest step that both models have, or none.
+def common_checkpoints(folders: list[Path], log: Callable[[str], None]) -> list[Path | None]:
+    """Return the checkpoints of the newest step of which both models have a valid one, or none.
 
-    Later ones are removed, because their steps are repeated. Raises UserError if a model has no valid one of
-    that step.
+    Later ones are removed, because their steps are repeated. Raises UserError, and removes nothing, if the
+    models have checkpoints but no such step.
     """
-    found = [find_checkpoint(folder, display.log) for folder in folders]
-    steps = [_step(checkpoint) for checkpoint in found if checkpoint is not None]
-    if len(steps) < len(folders):
+    found = [find_checkpoint(folder, log) for folder in folders]
+    newest = [_step(checkpoint) for checkpoint in found if checkpoint is not None]
+    if len(newest) < len(folders):
         return [None] * len(folders)
-    chosen = [folder / "checkpoints" / f"step-{min(steps)}" for folder in folders]
-    for folder, checkpoint in zip(folders, chosen, strict=True):
-        if (fault := checkpoint_error(checkpoint)) is not None:
-            raise UserError(
-                f"{checkpoint} is not valid ({fault}), and the other model has no later one: restore it to "
-                f"resume both, or start again in another folder with out=FOLDER"
-            )
-        remove_checkpoints_after(folder, min(steps))
-    return [*chosen]
+    faults: list[str] = []
+    for step in saved_steps(folders[0]):
+        if step > min(newest):
+            continue
+        chosen = [folder / "checkpoints" / f"step-{step}" for folder in folders]
+        bad = [f"{path} ({fault})" for path in chosen if (fault := checkpoint_error(path)) is not None]
+        if not bad:
+            for fault in faults:
+                log(f"{fault} is not a valid checkpoint; both models resume from step {step}")
+            for folder in folders:
+                remove_checkpoints_after(folder, step)
+            return [*chosen]
+        faults += bad
+    raise UserError(
+        f"no step has a valid checkpoint of both models: {', '.join(faults)}. Restore one from a copy to "
+        "resume both, or start again in another folder with out=FOLDER"
+    )
 
 
 def _step(checkpoint: Path) -> int:

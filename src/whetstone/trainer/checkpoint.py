@@ -175,6 +175,11 @@ def remove_checkpoints_after(run_dir: Path, step: int) -> None:
             _remove(path)
 
 
+def saved_steps(run_dir: Path) -> list[int]:
+    """Return the steps of the checkpoints of a run, valid or not, newest first."""
+    return sorted({_step(path) for path in _newest_first(run_dir / "checkpoints")}, reverse=True)
+
+
 def latest_checkpoint(run_dir: Path, on_skip: Callable[[str], None] = log.warning) -> Path | None:
     """Return the newest valid checkpoint of a run; None if it has made none.
 
