@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 def run_role(args: _RoleFlags) -> int:
     """Run a role until a signal ends it or the run is over."""
     args.check()
-    from whetstone.run.roles.signals import die_with_parent
+    from whetstone.run.signals import die_with_parent
 
     # Before the recipe is read: a role without its parent would block the next start of the run.
     die_with_parent(args.parent)
@@ -191,7 +191,6 @@ def _trainer(args: _RoleFlags, recipe: Recipe) -> int:
         try:
             summary = run_trainer(recipe, url, display, model=args.model, threads=args.threads)
         except RunDrained:
-            display.log(f"{recipe.run_dir()}: drained; the same command resumes")
             return INTERRUPTED
         if args.parent is None:
             print_results(display, summary.folder, summary.before, summary.after)

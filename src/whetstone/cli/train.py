@@ -103,7 +103,7 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
     """Build missing data, train, and print the results of each stage.
 
     shown: the name of the recipe in commands for other hosts. ray: the cluster on which the roles of an
-    asynchronous run are placed. Raises KeyboardInterrupt if the roles were told to end.
+    asynchronous run are placed. Raises KeyboardInterrupt if the run was told to end.
     """
     if recipe.flow is not None:
         _run_roles(recipe, console, shown, ray)
@@ -117,16 +117,21 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
     from whetstone.run.local import train
     from whetstone.run.stages import check_models, remaining_runs
     from whetstone.run.two_models import train_together
+    from whetstone.trainer.loop import RunDrained
 
     check_models(recipe)
     for stage in stage_recipes(recipe):
         build_data(stage, console)
     with Display(console) as display:
         for stage, before in remaining_runs(recipe, display.log):
-            if stage.verifier is None:
-                summary = train(stage, display, before)
-            else:
-                summary = train_together(stage, display)
+            try:
+                summary = (
+                    train(stage, display, before)
+                    if stage.verifier is None
+                    else train_together(stage, display)
+                )
+            except RunDrained:
+                raise KeyboardInterrupt from None
             print_results(display, summary.folder, summary.before, summary.after)
             display.log(f"run: {summary.folder}   page: whetstone report {summary.folder}")
 

@@ -93,9 +93,10 @@ def train(
     previous: the stage whose last weights this run starts from. threads: of this process, if the recipe sets
     none. preflight_run: the preflight to run.
 
-    Raises UserError for invalid input before anything is written, and SandboxUnavailable if this machine
-    cannot isolate as strictly as ``judge.minimum_tier`` requires. Under torchrun every rank calls this; the
-    summary is empty on all ranks but the first.
+    Raises RunDrained after a checkpoint if a signal ended the run. Raises UserError for invalid input before
+    anything is written, and SandboxUnavailable if this machine cannot isolate as strictly as
+    ``judge.minimum_tier`` requires. Under torchrun every rank calls this; the summary is empty on all ranks
+    but the first.
     """
     with join_ranks(recipe.model.device, recipe.trainer.wait_s) as ranks:
         _check_ranks(recipe, ranks)
@@ -302,15 +303,8 @@ class _Run:
         else:
             self.saver.newest = parts.trainer.version
         if parts.trainer.version < steps:
-            self.display.begin("training", steps, done=parts.trainer.version)
-            try:
-                await train_steps(parts.trainer, parts.flow, parts.weight_sink, self, steps=steps)
-            except RunDrained:
-                # A drained run resumes at its last step, not at the last regular checkpoint.
-                if parts.trainer.version != self.saver.newest:
-                    self._checkpoint(parts.trainer.version)
-                self.saver.finish()
-                raise
+            with nullcontext() if parts.stop is None else parts.stop.listening():
+                await self._train(steps)
         self.saver.finish()
         last = parts.trainer.version
         if written is None:
@@ -333,6 +327,22 @@ class _Run:
             )
         return RunSummary(self.folder, evaluated.get(0, {}), evaluated.get(last, {}))
 
+    async def _train(self, steps: int) -> None:
+        parts = self.parts
+        self.display.begin("training", steps, done=parts.trainer.version)
+        try:
+            await train_steps(parts.trainer, parts.flow, parts.weight_sink, self, steps=steps)
+        except RunDrained:
+            # A drained run resumes at its last step, not at the last regular checkpoint.
+            if parts.trainer.version != self.saver.newest:
+                self._checkpoint(parts.trainer.version)
+            self.saver.finish()
+            self.display.log(
+                f"{self.folder}: stopped after step {parts.trainer.version} of {steps}, with a checkpoint; "
+                "the same command resumes"
+            )
+            raise
+
     def _evaluations_left(self) -> int:
         """Return how many evaluations this process still has to make."""
         if self.outputs is None or self.outputs.separate is not None or not self.outputs.evaluator.measured:
@@ -346,6 +356,11 @@ class _Run:
         if name is not None and (step := best_step(evaluated, name)) is not None:
             value, place = result_value(evaluated[step], name), self.folder / "checkpoints" / f"step-{step}"
             self.display.log(f"best by {name}: {value:.3f} at step {step}, kept in {place}")
+
+    def on_step_begin(self, version: int) -> None:
+        """Hook of the loop: end it if the run was told to stop."""
+        if self.parts.stop is not None and self.parts.stop.due(version):
+            raise RunDrained
 
     def on_phase(self, name: str) -> None:
         """Hook of the loop: show the phase, and return memory that the last phase has freed."""

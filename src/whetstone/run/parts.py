@@ -24,6 +24,7 @@ from whetstone.rollout.local_flow import LocalFlow, SharedDevices
 from whetstone.rollout.source import PromptSource
 from whetstone.run.initial_model import start_folder
 from whetstone.run.recipe import Recipe
+from whetstone.run.signals import StopRequest
 from whetstone.run.starting_weights import StartingWeights
 from whetstone.trainer.checkpoint import Checkpoint
 from whetstone.trainer.loop import WeightSink
@@ -41,7 +42,7 @@ class RunParts:
     """The parts of one rank. ``policy`` holds the model that ``trainer`` trains.
 
     weight_sink: serves the weights for sampling. evaluation_engine: an engine with the current weights, for
-    an evaluation or a check.
+    an evaluation or a check. stop: ends the training loop at a signal; None if the flow does so.
     """
 
     ranks: Ranks
@@ -51,6 +52,7 @@ class RunParts:
     flow: Flow
     weight_sink: WeightSink
     evaluation_engine: Callable[[], AbstractAsyncContextManager[Engine]]
+    stop: StopRequest | None = None
 
     def restore(self, saved: Checkpoint) -> None:
         """Resume from a checkpoint: trainer state and drawn prompts."""
@@ -189,8 +191,9 @@ async def local_parts(
         )
         if recipe.engine.placement == "shared" and isinstance(engine, Sleeper):
             flow = SharedDevices(flow, engine)
+        stop = StopRequest(ranks)
         if recipe.algorithm.samples_with_start:
             start = StartingWeights(engine, trainer, start_folder(recipe.run_dir()))
-            yield RunParts(ranks, judge, policy, trainer, flow, start, start.evaluation_engine)
+            yield RunParts(ranks, judge, policy, trainer, flow, start, start.evaluation_engine, stop)
             return
-        yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))
+        yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine), stop)

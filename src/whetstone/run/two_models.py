@@ -8,8 +8,9 @@ Both resume from the newest checkpoint that both have.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,9 @@ from whetstone.run.parts import RunParts, cores_per_rank, trainer_and_engine
 from whetstone.run.prepared_run import PreparedRun, preflight_models
 from whetstone.run.recipe import Recipe
 from whetstone.run.run_dir import check_recipe, find_checkpoint
+from whetstone.run.signals import StopRequest
 from whetstone.trainer.checkpoint import checkpoint_error, remove_checkpoints_after, saved_steps
+from whetstone.trainer.loop import RunDrained
 from whetstone.trainer.ranks import Ranks, join_ranks
 
 if TYPE_CHECKING:
@@ -101,21 +104,34 @@ async def _train_both(
             builder = _SharedFlowBuilder(prepared[0].recipe, environment, prepared[0].sets.train, len(names))
             runs = [
                 tasks.create_task(
-                    train_with_parts(
-                        ahead,
-                        folder,
-                        checkpoint,
-                        None,
-                        display if ahead is prepared[0] else PartnerDisplay(name, display),
-                        ranks,
-                        builder.join_for(name),
+                    _or_none_if_drained(
+                        train_with_parts(
+                            ahead,
+                            folder,
+                            checkpoint,
+                            None,
+                            display if ahead is prepared[0] else PartnerDisplay(name, display),
+                            ranks,
+                            builder.join_for(name),
+                        )
                     )
                 )
                 for ahead, folder, checkpoint, name in zip(prepared, folders, checkpoints, names, strict=True)
             ]
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
-    return runs[0].result()
+    summary = runs[0].result()
+    if summary is None:
+        raise RunDrained
+    return summary
+
+
+async def _or_none_if_drained(training: Awaitable[RunSummary]) -> RunSummary | None:
+    """An error would cancel the other model, which has to save its checkpoint, too."""
+    try:
+        return await training
+    except RunDrained:
+        return None
 
 
 class _SharedFlowBuilder:
@@ -128,6 +144,7 @@ class _SharedFlowBuilder:
         self._replies: dict[str, EngineReplies] = {}
         self._judge: RunJudge | None = None
         self._flow: asyncio.Future[SharedFlow] = asyncio.get_running_loop().create_future()
+        self._stop = StopRequest(Ranks())
 
     def join_for(self, name: str) -> Join:
         """Return the function that joins the parts of one model's run."""
@@ -142,7 +159,8 @@ class _SharedFlowBuilder:
                 if len(self._replies) == self._size:
                     self._flow.set_result(self._build())
                 flow = (await self._flow).for_model(name)
-                yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine))
+                evaluation_engine = partial(nullcontext, engine)
+                yield RunParts(ranks, judge, policy, trainer, flow, engine, evaluation_engine, self._stop)
 
         return join
 

@@ -36,6 +36,10 @@ class StepTrainer(Protocol):
 class Hooks(Protocol):
     """Callbacks around the steps: files, evaluation, a display."""
 
+    def on_step_begin(self, version: int) -> None:
+        """Called before a step begins with the weights of ``version``. Raises RunDrained to end the loop."""
+        ...
+
     def on_phase(self, name: str) -> None:
         """Called when the loop enters ``generate``, ``train`` or ``sync``."""
         ...
@@ -61,7 +65,7 @@ class WeightSink(Protocol):
 
 
 class RunDrained(Exception):
-    """There will be no further batch: the run was asked to stop after the current step."""
+    """The run was asked to stop after the current step, so there will be no further one."""
 
 
 class _StepClock:
@@ -83,8 +87,9 @@ class _StepClock:
 async def train_steps(
     trainer: StepTrainer, flow: Flow, sink: WeightSink, hooks: Hooks, *, steps: int
 ) -> None:
-    """Run steps until the trainer's version is ``steps``."""
+    """Run steps until the trainer's version is ``steps``. Raises RunDrained if the flow or a hook does."""
     while trainer.version < steps:
+        hooks.on_step_begin(trainer.version)
         clock = _StepClock()
         with clock.part("step"):
             hooks.on_phase("generate")

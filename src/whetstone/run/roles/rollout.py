@@ -25,8 +25,8 @@ from whetstone.run.prepared_run import PreparedRun, preflight_models
 from whetstone.run.recipe import Recipe
 from whetstone.run.roles.identity import flow_section, run_identity
 from whetstone.run.roles.role_addresses import run_token
-from whetstone.run.roles.signals import on_signals
 from whetstone.run.run_judge import run_judge
+from whetstone.run.signals import drain_on_signal
 from whetstone.weights.subscription import SubscribedWeights
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ async def _run(prepared: Mapping[str, PreparedRun], url: str, name: str, log: Lo
     task = asyncio.current_task()
     assert task is not None
     running: list[RolloutReplica] = []
-    on_signals(lambda: running[0].drain() if running else task.cancel(), task.cancel)
     async with AsyncExitStack() as resources:
+        resources.enter_context(drain_on_signal(lambda: running[0].drain() if running else task.cancel()))
         resources.push_async_callback(client.close)
         judge = await resources.enter_async_context(run_judge(first.recipe, first.recipe.judge.workers))
         # The flow may refuse this replica, so this comes before the model is loaded.

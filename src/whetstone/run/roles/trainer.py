@@ -26,8 +26,8 @@ from whetstone.run.recipe import Recipe
 from whetstone.run.roles.batches import DrainableFlow, RankBroadcastFlow
 from whetstone.run.roles.identity import flow_section, resolve_model, run_identity
 from whetstone.run.roles.role_addresses import reachable_address, run_token
-from whetstone.run.roles.signals import on_signals
 from whetstone.run.roles.trainer_ranks import own_rank, rank_count, start_other_ranks
+from whetstone.run.signals import drain_on_signal
 from whetstone.run.structure import ranks_cannot_evaluate
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.trainer import Trainer
@@ -169,18 +169,16 @@ class _TrainerRole:
     @asynccontextmanager
     async def _open_batches(self, ranks: Ranks) -> AsyncGenerator[RankBroadcastFlow]:
         """The batches of the model on each rank. Also installs the rank's signal handlers."""
-        task = asyncio.current_task()
-        assert task is not None
         if not ranks.first:
             # The first rank decides when to drain.
-            on_signals(lambda: None, task.cancel)
-            yield RankBroadcastFlow(ranks, None)
+            with drain_on_signal(lambda: None):
+                yield RankBroadcastFlow(ranks, None)
             return
         client = FlowClient(self.url, run_identity(self.runs), log=self.log)
         try:
             flow = DrainableFlow(client, self.name, self.run.recipe, self.log)
-            on_signals(flow.drain, task.cancel)
-            yield RankBroadcastFlow(ranks, flow)
+            with drain_on_signal(flow.drain):
+                yield RankBroadcastFlow(ranks, flow)
         finally:
             await client.close()
 
