@@ -86,14 +86,21 @@ assert_tests = st.builds(
     asserts=st.lists(text, min_size=1, max_size=3),
     entry_point=st.none() | names,
 )
-problems = st.builds(
-    Problem,
+
+
+@st.composite
+def problems_with(draw: st.DrawFn, **fields: st.SearchStrategy[Any]) -> Problem:
+    given = {name: draw(strategy) for name, strategy in fields.items()}
+    modes = ["tokens", "exact", "floats"] if isinstance(given["tests"], StdinTests) else ["tokens"]
+    return Problem(**given, compare=Compare(mode=draw(st.sampled_from(modes))))
+
+
+problems = problems_with(
     id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
     statement=text,
     tests=st.one_of(stdin_tests, call_tests, design_tests, assert_tests, interactive_tests),
     language=st.sampled_from(["python", "cpp"]),
     starter=st.none() | text,
-    compare=st.builds(Compare, mode=st.sampled_from(["tokens", "exact", "floats"])),
     limits=st.builds(Limits, cpu_s=st.floats(0.1, 60)),
     references=st.lists(programs, max_size=2),
     wrong=st.lists(programs, max_size=2),

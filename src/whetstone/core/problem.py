@@ -69,8 +69,9 @@ _MODE_SCHEMA = {"anyOf": [{"enum": [*_MODES]}, {"pattern": f"^{GRADER_PREFIX}"}]
 
 
 class Compare(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the output of a ``stdin`` case is compared with the expected text. Two modes also apply to
-    ``call``.
+    """How the output of a ``stdin`` case is compared with the expected text.
+
+    Only comparisons of other graders also apply to ``call`` tests, and none to other kinds.
 
     ``tokens`` (default): whitespace-separated tokens, case-sensitive. A token also matches as an equal
     decimal number, or within 1e-6 if the expected token has a ``.`` or an exponent. An expected token with an
@@ -369,11 +370,30 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.checker is not None and not isinstance(self.tests, StdinTests):
             raise ValueError("`checker` decides `stdin` tests only")
+        self._check_compare()
         grouped = {number for group in self.scoring.groups for number in group.cases}
         if grouped and grouped != set(range(case_count(self))):
             raise ValueError(
                 f"`scoring.groups` must contain every case, 0 to {case_count(self) - 1}, and no other"
             )
+
+    def _check_compare(self) -> None:
+        tests, compare = self.tests, self.compare
+        # Earlier versions wrote these tolerances into every problem.
+        is_default = compare.mode == "tokens" and {compare.abs, compare.rel} <= {None, 1e-6}
+        is_grader = isinstance(tests, CallTests) and compare.mode.startswith(GRADER_PREFIX)
+        if not (isinstance(tests, StdinTests) or is_default or is_grader):
+            kind = cast("str", tests.__struct_config__.tag)
+            raise ValueError(
+                f"`compare` (mode {compare.mode}) has no effect on `{kind}` tests: leave it out"
+                + _INSTEAD_OF_COMPARE.get(kind, "")
+            )
+
+
+_INSTEAD_OF_COMPARE = {
+    "call": f", or name the comparison of a grader ({GRADER_PREFIX}NAME)",
+    "assert": ", and write tolerances into the asserts",
+}
 
 
 def problem_from(value: Problem | dict[str, Any]) -> Problem:

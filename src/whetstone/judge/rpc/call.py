@@ -21,7 +21,7 @@ from whetstone.judge.rpc.loading import (
     describe,
     write_all,
 )
-from whetstone.judge.rpc.prelude import PRELUDE
+from whetstone.judge.rpc.prelude import names_for
 from whetstone.judge.values import NotInert, TooLarge, decode, encode
 
 MAX_ITEMS = 1_000_000
@@ -41,7 +41,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     if link_fd is not None:
         os.write(link_fd, loader.encoded_code())
         os.close(link_fd)
-    names = PRELUDE if class_name else None
+    names = names_for(loader.names_in_code(), class_name or function)
     for number, (args, kwargs, operations) in enumerate(cases):
         if number:
             loader.reset()

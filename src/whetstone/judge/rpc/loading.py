@@ -69,6 +69,16 @@ class Loader:
                 data = b""
         return len(data).to_bytes(4, "little") + data
 
+    def names_in_code(self) -> set[str]:
+        """Return all names that the code uses, including those of attributes."""
+        found: set[str] = set()
+        pending = [self._code]
+        while pending:
+            code = pending.pop()
+            found.update(code.co_names)
+            pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        return found
+
     def load(self, names: dict[str, object] | None = None) -> dict[str, Any]:
         """Import the program and return its globals. It is in ``sys.modules`` as the main module too.
 

@@ -1,12 +1,14 @@
-"""The names that LeetCode provides to a ``class Solution`` program, which therefore does not import them.
+"""The names that LeetCode provides to a program, which therefore does not import them.
 
-They are collected once, before programs are forked.
+The graders of APPS, TACO and PRIME provide them to bare functions as well. They are collected once, before
+programs are forked.
 """
 
 from __future__ import annotations
 
 import builtins
 import importlib
+from collections.abc import Collection
 
 # Later modules win: `Counter` is the one of collections, not of typing.
 _STAR_MODULES = (
@@ -33,5 +35,18 @@ def _collect_names() -> dict[str, object]:
     return names
 
 
-# The names with their objects. Each program gets a copy in its globals.
-PRELUDE = _collect_names()
+_PRELUDE = _collect_names()
+# A program that uses one of these may find names by their text.
+_FINDERS = frozenset(
+    {"eval", "exec", "globals", "locals", "vars", "dir", "compile", "__import__", "get_type_hints"}
+)
+
+
+def names_for(used: Collection[str], tested: str) -> dict[str, object]:
+    """Return the names for the globals of a program, with their objects.
+
+    used: the names in its code. Each name writes to the memory of its object, so unused ones would cost time.
+    tested: the tested function or class, which the program must define itself.
+    """
+    wanted = _PRELUDE if _FINDERS.intersection(used) else _PRELUDE.keys() & used
+    return {name: _PRELUDE[name] for name in wanted if name != tested}
