@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from tests.processes import descendants, wait_until
-from tests.sandbox.sessions import SMALL, fields_of, played, processes_of, server_of, started
+from tests.sandbox.sessions import SMALL, played, processes_of, server_of, started
 from whetstone.sandbox import (
     CallEnd,
     PythonSessions,
@@ -385,24 +385,5 @@ def test_too_many_open_files_are_a_fault_of_the_sandbox(tier: Tier) -> None:
             assert (await first.run("3")).text == "3\n"
             async with await sessions.open() as other:
                 assert (await other.run("4")).text == "4\n"
-
-    asyncio.run(main())
-
-
-def test_between_calls_every_process_is_stopped(sessions: PythonSessions, tier: Tier) -> None:
-    spinning = SPINNING_THREAD
-    if tier is not Tier.RESTRICTED:
-        spinning += "import os\nif os.fork() == 0:\n    while True: pass"
-
-    async def main() -> None:
-        async with await sessions.open() as session:
-            await session.run(spinning)
-            pids = processes_of(session)
-            assert len(pids) == (1 if tier is Tier.RESTRICTED else 2)
-            wait_until(lambda: {fields_of(pid)[0] for pid in pids} == {"T"})
-            used = [fields_of(pid)[11:13] for pid in pids]
-            await asyncio.sleep(0.3)
-            assert [fields_of(pid)[11:13] for pid in pids] == used
-            assert (await session.run("1 + 1")).text == "2\n"
 
     asyncio.run(main())

@@ -12,6 +12,7 @@ from whetstone.sandbox.cpu_starvation import StallObservation, ThreadWait, waite
 from whetstone.sandbox.meter import ProcessMeter
 from whetstone.sandbox.process_table import ProcessTable, TreeUsage
 from whetstone.sandbox.proportional import Proportional
+from whetstone.sandbox.stopping import GroupProcesses, OnlyProcess, Processes
 from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 
 _SLACK_BYTES = 96 << 20
@@ -19,8 +20,6 @@ _SLACK_BYTES = 96 << 20
 _SHARED_WAIT_S = 0.005
 # Number of torn readings of shared memory in a row whose minimum counts.
 _TORN_IN_A_ROW = 5
-# Two rounds reach all processes, unless these continue each other.
-_SIGNAL_ROUNDS = 10
 # Upper bound of the fork-server's own CPU time for starting a run.
 _FORK_S = 0.005
 
@@ -43,10 +42,12 @@ class Accounting:
         self.table = table
         self._counts = group.controllers if group is not None else frozenset[str]()
         self.own_tasks = 0
+        self.own_pids: list[str] = []
         self.cpu_before = 0.0
         """What the group had used when the run began."""
         if group is not None and "pids" in self._counts:
             self.own_tasks = group.tasks()
+            self.own_pids = group.pids()
             group.set_task_limit(self.own_tasks + TASKS_CEILING)
 
     @property
@@ -262,14 +263,16 @@ class TreeMeter:
         self._accounting.lift_memory_limit()
         self._first.signal(signal.SIGKILL)
         if self.several and self._accounting.table is not None:
-            self._accounting.table.signal_all(signal.SIGKILL)
+            self._accounting.table.kill_all()
 
-    def send(self, number: signal.Signals) -> bool:
-        """Send a signal to all processes of the run, as far as they can be listed. Returns False if they keep
-        starting others."""
-        self._first.signal(number)
-        table = self._accounting.table
-        return table is None or table.signal_all(number, _SIGNAL_ROUNDS)
+    def processes(self) -> Processes:
+        """Return the processes of the run."""
+        accounting = self._accounting
+        if accounting.table is not None:
+            return accounting.table
+        if accounting.group is not None and accounting.whole_tree:
+            return GroupProcesses(accounting.group, accounting.own_pids)
+        return OnlyProcess(self._first)
 
     def close(self) -> None:
         """Close the descriptors. The run has ended."""

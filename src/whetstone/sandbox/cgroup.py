@@ -106,6 +106,8 @@ def _v2_places(own: str, mount_point: str) -> list[_CgroupDirectory]:
     return sorted(found, key=lambda place: -len(place.controllers))
 
 
+FREEZER = "run"
+"""The name of a freezer inside a group (``freezer``)."""
 _PREFIX = "whetstone-"
 _REMOVE_TIMEOUT_S = 2.0
 _UNLIMITED = {1: "-1", 2: "max"}
@@ -150,6 +152,11 @@ class ControlGroup:
         directories = dict.fromkeys(directory for _, directory in self._directories.values())
         return [os.path.join(directory, "cgroup.procs") for directory in directories]
 
+    @property
+    def unified_directory(self) -> str | None:
+        """The directory of version 2; None if all are of version 1."""
+        return next((path for place, path in self._directories.values() if place.version == 2), None)
+
     def version(self, controller: str) -> int:
         """Return the version of a controller, 1 or 2."""
         return self._directories[controller][0].version
@@ -163,6 +170,15 @@ class ControlGroup:
     def tasks(self) -> int:
         """Return the present number of processes and threads in the group."""
         return int(self._read("pids", "pids.current"))
+
+    def pids(self) -> list[str]:
+        """Return the numbers of its processes in this namespace."""
+        path = self.entrances[0]
+        try:
+            with open(path) as file:
+                return file.read().split()
+        except OSError as error:
+            raise SandboxFault(f"control group: {path}: {error.strerror}") from None
 
     def set_task_limit(self, limit: int) -> None:
         """Limit the number of processes and threads. Beyond it, fork fails with EAGAIN."""
@@ -230,40 +246,44 @@ class ControlGroup:
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
-        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
-        for _, directory in self._directories.values():
-            while not _try_remove(directory) and time.monotonic() < deadline:
-                time.sleep(0.005)
+        for directory in {directory for _, directory in self._directories.values()}:
+            remove_directory(directory)
 
 
 def make_group() -> ControlGroup | None:
     """Make a group with every available controller. None if there is none."""
     directories: dict[str, tuple[_CgroupDirectory, str]] = {}
-    name = f"{_PREFIX}{_identity()}-{next(_serial)}"
     for place in find_places():
         wanted = place.controllers - directories.keys()
-        directory = os.path.join(place.directory, name)
-        if not wanted or not _make_directory(place.directory, directory):
-            continue
-        directories.update(dict.fromkeys(wanted, (place, directory)))
+        if wanted and (directory := make_directory(place.directory)) is not None:
+            directories.update(dict.fromkeys(wanted, (place, directory)))
     return ControlGroup(directories) if directories else None
 
 
-def _make_directory(parent: str, directory: str) -> bool:
+def make_directory(parent: str) -> str | None:
+    """Make a directory for a group. None if the kernel refuses it."""
     if not os.access(parent, os.W_OK):
-        return False
+        return None
     if parent not in _swept:
         _swept.add(parent)
         sweep(parent)
+    directory = os.path.join(parent, f"{_PREFIX}{_identity()}-{next(_serial)}")
     try:
         os.mkdir(directory, 0o755)
     except OSError:
-        return False
+        return None
     # A group that cannot be joined is useless. (Outside a control group file system the file does not exist.)
     if os.access(os.path.join(directory, "cgroup.procs"), os.W_OK):
-        return True
+        return directory
     _try_remove(directory)
-    return False
+    return None
+
+
+def remove_directory(directory: str) -> None:
+    """Remove a group whose processes have ended. The kernel may need a moment."""
+    deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+    while not _try_remove(directory) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def _identity() -> str:
@@ -297,6 +317,8 @@ def sweep(directory: str) -> None:
 
 
 def _try_remove(directory: str) -> bool:
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.join(directory, FREEZER))
     try:
         os.rmdir(directory)
     except FileNotFoundError:

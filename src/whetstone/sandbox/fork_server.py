@@ -18,6 +18,7 @@ from pathlib import Path
 
 from whetstone.sandbox.accounting import Accounting
 from whetstone.sandbox.cgroup import make_group
+from whetstone.sandbox.freezer import Freezer, make_freezer
 from whetstone.sandbox.job import SandboxFault, Tier
 from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.streams import PayloadFile
@@ -52,6 +53,7 @@ class ForkServer:
         self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
         # Without namespaces, programs have one process, and those of compilers are identified by their group.
         self._group = make_group() if tier is not Tier.RESTRICTED else None
+        self._freezer: Freezer | None = None
         self.accounting = Accounting(None, None)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {
@@ -94,6 +96,11 @@ class ForkServer:
         if name not in self._names:
             raise KeyError(f"no harness {name!r}; this sandbox was started with {sorted(self._names)}")
         return self._names[name]
+
+    def freezer(self) -> Freezer | None:
+        """Return a group that freezes its runs. It is made when first needed. None if there is none."""
+        self._freezer = self._freezer or make_freezer(self._group)
+        return self._freezer
 
     def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send one message. Raises SandboxFault if the fork-server has ended."""
@@ -153,8 +160,9 @@ class ForkServer:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self.accounting.close()
-        if self._group is not None:
-            self._group.remove()
+        for group in (self._freezer, self._group):
+            if group is not None:
+                group.remove()
         if self.directory and os.path.isdir(self.directory):
             with contextlib.suppress(OSError):
                 scratch_dir.empty_directory(self.directory)

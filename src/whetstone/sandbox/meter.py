@@ -40,6 +40,10 @@ class ProcessMeter:
             with contextlib.suppress(OSError):
                 self._files[name] = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
+    def pid(self) -> int:
+        """Return its process id in this namespace; -1 if it is gone."""
+        return pid_of(self._pidfd)
+
     def cpu_s(self) -> float:
         """Return the CPU seconds of all its threads so far; 0 if it has ended (the wait status has the
         total)."""

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -93,6 +92,16 @@ class TreeUsage:
                 more = now.faulted_bytes - then.faulted_bytes, now.held_bytes - then.held_bytes
                 grown += max(*more, 0)
         return grown
+
+
+class ThreadState(NamedTuple):
+    """What a thread does."""
+
+    number: str
+    state: bytes
+    """One letter of proc(5)."""
+    ran: bytes
+    """The kernel's record of its running time. A change shows that it ran again."""
 
 
 class MemoryShare(NamedTuple):
@@ -241,31 +250,28 @@ class ProcessTable:
         pairs = [(pid, parent) for pid, parent in parents.items() if pid in own and parent in own]
         return {pid for pid, parent in pairs if share_memory(own[pid], own[parent])}
 
-    def signal_all(self, number: signal.Signals, rounds: int = sys.maxsize) -> bool:
-        """Send a signal to every process of the run, and to those that they start meanwhile.
-
-        Returns False if there are new ones after so many ``rounds``: processes that continue each other can
-        go on for ever, unlike those that are killed.
-        """
+    def kill_all(self) -> None:
+        """Kill every process of the run, and those that they start meanwhile."""
         reached: set[str] = set()
         # Repeated, because a process may fork between the listing and its signal.
         while more := set(self.pids()) - reached:
-            if not rounds:
-                return False
-            rounds -= 1
             reached |= more
             for pid in more:
-                with contextlib.suppress(OSError):  # it has ended, which is equally good
-                    self._signal(pid, number)
-        return True
+                self.signal(pid, signal.SIGKILL)
 
-    def _signal(self, pid: str, number: signal.Signals) -> None:
-        # The directory of a process serves as its pidfd: the signal does not reach a reused number.
-        fd = os.open(pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
-        try:
-            signal.pidfd_send_signal(fd, number)
-        finally:
-            os.close(fd)
+    def signal(self, pid: str, number: signal.Signals) -> None:
+        """Send a signal to a process of the run. It reaches no other process with a reused number."""
+        with contextlib.suppress(OSError):  # it has ended
+            # The directory of a process serves as its pidfd.
+            fd = os.open(pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
+            try:
+                signal.pidfd_send_signal(fd, number)
+            finally:
+                os.close(fd)
+
+    def thread_states(self, pid: str) -> frozenset[ThreadState]:
+        """Return the state of each thread of a process; empty if it has been waited for."""
+        return thread_states(pid, self._fd)
 
     def _stat(self, pid: str) -> list[bytes]:
         """Return the fields of ``stat`` from the state on: state, parent, process group, and so forth."""
@@ -309,6 +315,19 @@ def memory_file(process: str, name: str, dir_fd: int | None = None) -> bytes:
         if b"\nVmRSS:" in of_thread if name == "status" else of_thread:
             return of_thread
     return text
+
+
+def thread_states(process: str, dir_fd: int | None = None) -> frozenset[ThreadState]:
+    """Return the state of each thread of a process; empty if it has been waited for."""
+    found: list[ThreadState] = []
+    for thread in _threads(process, dir_fd):
+        folder = f"{process}/task/{thread}"
+        if fields := _read_file(f"{folder}/stat", dir_fd).rpartition(b")")[2].split():
+            ran = _read_file(f"{folder}/schedstat", dir_fd)
+            # A kernel without that file counts how often the thread left its core.
+            ran = ran or _read_file(f"{folder}/status", dir_fd).partition(b"\nvoluntary_ctxt_switches:")[2]
+            found.append(ThreadState(thread, fields[0], ran))
+    return frozenset(found)
 
 
 def _threads(process: str, dir_fd: int | None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -292,7 +291,7 @@ class SandboxRun:
         elif used.least_bytes > self._limits.memory_bytes:
             self.kill(EndReason.MEMORY_LIMIT)
         if self._kill_reason is not None and self.server.accounting.table is not None:
-            self.server.accounting.table.signal_all(signal.SIGKILL)
+            self.server.accounting.table.kill_all()
 
     def _seconds_to_full(self, meter: TreeMeter) -> float:
         """Enforce memory. Returns the CPU seconds until the limit at the fastest possible growth."""

@@ -6,8 +6,8 @@
 
 A session is a run of a sandbox, with its isolation and limits. Each open session has a fork-server of its own
 (about 25 MB of memory), which the next session takes over. At most ``workers`` sessions compute at a time.
-Between calls the processes of a session are stopped. A process of the program could continue another one; the
-CPU time that it then uses counts for the next call.
+Between calls the processes of a session are frozen or stopped, and they are still measured: a session that
+exceeds a limit then ends.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox.client import Sandbox
 from whetstone.sandbox.job import RunLimits, SandboxFault, SandboxJob, Tier
 from whetstone.sandbox.session_run import SessionLimits, SessionResult, SessionRun
+from whetstone.sandbox.session_watch import SessionWatch
 from whetstone.sandbox.streams import link_to_program
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
@@ -40,6 +41,9 @@ class _SessionSandbox(Sandbox):
 
     def __init__(self, profile: Profile, tier: Tier | None, minimum: Tier) -> None:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.lock = threading.Lock()
+        """Held by the thread that uses the session."""
+        self._session: SessionRun | None = None
         try:
             super().__init__(_HARNESSES, profile=profile, tier=tier, minimum_tier=minimum, stop_fd=self._stop)
         except BaseException:
@@ -60,7 +64,17 @@ class _SessionSandbox(Sandbox):
             own_end.close()
             raise
         run.connect(own_end, limits)
+        self._session = run
         return run
+
+    def watch(self) -> None:
+        """Measure the session, unless it is being called."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if self._session is not None:
+                    self._session.watch()
+            finally:
+                self.lock.release()
 
     def stop(self) -> None:
         """End the current call, or the next one of this session. Thread-safe until ``close``."""
@@ -68,8 +82,10 @@ class _SessionSandbox(Sandbox):
 
     def close(self) -> None:
         """End the fork-server and its session. Call once."""
-        super().close()
-        os.close(self._stop)
+        with self.lock:
+            self._session = None
+            super().close()
+            os.close(self._stop)
 
 
 class PythonSessions:
@@ -99,8 +115,9 @@ class PythonSessions:
         self.closed = False
         self._sandboxes: set[_SessionSandbox] = set()
         self._idle: list[_SessionSandbox] = []
-        # For sessions that are never closed. A thread that works for them has a reference to this object.
-        self._end_all = weakref.finalize(self, _end_all, os.getpid(), self._sandboxes)
+        self._watch = SessionWatch(self._all_sandboxes)
+        # For sessions that are never closed. A thread that calls them has a reference to this object.
+        self._end_all = weakref.finalize(self, _end_all, os.getpid(), self._sandboxes, self._watch)
 
     async def open(self) -> PythonSession:
         """Open a session. Raises SandboxFault if the sandbox fails, and RuntimeError once closed.
@@ -133,9 +150,14 @@ class PythonSessions:
         with self._lock:
             if not self.closed:
                 self._sandboxes.add(sandbox)
+                self._watch.start()
                 return sandbox
         sandbox.close()
         raise RuntimeError("these sessions are closed")
+
+    def _all_sandboxes(self) -> list[_SessionSandbox]:
+        with self._lock:
+            return list(self._sandboxes)
 
     def give_back(self, sandbox: _SessionSandbox) -> None:
         """Keep a sandbox for the next session."""
@@ -187,7 +209,6 @@ class PythonSession:
 
     def __init__(self, sessions: PythonSessions, sandbox: _SessionSandbox, run: SessionRun) -> None:
         self._sessions, self._sandbox, self._run = sessions, sandbox, run
-        self._lock = threading.Lock()
         self._calling = self._closed = False
 
     @property
@@ -213,7 +234,7 @@ class PythonSession:
             self._calling = False
 
     def _call(self, code: str) -> SessionResult:
-        with self._lock:
+        with self._sandbox.lock:
             return self._run.call(code)
 
     async def close(self) -> None:
@@ -235,7 +256,7 @@ class PythonSession:
         return True
 
     def _end(self) -> None:
-        with self._lock:
+        with self._sandbox.lock:
             self._run.end()
         self._sessions.give_back(self._sandbox)
 
@@ -255,8 +276,9 @@ def _discard(opened: Future[PythonSession]) -> None:
         opened.result().close_now()
 
 
-def _end_all(owner: int, sandboxes: set[_SessionSandbox]) -> None:
-    """End all sandboxes. No thread may be using them."""
+def _end_all(owner: int, sandboxes: set[_SessionSandbox], watch: SessionWatch) -> None:
+    """End all sandboxes. No call may be using them."""
     if os.getpid() == owner:  # and not a fork of it
+        watch.stop()
         for sandbox in sandboxes:
             sandbox.close()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from whetstone.sandbox.accounting import TreeMeter
 from whetstone.sandbox.cpu_starvation import ThreadWait, WallClock
 from whetstone.sandbox.job import MOST_STARVED, EndReason, RunResult, SandboxFault
 from whetstone.sandbox.priority import supervisor_priority
-from whetstone.sandbox.run import FIRST_READING_S, SandboxRun
+from whetstone.sandbox.run import FIRST_READING_S, TICK_S, SandboxRun
+from whetstone.sandbox.stopping import continue_all, stop_all
 from whetstone.sandbox.streams import Stream
 from whetstone.sandbox.supervision import drive, partner_grace
 from whetstone.sandbox.zygote.run_session import ANSWER, CALL, DONE, ERROR
@@ -20,6 +21,10 @@ from whetstone.sandbox.zygote.run_session import ANSWER, CALL, DONE, ERROR
 MOST_SOURCE_BYTES = 128 << 10
 _SEND_BUFFER_BYTES = 4 * MOST_SOURCE_BYTES
 _CLOSED = "it was closed"
+_START_TIMEOUT_S = 60.0
+# How long processes that get no core may take to stop.
+_STOP_TIMEOUT_S = 10.0
+_SHORTEST_WAIT_S = 0.0002
 
 
 @dataclass(frozen=True)
@@ -160,13 +165,14 @@ class _Connection:
 
 
 class SessionRun(SandboxRun):
-    """The run of a session's process. Between calls, its processes are stopped. Not thread-safe."""
+    """The run of a session's process. Between calls, its processes are stopped and still measured. Not
+    thread-safe."""
 
     reason = ""
     """Why the session has ended; empty while it is alive."""
 
     def connect(self, link: socket.socket, limits: SessionLimits) -> None:
-        """Take the client's end of the link. Must be called right after the start."""
+        """Take the client's end of the link. Must be called right after the start. Raises SandboxFault."""
         self.talk = self._connection = _Connection(link)
         self._session_limits = limits
         self._output = _CallOutput(self._stdout.fd, limits.output_bytes, limits.text_bytes)
@@ -174,12 +180,30 @@ class SessionRun(SandboxRun):
         self._streams = (self._stdout, self._stderr, self._result)
         # CPU seconds used, and seconds waited for a core, at the end of the previous call.
         self._used_s = self._waited_s = 0.0
+        self._paused = False
+        try:
+            self._enter_freezer()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _enter_freezer(self) -> None:
+        """Put the process into a group that can be frozen, before it runs any code of the program."""
+        self._freezer = self.server.freezer()
+        self._ask_for_meter()
+        while self._meter is None:
+            if not self.server.message_within(_START_TIMEOUT_S, None):
+                raise SandboxFault("the fork-server did not answer in time")
+            self._on_message()
+            if self.ended:
+                raise SandboxFault("the process of a session ended before its first call")
+        if self._freezer is not None:
+            self._freezer.admit(self.pid)
 
     @property
     def supervised(self) -> bool:
         """Whether there is more to supervise now."""
-        answered = self._connection.answer is not None and self._meter is not None
-        return not self.ended and (self.killed or not answered)
+        return not self.ended and (self.killed or self._connection.answer is None)
 
     def call(self, source: str) -> SessionResult:
         """Run code in the session. Raises SandboxFault if the sandbox fails; the session is then over."""
@@ -213,10 +237,8 @@ class SessionRun(SandboxRun):
         self.next_tick = now + min(FIRST_READING_S, limits.call_wall_s)
         if not self._connection.send(source):
             self.kill(EndReason.KILLED)
-        elif self._meter is None:
-            self._ask_for_meter()
-        else:
-            self._meter.send(signal.SIGCONT)
+        elif self._paused:
+            self._resume()
 
     def _supervise(self) -> bool:
         """Supervise until the answer or the end. Returns whether the caller's ``stop_fd`` ended it."""
@@ -226,8 +248,8 @@ class SessionRun(SandboxRun):
     def _pause(self) -> None:
         """Stop all processes, and read what they wrote and used. A limit may end the session now."""
         assert self._meter is not None
-        if not self._meter.send(signal.SIGSTOP):
-            self.kill(EndReason.PROCESS_LIMIT)
+        self._paused = True
+        self._stop(self._meter)
         for stream in self._streams:
             while stream.open and not stream.is_over and stream.read():
                 pass
@@ -237,6 +259,46 @@ class SessionRun(SandboxRun):
             self.kill(EndReason.OUTPUT_LIMIT)
         self._used_s = self._meter.cpu_s
         self._waited_s += self._longest_wait().seconds
+
+    def _stop(self, meter: TreeMeter) -> None:
+        """Stop all processes. Those that continue each other use CPU time, until a limit ends the session."""
+        if self._freezer is not None:
+            self._freezer.freeze()
+            return
+        processes, wait_s = meter.processes(), _SHORTEST_WAIT_S
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while not stop_all(processes):
+            self._measure(meter)
+            if time.monotonic() > deadline:
+                self.kill(EndReason.PROCESS_LIMIT)
+            if self.killed:
+                return
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, TICK_S)
+
+    def _resume(self) -> None:
+        assert self._meter is not None
+        self._paused = False
+        if self._freezer is not None:
+            self._freezer.thaw()
+        else:
+            continue_all(self._meter.processes())
+
+    def watch(self) -> None:
+        """Measure the session between two calls. A limit ends it now, and the next call says so."""
+        if not self._paused or self.reason or self._meter is None:
+            return
+        try:
+            self._measure(self._meter)
+            if self._meter.cpu_s > self._used_s and not self.killed:
+                self._stop(self._meter)
+            if self.killed:
+                stopped = self._supervise()
+                self.reason = _CLOSED if stopped else self._why(self.result())[0]
+        except (SandboxFault, OSError) as error:
+            self.reason = f"the sandbox failed: {error}"
+            if not self.ended:
+                self.abandon()
 
     def _longest_wait(self) -> ThreadWait:
         """Return how long the run had no core during this call."""

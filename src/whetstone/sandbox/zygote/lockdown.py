@@ -13,7 +13,14 @@ from . import allowed_programs, jail, kernel, wire
 from .landlock import Ruleset, version
 from .packages import without_packages
 from .profile import Profile
-from .seccomp import EXECUTING_CALLS, TEMPLATE_CALLS, Filter, ProgramFilter, template_filter_code
+from .seccomp import (
+    EXECUTING_CALLS,
+    TEMPLATE_CALLS,
+    TIMER_CALLS,
+    Filter,
+    ProgramFilter,
+    template_filter_code,
+)
 
 # A run with this many processes and threads is ended.
 MAX_TASKS = 256
@@ -190,6 +197,7 @@ def filter_template(place: RunLocation) -> None:
     """Give up memory locking and all system calls that neither this process nor a run needs."""
     resource.setrlimit(*_limited(resource.RLIMIT_MEMLOCK, 0, 0))
     calls = (*TEMPLATE_CALLS, *EXECUTING_CALLS) if place.executes else TEMPLATE_CALLS
+    calls += TIMER_CALLS if place.profile.execute else ()
     Filter(template_filter_code(calls, local_sockets=place.jailed)).install("seccomp")
 
 

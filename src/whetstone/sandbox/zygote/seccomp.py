@@ -23,6 +23,7 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NR_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_BIT = 0x40000000
 
+_CLONE_SIGNAL = 0xFF
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW_ANY = 0x7E020000  # mount, cgroup, uts, ipc, user, pid and net namespaces
 # A child must be neither a sibling of its parent, which would be a child of the fork-server, nor traced.
@@ -48,6 +49,10 @@ TEMPLATE_CALLS = (
 SUPERVISOR_CALLS = ("mount", "umount2")
 # The additional system calls of a sandbox that executes programs.
 EXECUTING_CALLS = tuple(EXECUTING)
+# A timer sends the signal that is named in memory, where a filter cannot look. SIGCONT would continue a
+# session that is stopped between calls. Python programs have no use for these timers; compiled ones may have
+# them, because they are never stopped.
+TIMER_CALLS = ("timer_create",)
 # Landlock checks opening and naming of files, but not changes of their attributes by path, and truncation
 # only since version 3. Where the files of the host are visible, these calls are therefore forbidden. Without
 # a jail a run is identified by its process group, so no process may leave it.
@@ -127,7 +132,11 @@ def _allow_threads_only() -> Code:
 
 
 def _allow_plain_children() -> Code:
-    return [*_argument(0), (_ANY_BIT, 0, 1, _NO_PLAIN_CHILD), *_fail(errno.EPERM), *_ret(_ALLOW)]
+    """Return code for clone. The end of a child may send its parent only SIGCHLD: SIGCONT would continue the
+    parent."""
+    signal_of_end = [(_AND, 0, 0, _CLONE_SIGNAL), (_EQUAL, 1, 0, 0), (_EQUAL, 0, 1, int(signal.SIGCHLD))]
+    plain = [*_argument(0), (_ANY_BIT, 0, 1, _NO_PLAIN_CHILD), *_fail(errno.EPERM)]
+    return [*plain, *signal_of_end, *_ret(_ALLOW), *_fail(errno.EPERM)]
 
 
 def _pretend_to_set_sigchld() -> Code:
@@ -208,7 +217,7 @@ def template_filter_code(more: Iterable[str], *, local_sockets: bool = False) ->
     for name in (*HARMLESS, *more):
         code += _on_call(name, _ret(_ALLOW))
     # EPERM gives a better traceback than ENOSYS: the call exists, and is not permitted.
-    for name in EXECUTING:
+    for name in (*EXECUTING, *TIMER_CALLS):
         code += _on_call(name, _fail(errno.EPERM))
     return code + _fail(errno.ENOSYS)
 
