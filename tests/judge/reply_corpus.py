@@ -326,6 +326,90 @@ _shape(
 _shape("cut block in the thinking", PYTHON, lambda a: f"<think>\n```python\nx = \n</think>\n{_block(a)}")
 
 
+# What models and templates put behind the closing fence.
+for _behind in (
+    *("</answer>", "</solution>", "</code>", "<|im_end|>", "<|eot_id|>", "</s>", "<｜end▁of▁sentence｜>"),
+    *(".", ")", "**", ":", " Done", " Done.", "Done", " This solves the problem.", " It uses `heapq`."),
+    *("<|endoftext|><|endoftext|>\n", " </answer>\n<|im_end|>", "</answer></s>"),
+):
+    _shape(
+        f"{_behind!r} behind the closing fence",
+        ALL,
+        lambda a, behind=_behind: f"Here:\n```{a.tag}\n{a.code}```{behind}",
+    )
+    _shape(
+        f"{_behind!r} behind the closing fence, and prose",
+        ALL,
+        lambda a, behind=_behind: f"```{a.tag}\n{a.code}```{behind}\nIt runs in O(n) time.\n",
+    )
+_shape("end token after prose", ALL, lambda a: f"{_block(a)}\nThat is all.<|im_end|>\n")
+_shape("end token after bare code", PYTHON, lambda a: f"{a.code.rstrip()}<|im_end|>")
+_shape("end token after an open fence", PYTHON, lambda a: f"```python\n{a.code.rstrip()}</s>")
+_shape("answer tags around the block", ALL, lambda a: f"<answer>\n{_block(a)}</answer>")
+_shape(
+    "end of the answer behind a fence that another block follows",
+    ALL,
+    lambda a: f"```{a.tag}\n{a.wrong or a.code}```.\nBetter:\n```{a.tag}\n{a.code}```</answer>",
+)
+
+# Prose that mentions the tags of thinking.
+_shape(
+    "prose mentions the thinking",
+    ALL,
+    lambda a: f"{_block(a)}\nMy reasoning is in the <think> block above.\n",
+)
+_shape(
+    "prose mentions the thinking before the block",
+    ALL,
+    lambda a: f"As said in the <think> part, we loop.\n\n{_block(a)}",
+)
+_shape("quoted tag of thinking", ALL, lambda a: f"{_block(a)}\nI put `<think>` first.\n")
+_shape("quoted tag at the start of a line", ALL, lambda a: f"{_block(a)}\n`<think>` is not used here.\n")
+_shape("quoted end of thinking", ALL, lambda a: f"{_block(a)}\nNo `</think>` was needed.\n")
+_shape(
+    "thinking, then prose that mentions it",
+    ALL,
+    lambda a: f"<think>\nHm.\n</think>\n{_block(a)}\nThe <think> section explains why.\n",
+)
+_shape(
+    "thinking of the template, then prose that mentions it",
+    ALL,
+    lambda a: f"Hm.\n</think>\nAs my <think> says:\n{_block(a)}",
+)
+
+# Blocks with the tag of no language, and fences that are never closed.
+for _tag in ("text", "code", "pypy3", "ipython", "py2", "plaintext", "solution", "txt"):
+    _shape(f"a block tagged {_tag}", ALL, lambda a, tag=_tag: f"Here:\n{_fence(a.code, tag)}Done.\n")
+_shape(
+    "a block tagged code, then its output tagged text",
+    PYTHON,
+    lambda a: f"{_fence(a.code, 'code')}\n{_fence(a.output + chr(10), 'text')}",
+)
+_shape(
+    "a first try tagged text, then a block of the language",
+    PYTHON,
+    lambda a: f"{_fence(a.wrong, 'text')}\n{_block(a)}",
+)
+_shape(
+    "a block of the language, then a first try tagged text",
+    PYTHON,
+    lambda a: f"{_block(a)}\nThis did not work:\n{_fence(a.wrong, 'text')}",
+)
+for _prose in (
+    "This function runs in O(n) time.",
+    "Explanation:\n- It's simple.\n- We don't sort.",
+    "Complexity: O(n)\nIt loops once.",
+    "**Explanation**\n\nWe loop (once), so it's fast.\n\n1. First\n2. Second",
+    "Done",
+    "The \"best\" way isn't obvious; it's this:\n  loop once.",
+):
+    _shape(
+        f"never closed, then {_prose.split(maxsplit=1)[0]!r} of prose",
+        (*PYTHON, CPP, JAVA, RUST, GO),
+        lambda a, prose=_prose: f"Here:\n```{a.tag}\n{a.code}\n{prose}\n",
+    )
+
+
 def _special() -> Iterator[Reply]:
     """Replies of which a shape cannot be made: the program itself is what is odd, or comes in pieces."""
     fenced = Asked(

@@ -68,7 +68,9 @@ def test_code_is_looked_for_after_the_thinking() -> None:
     assert strip_thinking("a</think>b</think>c") == "c"
     assert strip_thinking("no thinking") == "no thinking"
     assert strip_thinking("<think>never ends") is None
-    assert strip_thinking("<think>a</think>b<think>c") is None
+    assert strip_thinking("<think>a</think>b\n<think>c") is None
+    assert strip_thinking("<think>a</think> <think>c") is None
+    assert strip_thinking("<think>\n```\nx\n```</think>```\ny\n```") == "```\ny\n```"
     assert answer_part("<think>x<answer>no</answer></think><answer>1</answer><answer>2</answer>") == "2"
     assert answer_part("<answer>cut") is None
 

@@ -1,59 +1,74 @@
 """A reply costs its reader time proportional to its length, whatever the model writes.
 
-The bound on CPU time is ten times what the longest of these replies takes on an ordinary core. It catches
-work that grows with the square or the cube of the length, which takes minutes to hours here. One of three
-attempts is enough, because other processes evict the caches of this one and so multiply its CPU time.
+CPU time of the thread is measured, never wall time. Each bound is a ratio: the cost of twice the text, and
+the cost of parsing a plain program of the same length on the same machine. The least of several attempts
+counts, because other processes evict the caches of this one and so multiply its CPU time.
 """
 
 from __future__ import annotations
 
-import random
+import ast
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from re import _constants as constants  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 from re import _parser as parser  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 from typing import Any
 
 import pytest
 
-from tests.judge.judge_problems import call_problem
-from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, problem_from
-from whetstone.environments.generated_cases import InvalidCases, read_cases
-from whetstone.environments.settings import EnvironmentSection
-from whetstone.environments.single_turn import program_of
-from whetstone.judge.extract import answer_part, extract_program, strip_thinking
+from tests.judge.reply_search import READERS, cpu_s, search
+from whetstone.core.syntax import NotPython, symbols
 
-LENGTH = 100_000
-MOST_CPU_S = 10.0
-PROBLEM = problem_from(call_problem("f", ([1], 2)))
-STARTER = "def f(x):\n"
-COMPLETED = Problem(
-    "c", "", AssertTests(asserts=["f(1)"], entry_point="f"), starter=STARTER, meta={COMPLETES_STARTER: True}
-)
-PLAIN = EnvironmentSection()
-FORMS = EnvironmentSection(answer_format="think_answer")
+LENGTH = 50_000
+# The cost of twice the text. Linear work has 2, quadratic work 4.
+MOST_GROWTH = 2.5
+# How often a plain program of the same length could be parsed in the time. A reader parses it once; the
+# search for test cases in a reply takes the longest of all.
+MOST_PARSES = 6.0
+# Less is not measured well. Parsing a plain program of LENGTH takes about 0.04 s.
+SMALL_S = 0.03
 DEFINITION = "def f(x):\n    return x + 1\n"
 
 
-def read(reply: str) -> None:
-    """Everything that is made of a reply's text on the trusted side."""
-    strip_thinking(reply)
-    answer_part(reply)
-    program_of(PROBLEM, FORMS, reply)
-    program_of(COMPLETED, PLAIN, reply)
-    for rule in ("program", "last_fence", "all_fences"):
-        extract_program(reply, rule, names=("f",))
-    extract_program(reply, "program", "cpp")
-    try:
-        read_cases(reply, PROBLEM, count=2, most_bytes=1000)
-    except InvalidCases:
-        return
+def cost_of_parsing(length: int) -> float:
+    """Return the CPU time that CPython needs to parse a plain program, in seconds."""
+    program = DEFINITION * (length // len(DEFINITION))
+    return cpu_s(lambda: ast.parse(program), 3)
+
+
+def is_linear(read: Callable[[str], object], make: Callable[[int], str]) -> bool:
+    """Return whether one of several attempts shows linear cost."""
+    short, long = make(LENGTH), make(2 * LENGTH)
+    for _ in range(4):
+        cost = cpu_s(partial(read, long), 2)
+        is_cheap = cost <= MOST_PARSES * cost_of_parsing(len(long))
+        if is_cheap and cost <= MOST_GROWTH * cpu_s(partial(read, short), 2) + SMALL_S:
+            return True
+    return False
 
 
 def repeated(unit: str, before: str = "", after: str = "") -> Callable[[int], str]:
     return lambda length: before + unit * (length // len(unit)) + after
+
+
+def numbered(unit: str, before: str = "", after: str = "") -> Callable[[int], str]:
+    """Repeat a unit in which @ stands for the number of the repetition, and @+ for the next number."""
+
+    def make(length: int) -> str:
+        count = length // (len(unit) + 4)
+        made = (unit.replace("@+", str(n + 1)).replace("@", str(n)) for n in range(count))
+        return before + "".join(made) + after
+
+    return make
+
+
+def names_and_lambdas(length: int) -> str:
+    """CPython's symbol table copies the names of a function for each scope in it."""
+    count = length // 20
+    names = ";".join(f"a{n}=1" for n in range(count))
+    return f"```python\ndef f(x):\n {names}\n return [{'lambda:0,' * count}]\n```"
 
 
 def nested_ifs(length: int) -> str:
@@ -68,6 +83,59 @@ def nested_finally(_length: int) -> str:
 
 
 HOSTILE: dict[str, Callable[[int], str]] = {
+    "blanks behind return": repeated(" ", "return", "!"),
+    "blanks behind a name": repeated(" ", "x = 1\na", "!"),
+    "blanks behind import": repeated(" ", "import a", "!"),
+    "blanks behind from": repeated(" ", "from", "!"),
+    "blanks behind a comma": repeated(" ", "a,", "!"),
+    "blanks behind a colon": repeated(" ", "if x:", "!"),
+    "returns with blanks": repeated("return  ", "", "!"),
+    "tabs behind global": repeated("\t", "global", "!"),
+    "names and lambdas": names_and_lambdas,
+    "names and comprehensions": numbered("a@=1;b@=[0 for x in y];", "```python\ndef f(x):\n ", "\n```"),
+    "names and functions": numbered(" a@=1\n def b@():a@\n", "```python\ndef f(x):\n", "\n```"),
+    "arguments and lambdas": lambda n: (
+        "```python\ndef f("
+        + numbered("a@,")(n // 2)
+        + "): return ["
+        + repeated("lambda:0,")(n // 2)
+        + "]\n```"
+    ),
+    "names and classes": numbered(" a@=1\n class b@:0\n", "```python\ndef f(x):\n", "\n```"),
+    "words on a fence and fences with words": lambda n: (
+        "```python " + "a b " * (n // 8) + "\n" + "``` x y\n" * (n // 16) + "```"
+    ),
+    "code on a fence and fences with words": lambda n: (
+        "```python " + "a=1 " * (n // 8) + "\n" + "``` x y\n" * (n // 16) + "```"
+    ),
+    "attributes on a fence and fences with words": lambda n: (
+        "```python " + "a=1" * (n // 6) + "\n" + "x\n``` text\n" * (n // 20) + "```"
+    ),
+    "words on a fence and fences behind code": lambda n: (
+        "```python " + "a b " * (n // 8) + "\n" + "x = 1```\n" * (n // 18)
+    ),
+    "blocks that need the next one": numbered("```python\ndef g@(): return g@+()\n```\n"),
+    "blocks that need the next one, from the tested one": numbered(
+        "```python\ndef g@(): return g@+()\n```\n", "```python\ndef f(x): return g0()\n```\n"
+    ),
+    "blocks that need one of the same names": numbered(
+        "```python\na@ = g@+; b@ = b@+; c = c\n```\n", "```python\ndef f(x): return a0\n```\n"
+    ),
+    "a fence of many letters": lambda n: (
+        "```" + "".join(chr(0x4E00 + i % 20_000) for i in range(n)) + " x```"
+    ),
+    "closed fences": repeated("```py\nx\n```\n"),
+    "closed fences of calls": repeated("```py\nx()\n```\n"),
+    "closed fences of names": numbered("```py\nx@=1\n```\n"),
+    "closed fences with tags behind them": repeated("```py\nx()\n```</answer>\n"),
+    "blocks of no language": numbered("```text\nx@()\n```\n"),
+    "special tokens": repeated("<|im_end|>", "```python\nx()\n"),
+    "special tokens and blanks": repeated("</s> \n", "```python\nx()\n```"),
+    "mentions of thinking": repeated("the `<think>` and <think> of "),
+    "lines with prose behind a program": repeated("it's prose\n", "```python\n" + DEFINITION),
+    "labels behind a program": repeated("Note: x\n", "```python\n" + DEFINITION),
+    "lines of a C program": repeated("\n", "```cpp\nint main() {}\n", "x```"),
+    "prose behind a C program": repeated("word\n\n", "```cpp\nint main() {}\n"),
     "blanks in a fence": lambda n: f"```a{' ' * (n // 2)}b{' ' * (n // 2)}`",
     "blanks behind a tag": lambda n: f"```python{' ' * n}`",
     "blanks before a fence": lambda n: f"x{' ' * n}```",
@@ -121,49 +189,42 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
-def cpu_s(reply: str) -> float:
-    started = time.process_time()
-    read(reply)
-    return time.process_time() - started
-
-
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
     reply = HOSTILE[kind](LENGTH)
-    assert any(cpu_s(reply) < MOST_CPU_S for _ in range(3))
+    for name, read in READERS.items():
+        # Most replies are cheap for most readers, and need not be measured again.
+        if cpu_s(partial(read, reply)) > SMALL_S / 2:
+            assert is_linear(read, HOSTILE[kind]), name
 
 
-TOKENS = ["```", "~~~", "`", " ", "\n", "\t", "python", "x = 1", "(", ")", "<think>", "</think>", "<answer>"]
-TOKENS += [
-    "</answer>",
-    "def f(x):\n    return x",
-    "{",
-    "}",
-    '"',
-    ":",
-    ",",
-    ".",
-    "import a",
-    "'''",
-    "#",
-    "=",
-    "\\",
-]
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
-    """A random unit of a few tokens, repeated; what is superlinear shows in any of its repetitions."""
-    rng = random.Random(seed)
-    for _ in range(5):
-        units = ["".join(rng.choices(TOKENS, k=rng.randint(1, 4))) for _ in range(3)]
-        reply = units[0] + units[1] * (20_000 // len(units[1])) + units[2]
-        assert any(cpu_s(reply) < MOST_CPU_S for _ in range(3)), units
+    """The search runs for 2.5 s of CPU time. It was run for ten minutes by hand."""
+    for _, name, shape in search(2.5, seed, 10_000, survivors=1):
+        assert is_linear(READERS[name], shape.text), (name, shape)
 
 
-READERS = (
+def test_the_search_finds_what_is_quadratic() -> None:
+    """The dearest shape for a pattern that backtracks fails the test that all readers pass."""
+    pattern = re.compile(r"\s+[^\s\w]*$")
+    slow = {"slow": lambda reply: pattern.search(reply)}
+    found = search(2.5, 0, 1_000, survivors=1, readers=slow)
+    assert not is_linear(slow["slow"], lambda length: found[0][2].text(length // 10))
+
+
+def test_a_symbol_table_that_costs_too_much_is_refused() -> None:
+    names = ";".join(f"a{n}=1" for n in range(4000))
+    with pytest.raises(NotPython, match="pairs of a name and a scope"):
+        symbols(f"def f():\n {names}\n return [{'lambda:0,' * 4000}]\n")
+    assert symbols(DEFINITION * 1000)
+
+
+MODULES = (
     "judge.extract",
     "judge.fences",
+    "judge.program_evidence",
+    "judge.languages.table",
     "environments.single_turn",
     "environments.generated_cases",
     "core.syntax",
@@ -171,7 +232,7 @@ READERS = (
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    for name in READERS:
+    for name in MODULES:
         module = sys.modules[f"whetstone.{name}"]
         values = [(key, value) for key, value in vars(module).items()]
         values += [(key, item) for key, value in values if isinstance(value, tuple) for item in value]

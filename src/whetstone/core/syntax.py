@@ -31,6 +31,9 @@ _STRINGS = re.compile(
 )
 _MOST_MARKS = 256
 _BEYOND_ASCII = re.compile(rf"[^\x00-\x7f]{{{_MOST_MARKS + 1},}}+")
+_NAMES = re.compile(r"[^\W\d]\w*+")
+_SCOPES = re.compile(r"\b(?:lambda|def|class|for|type)\b")
+_MOST_COPIES = 4_000_000
 _PARSER_LOCK = threading.RLock()
 _DESCRIBING_NODES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 _NODE_TYPES = frozenset(
@@ -42,7 +45,14 @@ _LEAF_TYPES = frozenset((ast.Name, ast.Constant))
 
 
 class NotPython(ValueError):
-    """Text that Python 3 cannot parse, also because of NUL bytes or too deep nesting."""
+    """Text that Python 3 cannot parse, also because of NUL bytes or too deep nesting.
+
+    line: the number of the line with the error, from 1; None if it is not known.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 @contextmanager
@@ -90,6 +100,7 @@ def parse_expression(source: str) -> ast.expr:
 def symbols(source: str) -> symtable.SymbolTable:
     """Return the symbol table of a text. Raises NotPython."""
     check_cost(source)
+    _check_scopes(source)
     with _raise_not_python(), parsing():
         return symtable.symtable(source, "<test>", "exec")
 
@@ -106,6 +117,14 @@ def check_cost(source: str) -> None:
     # It normalizes names, which sorts the combining marks behind a letter by insertion.
     if not source.isascii() and any(map(_has_many_marks, _BEYOND_ASCII.findall(source))):
         raise NotPython(f"a letter has more than {_MOST_MARKS} combining marks")
+
+
+def _check_scopes(source: str) -> None:
+    """Raise NotPython for text whose symbol table takes quadratic time."""
+    # CPython copies the names of the surrounding functions for each scope in them.
+    scopes = sum(1 for _ in _SCOPES.finditer(source))
+    if scopes * len(source) > _MOST_COPIES and scopes * len(set(_NAMES.findall(source))) > _MOST_COPIES:
+        raise NotPython(f"the text has more than {_MOST_COPIES} pairs of a name and a scope")
 
 
 def _has_many_fields(string: re.Match[str]) -> bool:
@@ -129,7 +148,8 @@ def _raise_not_python() -> Generator[None]:
     try:
         yield
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotPython(str(error) or type(error).__name__) from None
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        raise NotPython(str(error) or type(error).__name__, line) from None
 
 
 def parsed(source: str) -> ast.Module | None:

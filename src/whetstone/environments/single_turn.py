@@ -27,6 +27,11 @@ from whetstone.judge.extract import extract_program, names_called, strip_thinkin
 _FUTURE = re.compile(r"^from[ \t]++__future__[ \t]++import[^\n]*+\n?", re.MULTILINE)
 
 
+# The length in characters up to which the completion of a starter is parsed, in up to six readings. The
+# functions of benchmarks have a few thousand.
+_LONGEST_COMPLETION = 20_000
+
+
 def assemble(problem: Problem, code: str) -> str:
     """Return the program to judge for the ``code`` extracted from a reply.
 
@@ -49,7 +54,7 @@ def assemble(problem: Problem, code: str) -> str:
 def _defines(code: str, names: frozenset[str], definition: re.Pattern[str]) -> bool:
     """Return whether the code binds one of ``names`` at top level; judged by its text if it does not
     parse."""
-    tree = parsed(code)
+    tree = parsed(code) if len(code) <= _LONGEST_COMPLETION else None
     if tree is None:
         return definition.search(code) is not None
     for node in tree.body:
@@ -77,6 +82,8 @@ def _with_body(starter: str, code: str) -> str:
     """Return the starter with the first reading of ``code`` as a body that compiles, else both
     concatenated."""
     head = starter if starter.endswith("\n") else starter + "\n"
+    if len(code) > _LONGEST_COMPLETION:
+        return head + code
     first, _, rest = code.lstrip("\n").partition("\n")
     readings = [code.lstrip("\n")]
     if not first.startswith((" ", "\t")):

@@ -5,7 +5,8 @@ language. A candidate is better the more it has of what the tests need: the name
 reads the input. Blocks that cannot be the program come last: output, an example of its use, its tests.
 
 Between equal candidates, complete blocks win over those that were cut off. Then tagged blocks win over
-untagged ones, and later ones over earlier ones. If the chosen block uses names that another block defines,
+untagged ones, these over blocks with the tag of no language (``text``, ``code``), and later ones over earlier
+ones. If the chosen block uses names that another block defines,
 that block is added, because models write programs in pieces.
 
 If the reply was started for the model (with an opening fence), pass the start and the reply together.
@@ -13,6 +14,7 @@ If the reply was started for the model (with an opening fence), pass the start a
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -24,10 +26,19 @@ from whetstone.judge.kinds.names import test_names
 from whetstone.judge.languages.language import Language
 from whetstone.judge.languages.table import LANGUAGES, PYTHON, is_python, language_named
 from whetstone.judge.program_evidence import PythonEvidence, dedent, does_something, regions
+from whetstone.judge.reply_parser import ReplyParser
 
 ExtractionRule = Literal["program", "last_fence", "first_fence", "all_fences", "whole"]
 
 _THINK = re.compile(r"</?think>")
+# Tokens that end a reply, as tokenizers write them that keep special tokens: <|im_end|>, </s>, <eos>.
+_END_TOKEN = re.compile(r"<[|｜][\w▁ .-]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|<pad>")
+_LONGEST_END_TOKEN = 44
+# How many blocks are candidates, from the end of a reply.
+_MAX_BLOCKS = 500
+# What the last line of a program is in languages other than Python: it ends like this, or it is a call.
+_CODE_ENDS = ("}", ";")
+_CALL = re.compile(r"[\w.$]++\(.*\)$")
 _UNUSUAL_INDENT = re.compile(r"^[ \t\xa0\u3000]+", re.MULTILINE)
 
 
@@ -37,6 +48,7 @@ def _tags(language: Language) -> frozenset[str]:
 
 
 _PYTHON_TAGS = _tags(LANGUAGES[PYTHON])
+_LANGUAGE_TAGS = frozenset[str]().union(*map(_tags, LANGUAGES.values()))
 
 
 def extract_program(
@@ -60,13 +72,20 @@ def extract_program(
         return text if text.strip() else None
     known = None if is_python(language) else language_named(language, "the program")
     tags = _PYTHON_TAGS if known is None else _tags(known)
-    text = clean(text)
+    text = _without_end_tokens(clean(text))
+    parser = ReplyParser(len(text) if known is None else 0)
     if rule == "program":
-        return _python_program(text, frozenset(names)) if known is None else _other_program(text, tags, known)
-    found = blocks(text, tags, python=known is None)
+        return (
+            _python_program(text, frozenset(names), parser)
+            if known is None
+            else _other_program(text, tags, known)
+        )
+    found = [b for b in blocks(text, tags, parser) if b.code.strip()]
     if not found:
         return text if known is None and _is_program(text) else None
-    matching = [b for b in found if b.tag in tags and b.code.strip()]
+    matching = [b for b in found if b.tag in tags] or [
+        b for b in found if b.tag not in _LANGUAGE_TAGS and _is_program(b.code, parser)
+    ]
     chosen = [b for b in matching if b.complete] or matching
     if not chosen:
         return None
@@ -97,7 +116,8 @@ def strip_thinking(text: str) -> str | None:
     """Return the text after the last ``</think>``. None if the thinking does not end; without tags the whole
     text.
 
-    A tag inside a line of a closed block is part of the program, and does not begin or end the thinking.
+    ``<think>`` begins the thinking only at the start of the text or of a line; elsewhere prose mentions it. A
+    tag in backquotes, or inside a line of a closed block, does not begin or end the thinking either.
     """
     last: re.Match[str] | None = None
     last_fence = text.rfind("\n```")
@@ -108,12 +128,35 @@ def strip_thinking(text: str) -> str | None:
         line = max(text.rfind("\n", at, tag.start()) + 1, at)
         is_within_line = (is_within_line and line == at) or bool(text[line : tag.start()].strip())
         in_code = is_within_line and fences % 2 == 1 and last_fence >= tag.end()
-        if not in_code:
-            last, fences = tag, int(text.startswith("```", tag.end()))
-        at, is_within_line = tag.end(), True
+        is_opening = tag[0] == "<think>"
+        at = tag.end()
+        if in_code or _is_quoted(text, tag) or (is_opening and is_within_line):
+            is_within_line = True
+            continue
+        last, fences = tag, int(text.startswith("```", tag.end()))
+        # Thinking can begin again right behind the tag.
+        is_within_line = is_opening
     if last is None:
         return text
     return text[last.end() :] if last[0] == "</think>" else None
+
+
+def _is_quoted(text: str, tag: re.Match[str]) -> bool:
+    """Return whether a tag stands in backquotes. Fences beside it are no backquotes."""
+    before, behind = text[max(0, tag.start() - 3) : tag.start()], text[tag.end() : tag.end() + 3]
+    return before.endswith("`") and behind.startswith("`") and before != "```" and behind != "```"
+
+
+def _without_end_tokens(text: str) -> str:
+    """Return the text without the special tokens at its end."""
+    end = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        start = text.rfind("<", max(0, end - _LONGEST_END_TOKEN), end)
+        if start < 0 or _END_TOKEN.fullmatch(text, start, end) is None:
+            return text if end == len(text.rstrip()) else text[:end]
+        end = start
 
 
 def answer_part(text: str) -> str | None:
@@ -131,17 +174,17 @@ def answer_part(text: str) -> str | None:
     return answer
 
 
-def _python_program(text: str, names: frozenset[str]) -> str | None:
+def _python_program(text: str, names: frozenset[str], parser: ReplyParser) -> str | None:
     if _is_program(text):
         return text  # even if its strings contain fences
-    found = blocks(text, _PYTHON_TAGS, python=True)
-    candidates = [
-        (b, _read_with_best_indent(b.code, names)) for b in found if b.tag in _PYTHON_TAGS and b.code.strip()
-    ]
+    found = [b for b in blocks(text, _PYTHON_TAGS, parser) if b.code.strip()][-_MAX_BLOCKS:]
+    candidates = [(b, _read_with_best_indent(b.code, names, parser)) for b in found if b.tag in _PYTHON_TAGS]
+    others = [(b, PythonEvidence(b.code, names, parser)) for b in found if b.tag not in _LANGUAGE_TAGS]
+    candidates = [*(o for o in others if o[1].fits), *candidates]
     if not any(evidence.fitness for _, evidence in candidates):
         # The program may be outside the blocks, which then contain its output or a command to start it.
-        outside = [FencedBlock("", code, True) for code in regions(without_blocks(text))]
-        candidates += [(block, PythonEvidence(block.code, names)) for block in outside]
+        outside = [FencedBlock("", code, True) for code in regions(without_blocks(text), parser)]
+        candidates += [(block, PythonEvidence(block.code, names, parser)) for block in outside]
     if not candidates:
         return None
     numbered = list(enumerate(candidates))
@@ -150,21 +193,22 @@ def _python_program(text: str, names: frozenset[str]) -> str | None:
 
 
 def _rank(number: int, block: FencedBlock, evidence: PythonEvidence) -> tuple[int, ...]:
-    return evidence.fitness, not evidence.is_test, block.complete, block.tag != "", number
+    is_tagged = 2 * (block.tag in _PYTHON_TAGS) + (block.tag != "")
+    return evidence.fitness, not evidence.is_test, block.complete, is_tagged, number
 
 
-def _read_with_best_indent(code: str, names: frozenset[str]) -> PythonEvidence:
+def _read_with_best_indent(code: str, names: frozenset[str], parser: ReplyParser) -> PythonEvidence:
     """Return the evidence of a text.
 
     The indentation is repaired if only that makes it the requested program.
     """
-    plain = PythonEvidence(code, names)
+    plain = PythonEvidence(code, names, parser)
     if plain.tree is not None:
         return plain
     spaces = _UNUSUAL_INDENT.sub(lambda m: m[0].replace("\xa0", " ").replace("\u3000", "    "), code)
     for other in (spaces, dedent(spaces)):
         if other != code:
-            evidence = PythonEvidence(other, names)
+            evidence = PythonEvidence(other, names, parser)
             if evidence.tree is not None and evidence.fitness > plain.fitness:
                 return evidence
     return plain
@@ -172,38 +216,69 @@ def _read_with_best_indent(code: str, names: frozenset[str]) -> PythonEvidence:
 
 def _join_pieces(best: int, candidates: Sequence[PythonEvidence], names: frozenset[str]) -> str:
     """Return the best candidate, joined with those that define the names that it lacks."""
-    chosen = {best}
-    wanted = candidates[best].missing | (names - candidates[best].defined)
-    if candidates[best].tree is None:
+    if candidates[best].tree is None or len(candidates) == 1:
         return candidates[best].code
+    pieces = _Pieces(best, candidates)
+    pieces.need(names)
+    pieces.add(best)
     if not names and candidates[best].fitness and not candidates[best].writes:
         # The block only reads input. Blocks that print continue it with its names.
-        rest = candidates[best + 1 :]
-        chosen |= {
-            n for n, c in enumerate(rest, best + 1) if c.writes and c.missing & candidates[best].defined
-        }
-    while True:
-        lacking = wanted - frozenset[str]().union(*(candidates[number].defined for number in chosen))
-        # Prefer the nearest block before it, then the next one after it.
-        order = [*range(best - 1, -1, -1), *range(best + 1, len(candidates))]
-        next_piece = next(
-            (n for n in order if n not in chosen and _defines_missing(candidates[n], lacking)), None
-        )
-        if next_piece is None:
-            break
-        chosen.add(next_piece)
-        wanted |= candidates[next_piece].missing
-    return "\n".join(candidates[number].code for number in sorted(chosen))
+        for number, piece in enumerate(candidates[best + 1 :], best + 1):
+            if piece.writes and piece.missing & candidates[best].defined:
+                pieces.add(number)
+    pieces.complete()
+    return "\n".join(candidates[number].code for number in sorted(pieces.chosen))
 
 
-def _defines_missing(piece: PythonEvidence, lacking: frozenset[str]) -> bool:
-    return piece.tree is not None and not piece.is_test and bool(piece.defined & lacking)
+class _Pieces:
+    """The blocks of a program that stands in several blocks. Each definition of a name is looked at once."""
+
+    def __init__(self, best: int, candidates: Sequence[PythonEvidence]) -> None:
+        self.chosen: set[int] = set()
+        self._candidates = candidates
+        self._best = best
+        self._defined: set[str] = set()
+        self._needed: set[str] = set()
+        self._definitions: dict[str, list[int]] = {}
+        for number, piece in enumerate(candidates):
+            if piece.tree is not None and not piece.is_test:
+                for name in piece.defined:
+                    self._definitions.setdefault(name, []).append(number)
+        # Nearness and number of a block, and a needed name that it defines.
+        self._offers: list[tuple[int, int, str]] = []
+
+    def add(self, number: int) -> None:
+        """Choose a block. The names that it lacks are needed from now on."""
+        self.chosen.add(number)
+        self._defined |= self._candidates[number].defined
+        self.need(self._candidates[number].missing)
+
+    def need(self, names: frozenset[str]) -> None:
+        """Note names that the program needs, and the blocks that define them."""
+        for name in names - self._needed:
+            self._needed.add(name)
+            for number in self._definitions.get(name, []):
+                heapq.heappush(self._offers, (self._distance(number), number, name))
+
+    def complete(self) -> None:
+        """Choose blocks that define needed names until there are no more of them."""
+        while self._offers:
+            _, number, name = heapq.heappop(self._offers)
+            if name not in self._defined and number not in self.chosen:
+                self.add(number)
+
+    def _distance(self, number: int) -> int:
+        # The nearest block before the best one is preferred, then the next one after it.
+        return self._best - number if number < self._best else len(self._candidates) + number
 
 
 def _other_program(text: str, tags: frozenset[str], language: Language) -> str | None:
     """Return the program in a language that is not parsed here. Patterns of the language recognise it."""
     whole_program = re.compile(language.program_pattern, re.MULTILINE)
-    found = [b for b in blocks(text, tags, python=False) if b.tag in tags and b.code.strip()]
+    written = [b for b in blocks(text, tags, ReplyParser(0)) if b.code.strip()]
+    found = [b for b in written if b.tag in tags] or [
+        b for b in written if b.tag not in _LANGUAGE_TAGS and whole_program.search(b.code)
+    ]
     if not found:
         return _unfenced_program(text, language) if whole_program.search(text) else None
     numbered = list(enumerate(found))
@@ -211,26 +286,48 @@ def _other_program(text: str, tags: frozenset[str], language: Language) -> str |
         numbered,
         key=lambda e: (whole_program.search(e[1].code) is not None, e[1].complete, e[1].tag != "", e[0]),
     )[0]
-    first_line = re.compile(language.first_line_pattern, re.MULTILINE)
-    if whole_program.search(found[best].code) and not first_line.search(found[best].code):
+    code = found[best].code if found[best].complete else _without_last_prose(found[best].code)
+    if whole_program.search(code) and _first_line(code, language) is None:
         # The beginning of the program is in a block of its own.
-        pieces = [b.code for b in found[:best] if b.complete and b.tag and first_line.search(b.code)]
+        pieces = [
+            b.code for b in found[:best] if b.complete and b.tag and _first_line(b.code, language) is not None
+        ]
         if pieces and not whole_program.search(pieces[-1]):
-            return f"{pieces[-1]}\n{found[best].code}"
-    return found[best].code
+            return f"{pieces[-1]}\n{code}"
+    return code
+
+
+def _without_last_prose(code: str) -> str:
+    """Return a program whose fence is not closed, without the prose in the paragraphs behind it."""
+    lines = code.rstrip().split("\n")
+    end = len(lines)
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number].strip()
+        if line.endswith(_CODE_ENDS) or _CALL.match(line):
+            break
+        if not line:
+            end = number
+    return code if end == len(lines) else "\n".join(lines[:end]) + "\n"
 
 
 def _unfenced_program(text: str, language: Language) -> str | None:
     """Return the text from its first line of code to its last."""
     lines = text.split("\n")
-    first_line = re.compile(language.first_line_pattern)
-    first = next((number for number, line in enumerate(lines) if first_line.match(line)), None)
+    first = _first_line(text, language)
     if first is None:
         return None
     last = max((n for n, line in enumerate(lines) if line.rstrip().endswith(("}", ";", "})"))), default=-1)
     return "\n".join(lines[first : last + 1]) + "\n" if last >= first else "\n".join(lines[first:])
 
 
-def _is_program(text: str) -> bool:
-    tree = parsed(text)
+def _first_line(code: str, language: Language) -> int | None:
+    """Return the number of the first line that can begin a program, from 0; None if there is none."""
+    pattern = re.compile(language.first_line_pattern)
+    # Line by line: a search would try blanks at each of their positions.
+    return next((number for number, line in enumerate(code.split("\n")) if pattern.match(line)), None)
+
+
+def _is_program(text: str, parser: ReplyParser | None = None) -> bool:
+    """Return whether a text is a Python program; without a ``parser``, no budget pays for it."""
+    tree = parser.tree(text) if parser else parsed(text)
     return tree is not None and does_something(tree)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
-from whetstone.core.syntax import NotPython, parsed
-from whetstone.judge.kinds.names import free_names
+from whetstone.judge.reply_parser import ReplyParser
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 _READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinput\b|\bos\.read\s*\(\s*0\b")
@@ -19,14 +19,23 @@ _TESTS = re.compile(
     r"^[ \t]*(?:import|from)[ \t]+(?:unittest|pytest|doctest)\b|^(?:class\s+Test|def\s+test_)", re.MULTILINE
 )
 _DEFINES = r"^(?:async\s+def|def|class)\s+(?:{})\b"
-# A line at the left margin that can be part of a program, and not of prose.
+# A line at the left margin that can be part of a program, and not of prose. Repetitions are possessive or
+# disjoint from what follows, so that a line is read once.
 _CODE_LINE = re.compile(
-    r"(?:from\s+[\w.]+\s+import|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:,|$)|def\s+\w+\s*\(|class\s+\w+).*"
-    r"|(?:if|elif|else|for|while|with|try|except|finally|async|match)\b.*:\s*(?:#.*)?|(?:pass|raise\b.*|assert\b.*)"
-    r"|[@#\])}].*|(?:\"\"\"|''').*|[A-Za-z_][\w.]*\(.*|(?:return|del|global)\s+[\w.,\[\] ()+*-]+"
-    r"|[A-Za-z_][\w.\[\]]*(?:,\s*[\w.*]+)*\s*(?::[^=]+)?(?:[-+*/|&^%]|//|>>|<<)?=[^=].*"
+    r"(?:from\s++[\w.]++\s++import|import\s++[\w.]++(?:\s++as\s++\w++)?\s*+(?:,|$)|def\s++\w++\s*+\(|class\s++\w).*"
+    r"|(?:if|elif|else|for|while|with|try|except|finally|async|match)\b.*:\s*+(?:#.*)?"
+    r"|(?:pass|raise\b.*|assert\b.*)"
+    r"|[@#\])}].*|(?:\"\"\"|\'\'\').*|[A-Za-z_][\w.]*+\(.*|(?:return|del|global)\s[\w.,\[\] \t()+*-]++"
+    r"|[A-Za-z_][\w.\[\]]*+(?:,\s*+[\w.*]++)*+\s*+(?::[^=]++)?(?:[-+*/|&^%]|//|>>|<<)?=[^=].*"
 )
 _MAX_REGIONS = 20
+# The fields of statements and targets that contain names which the statement binds, or other statements.
+_BINDING_FIELDS = frozenset(
+    (
+        *("targets", "target", "optional_vars", "items", "elts", "test"),
+        *("body", "orelse", "finalbody", "handlers", "cases"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -35,40 +44,26 @@ class PythonEvidence:
 
     code: str
     names: frozenset[str]
+    parser: ReplyParser = field(repr=False, compare=False)
 
     @cached_property
     def tree(self) -> ast.Module | None:
         """The syntax tree; None for text that is not Python."""
-        return parsed(self.code)
+        return self.parser.tree(self.code)
 
     @cached_property
     def defined(self) -> frozenset[str]:
         """The names that it binds at top level."""
-        if self.tree is None:
-            return frozenset()
-        found: set[str] = set()
-        for node in self.tree.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                found.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-            else:
-                found.update(
-                    n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-                )
-        return frozenset(found)
+        return frozenset() if self.tree is None else _bound_names(self.tree)
 
     @cached_property
     def missing(self) -> frozenset[str]:
         """Names that it uses, but that neither it nor Python defines; empty for text that is not Python."""
         if self.tree is None or "import *" in self.code:
             return frozenset()
-        try:
-            return frozenset(free_names(self.code)) - _BUILTINS
-        except NotPython:
-            return frozenset()
+        return self.parser.free_names(self.code) - _BUILTINS
 
-    @property
+    @cached_property
     def is_test(self) -> bool:
         """Whether it tests a program, whatever else it contains."""
         return _TESTS.search(self.code) is not None or _SETS_INPUT.search(self.code) is not None
@@ -83,6 +78,11 @@ class PythonEvidence:
         if _READS.search(self.code) and not _SETS_INPUT.search(self.code):
             return 4 if self.writes else 3
         return 2 if does_something(self.tree) and not self.missing else 1 if does_something(self.tree) else 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is a program that the tests can run: it has all their names, or it does something."""
+        return self.tree is not None and self.fitness >= (4 if self.names else 2)
 
     @property
     def writes(self) -> bool:
@@ -102,9 +102,37 @@ class PythonEvidence:
 
     def _is_body(self) -> bool:
         first = self.code.lstrip("\n")
-        indented = first[:1] in (" ", "\t") and parsed(f"def _():\n{first}") is not None
+        indented = first[:1] in (" ", "\t") and self.parser.is_python(f"def _():\n{first}")
         returns = self.tree is not None and any(isinstance(node, ast.Return) for node in self.tree.body)
         return indented or returns
+
+
+def _bound_names(tree: ast.Module) -> frozenset[str]:
+    """Return the names that statements bind at top level."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [*tree.body]
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                found.update(alias.asname or alias.name.partition(".")[0] for alias in names)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.NamedExpr(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Starred(value=value):
+                pending.append(value)
+            case _:
+                pending += _binding_parts(node)
+    return frozenset(found)
+
+
+def _binding_parts(node: ast.AST) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    for name in _BINDING_FIELDS.intersection(node._fields):
+        part = getattr(node, name)
+        found += cast("list[ast.AST]", part) if isinstance(part, list) else [part]
+    return found
 
 
 def does_something(tree: ast.Module) -> bool:
@@ -129,7 +157,7 @@ def dedent(code: str) -> str:
     return "\n".join(line.removeprefix(indent) for line in code.split("\n"))
 
 
-def regions(text: str) -> list[str]:
+def regions(text: str, parser: ReplyParser) -> list[str]:
     """Return the parts of a text without fences that are Python programs, between prose."""
     found: list[str] = []
     lines = text.split("\n")
@@ -151,7 +179,7 @@ def regions(text: str) -> list[str]:
         ):
             tried += 1
             code = "\n".join(lines[first:last]).rstrip() + "\n"
-            tree = parsed(code)
+            tree = parser.tree(code)
             if tree is not None and does_something(tree):
                 found.append(code)
                 break
