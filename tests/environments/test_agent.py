@@ -6,8 +6,7 @@ import asyncio
 import os
 import sys
 import textwrap
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -268,42 +267,6 @@ def test_a_command_that_fails_earns_what_the_recipe_says(tmp_path: Path, source:
         assert (sample.reward, sample.accepted, sample.judgement) == (reward, False, None)
     [sample] = asyncio.run(judged(command(tmp_path, source), Numbered(solve)))
     assert sample.reward is None, "the model was not asked"
-
-
-async def cancelled_when(section: EnvironmentSection, is_ready: Callable[[], bool]) -> None:
-    """Play an episode, and cancel it."""
-    environment = section.build()
-    assert isinstance(environment, CommandAgent)
-
-    def wait() -> None:
-        while not is_ready() and not task.done():
-            time.sleep(0.05)
-
-    async with AsyncJudge(1) as judge:
-        task = asyncio.create_task(group_of(environment, Numbered(), judge=judge, problem=PROBLEM))
-        await asyncio.to_thread(wait)
-        task.cancel()
-        await asyncio.wait([task])
-
-
-def test_no_process_of_a_command_is_left(tmp_path: Path) -> None:
-    """Not when it has ended, and not when it is stopped, as at the deadline."""
-    notes = [tmp_path / "ended", tmp_path / "stopped"]
-    source = """
-        import os, subprocess, sys
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
-        open({note!r} + ".part", "w").write(f"{{child.pid}} {{os.getpid()}}")
-        os.rename({note!r} + ".part", {note!r})
-    """
-    asyncio.run(judged(command(tmp_path, source.format(note=str(notes[0]))), Numbered()))
-    waits = source.format(note=str(notes[1])) + "    child.wait()\n"
-    asyncio.run(cancelled_when(command(tmp_path, waits), notes[1].exists))
-    pids = [int(pid) for note in notes for pid in note.read_text().split()]
-    assert len(pids) == 4
-    for pid in pids:
-        # A killed child may still wait for init to reap it.
-        status = Path(f"/proc/{pid}/stat")
-        assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_settings_without_effect_and_a_missing_command_are_refused(tmp_path: Path) -> None:

@@ -380,6 +380,33 @@ def test_a_name_of_a_field_adds_no_header() -> None:
     run(attack)
 
 
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["x" * 100_000], []),
+        (["x" * 65, "seed"], ["seed"]),
+        ([f"{'x' * 3000}{i}" for i in range(64)], []),
+        ([f"{'x' * 60}{i:04}" for i in range(64)], [f"{'x' * 60}{i:04}" for i in range(32)]),
+        (["temperature", "_" * 70_000, "top_p"], ["temperature", "top_p"]),
+        (["x" * 64], ["x" * 64]),
+        (["\u00e9" * 40_000, "seed"], ["seed"]),
+    ],
+    ids=["one", "beside another", "many", "many short", "between others", "longest", "letters"],
+)
+def test_long_names_of_fields_do_not_make_the_head_long(names: list[str], shown: list[str]) -> None:
+    """Common clients refuse a head above 64 KiB."""
+
+    async def attack() -> None:
+        async with players(Numbered(), 1) as (agent,):
+            status, _, head = await post(agent, chat(user("a"), **dict.fromkeys(names, 1)))
+            assert status == 200
+            assert len(head) < 4096
+            given = [line.partition(": ")[2] for line in head.split("\r\n") if line.startswith("x-whetstone")]
+            assert given == ([", ".join(shown)] if shown else [])
+
+    run(attack)
+
+
 def test_tools_on_which_the_chat_template_fails_end_no_run() -> None:
     """The template reads the properties of a tool's parameters, as those of some models do."""
     tokenizer: Any = type("Copy", (), {})()

@@ -166,7 +166,7 @@ class CommandAgent(AgentEnvironment):
     """An agent that is a command: it reads the problem from standard input, and prints its answer.
 
     It finds the model at ``OPENAI_BASE_URL`` with ``OPENAI_API_KEY``. The answer is rewarded like a reply of
-    ``SingleTurn``. When the command ends, or at the deadline, all processes of its group are killed.
+    ``SingleTurn``. When the command ends, or at the deadline, all processes that it started are killed.
     """
 
     Options = CommandOptions

@@ -1,20 +1,22 @@
-"""Runs the command of an agent, and ends all processes of its group."""
+"""Runs the command of an agent, and ends all processes that it started; see ``agent_keeper``."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import IO
 
+_KEEPER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("agent_keeper.py")))
 _MOST_BYTES = 1 << 20
 _ERROR_BYTES = 2000
 _PART_BYTES = 64 << 10
-# Seconds for the rest of the output. A process that left the group may keep the pipe open.
+# Seconds for the rest of the output. A process that could not be ended may keep the pipe open.
 _REST_S = 5.0
 
 
@@ -25,13 +27,13 @@ class AgentFailed(Exception):
 async def run_agent(command: Sequence[str], text: str, environment: Mapping[str, str]) -> str:
     """Run a command with ``text`` as its standard input, and return its standard output.
 
-    Its process group is killed at the end, and when the call is cancelled. Raises AgentFailed for an exit
-    code other than 0 and for more than 1 MiB of output, and OSError if it cannot be started.
+    All processes that it started are killed at the end, and when the call is cancelled. Raises AgentFailed
+    for an exit code other than 0 and for more than 1 MiB of output.
     """
     out, errors = bytearray(), bytearray()
     readers: list[asyncio.Task[None]] = []
     try:
-        with _started(command, text, environment) as process:
+        async with _started(command, text, environment) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             # More than the limit is read too, so that the command does not wait for its reader.
@@ -51,28 +53,46 @@ async def run_agent(command: Sequence[str], text: str, environment: Mapping[str,
     return out.decode(errors="replace")
 
 
-@contextmanager
-def _started(
+@asynccontextmanager
+async def _started(
     command: Sequence[str], text: str, environment: Mapping[str, str]
-) -> Generator[subprocess.Popen[bytes]]:
-    with tempfile.TemporaryFile() as read:
-        read.write(text.encode(errors="replace"))
-        read.seek(0)
-        process = subprocess.Popen(
-            command,
-            stdin=read,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+) -> AsyncGenerator[subprocess.Popen[bytes]]:
+    """Return the context of a running keeper. At its end no process of the command is left."""
+    process, held = _start(command, text, environment)
     try:
         yield process
     finally:
-        # The first process is not reaped yet, so its number still names this group and no other.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(BrokenPipeError):  # it has ended
+            os.write(held, b"\0")  # another process may have a copy of the pipe, so it may stay open
+        os.close(held)
+        await _wait_for_exit(process.pid)
         process.wait()
+
+
+def _start(
+    command: Sequence[str], text: str, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Return the keeper of a command, and the end of the pipe that keeps it running."""
+    lifeline, held = os.pipe()
+    try:
+        with tempfile.TemporaryFile() as read:
+            read.write(text.encode(errors="replace"))
+            read.seek(0)
+            process = subprocess.Popen(
+                [*_KEEPER, str(lifeline), *command],
+                stdin=read,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+                pass_fds=[lifeline],
+            )
+    except BaseException:
+        os.close(held)
+        raise
+    finally:
+        os.close(lifeline)
+    return process, held
 
 
 async def _wait_for_exit(pid: int) -> None:

@@ -22,7 +22,9 @@ MessageKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 # More of them would make templates and engines slow.
-_MOST_MESSAGES, _MOST_STOPS, _MOST_IGNORED = 2048, 16, 32
+_MOST_MESSAGES, _MOST_STOPS = 2048, 16
+# Ignored fields that the response names, and characters of such a name: clients refuse long headers.
+_MOST_IGNORED, _LONGEST_IGNORED = 32, 64
 
 
 class _Function(Struct, frozen=True):
@@ -126,9 +128,13 @@ def read_request(data: bytes) -> ChatRequest:
         parse_calls=bool(tools) and body.tool_choice != "none",
         stream=body.stream is True,
         usage=body.stream_options is not None and body.stream_options.include_usage is True,
-        # They are reported in a header of the response. Names of another form could end the header.
-        ignored=[name for name in ignored if name.isascii() and name.isidentifier()][:_MOST_IGNORED],
+        ignored=[name for name in ignored if _fits_header(name)][:_MOST_IGNORED],
     )
+
+
+def _fits_header(name: str) -> bool:
+    """Return whether a header of the response may have a field's name. Other names could end the header."""
+    return len(name) <= _LONGEST_IGNORED and name.isascii() and name.isidentifier()
 
 
 def _unsupported(body: _Body) -> str:

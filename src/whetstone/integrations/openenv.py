@@ -8,8 +8,10 @@ A reply without a verdict makes the step fail: OpenEnv's clients raise an error,
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 from uuid import uuid4
@@ -20,8 +22,10 @@ from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.data.dataset import open_problems
 from whetstone.environments.prompt_text import prompt_of
-from whetstone.integrations.rewards import Rewards, ScoredReply
+from whetstone.integrations.rewards import NoReward, Rewards, ScoredReply
 from whetstone.integrations.settings import reward_settings
+
+_LOG = logging.getLogger(__name__)
 
 
 def code_app(problems: str, *, sessions: int = 64, **settings: Any) -> Any:
@@ -90,12 +94,16 @@ class _Episodes:
     async def step_async(self, action: Any, timeout_s: float | None = None) -> Any:
         """End the episode with the reward of the reply. Raises NoReward if there is no verdict."""
         task = self._begin_step()
-        return self._ended(task, await self._rewards.scored(action.reply, task))
+        with _errors_in_the_log():
+            scored = await self._rewards.scored(action.reply, task)
+        return self._ended(task, scored)
 
     def step(self, action: Any, timeout_s: float | None = None) -> Any:
         """See step_async."""
         task = self._begin_step()
-        return self._ended(task, self._rewards.submit(action.reply, task).result())
+        with _errors_in_the_log():
+            scored = self._rewards.submit(action.reply, task).result()
+        return self._ended(task, scored)
 
     @property
     def state(self) -> Any:
@@ -123,3 +131,14 @@ class _Episodes:
         if found is None:
             raise UserError(f"the set has no problem {problem_id!r}")
         return found
+
+
+@contextmanager
+def _errors_in_the_log() -> Generator[None]:
+    """Log errors, and raise NoReward for them. The client, which may be an agent, reads an error's message,
+    and that of another error could contain a value of the tests."""
+    try:
+        yield
+    except Exception:
+        _LOG.exception("a reply could not be scored")
+        raise NoReward("the reply could not be scored; the log of the server says why") from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 import weakref
@@ -25,10 +26,14 @@ from whetstone.core.problem import Problem, Program
 from whetstone.core.verdict import Judgement, Verdict
 from whetstone.environments.conversation import THINK, Conversation, Reply, ReplyLimits
 from whetstone.environments.episode import Episode, KnownReply
+from whetstone.environments.feedback import feedback
 from whetstone.environments.prompt import Message, Prompt
 from whetstone.integrations.rows import problem_of
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class AnyJudge(Protocol):
@@ -78,14 +83,14 @@ class ScoredReply(Struct, frozen=True):
 
     @property
     def explanation(self) -> str:
-        """The verdict, with the first case that has a reason."""
+        """The verdict, and which of the tests that ran failed. A model may read it: it contains no text of a
+        test."""
         if self.judgement is None:
             return "the environment does not judge programs"
         verdict = self.judgement.verdict.value
-        for case in self.judgement.cases:
-            if case.reason:
-                return f"{verdict}: case {case.index}: {case.reason}"
-        return f"{verdict}: {self.judgement.reason}" if self.judgement.reason else verdict
+        if self.judgement.accepted:
+            return verdict
+        return f"{verdict}: {feedback(self.judgement)}".replace("\n", " ")
 
 
 class Rewards:
@@ -268,11 +273,14 @@ def _judge(settings: RewardSettings) -> AnyJudge:
 
 
 def _no_reward_message(scored: ScoredReply) -> str:
+    """Return why there is no reward. A model may read it: the judge's reason, which may quote a test, is only
+    in the log."""
     problem, judgement = scored.problem.id, scored.judgement
     if judgement is None:
         cause = f"the environment gives no reward for a reply to problem {problem!r}"
     elif judgement.verdict is Verdict.JUDGE_ERROR:
-        cause = f"the judge failed on a reply to problem {problem!r}: {judgement.reason}"
+        _LOG.error("the judge failed on a reply to problem %r: %s", problem, judgement.reason)
+        cause = f"the judge failed on a reply to problem {problem!r} (the log of this process says why)"
     else:
         cause = (
             f"a program could forge the verdicts of problem {problem!r}, whose tests must run in its "
