@@ -12,9 +12,9 @@ from whetstone.environments.tool import Tool, ToolError, ToolFault, ToolSession
 
 
 def call_text(name: str, arguments: dict[str, Any]) -> str:
-    """A call in the tags of Qwen. A text with an end tag is written so that it does not end the call."""
+    """A call in the tags of Qwen."""
     text = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-    return f"<tool_call>\n{text.replace('<', chr(92) + 'u003c')}\n</tool_call>"
+    return f"<tool_call>\n{text}\n</tool_call>"
 
 
 class Tally(Tool):

@@ -11,16 +11,26 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.http.refusal import as_json, bad_request
+from whetstone.environments.argument_types import typed_arguments
 from whetstone.environments.conversation import END_THINK, THINK, Reply, ReplyLimits, ToolCall
 from whetstone.environments.generated_cases import MOST_DEPTH, nesting_depth
 from whetstone.environments.prompt import Message
-from whetstone.environments.tool_calls import calls_of
-from whetstone.judge.extract import strip_thinking
+from whetstone.environments.tool_calls import read_text, reported_calls
 
 MessageKey = tuple[str, str, tuple[tuple[str, str], ...]]
 """Role, text and tool calls of a message. The keys of a message are equal however a client writes it."""
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+# A chat template removes the thinking of earlier replies, too.
+_THINKING_PARTS = ("thinking", "redacted_thinking", "reasoning")
 # More of them would make templates and engines slow.
 _MOST_MESSAGES, _MOST_STOPS = 2048, 16
 # Ignored fields that the response names, and characters of such a name: clients refuse long headers.
@@ -29,7 +39,7 @@ _MOST_IGNORED, _LONGEST_IGNORED = 32, 64
 
 class _Function(Struct, frozen=True):
     name: str
-    arguments: str = "{}"
+    arguments: str | dict[str, Any] | None = None
 
 
 class _Call(Struct, frozen=True):
@@ -37,14 +47,31 @@ class _Call(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    type: str
-    text: str = ""
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
 
 
 class _Message(Struct, frozen=True):
+    """``function_call`` is the older form of ``tool_calls``."""
+
     role: str
-    content: str | list[_Part] | None = None
+    content: str | list[_Part | str] | None = None
+    refusal: str | None = None
     tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None
+
+    @property
+    def parts(self) -> list[_Part]:
+        if not isinstance(self.content, list):
+            return [_Part(text=self.content or self.refusal)]
+        return [_Part(text=part) if isinstance(part, str) else part for part in self.content]
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        functions = [call.function for call in self.tool_calls or []]
+        functions += [self.function_call] if self.function_call is not None else []
+        return [ToolCall(function.name, _json_text(function.arguments)) for function in functions]
 
 
 class _ToolFunction(Struct, frozen=True, omit_defaults=True):
@@ -66,7 +93,7 @@ class _Body(Struct, frozen=True):
     """The fields with an effect, and those that must not ask for one."""
 
     messages: list[_Message]
-    model: str = ""
+    model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     tools: list[_Tool] | None = None
@@ -111,8 +138,10 @@ def read_request(data: bytes) -> ChatRequest:
     try:
         body = msgspec.json.decode(data, type=_Body)
         names = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         raise bad_request(f"the body: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body {_fault_of_text(data) or f'is not JSON: {error}'}") from None
     if fault := _unsupported(body):
         raise bad_request(fault)
     read = [_read_message(message) for message in body.messages]
@@ -137,10 +166,25 @@ def _fits_header(name: str) -> bool:
     return len(name) <= _LONGEST_IGNORED and name.isascii() and name.isidentifier()
 
 
+def _fault_of_text(data: bytes) -> str:
+    """Return why the text of a body cannot be read; empty if its text is valid."""
+    try:
+        json.dumps(json.loads(data.decode()), ensure_ascii=False).encode()
+    except UnicodeDecodeError:
+        return "is not UTF-8; encode it so"
+    except UnicodeEncodeError:
+        return (
+            "has a text with half of a surrogate pair, which no Unicode text may have; remove or replace it"
+        )
+    except (ValueError, RecursionError):
+        pass
+    return ""
+
+
 def _unsupported(body: _Body) -> str:
     """Return why a request cannot have the effect that it asks for; empty if it can."""
-    if not 0 < len(body.messages) <= _MOST_MESSAGES or body.messages[-1].role not in ("user", "tool"):
-        return f"`messages` must be 1 to {_MOST_MESSAGES} messages, and the last one of a user or a tool"
+    if not 0 < len(body.messages) <= _MOST_MESSAGES:
+        return f"`messages` must be 1 to {_MOST_MESSAGES} messages"
     if body.n not in (None, 1):
         return "`n` must be 1; send one request for each reply"
     if body.tool_choice not in (None, "none", "auto", "required"):
@@ -166,14 +210,20 @@ def _read_message(message: _Message) -> tuple[Message, MessageKey]:
     role = _ROLES.get(message.role)
     if role is None:
         raise bad_request(f"unknown role {message.role[:40]!r}; use system, user, assistant or tool")
-    parts = message.content if isinstance(message.content, list) else [_Part("text", message.content or "")]
-    if any(part.type != "text" for part in parts):
+    parts = [part for part in message.parts if role != "assistant" or part.type not in _THINKING_PARTS]
+    if any(part.type not in _TEXT_PARTS for part in parts):
         raise bad_request("the parts of `content` must have the type `text`: the model only reads text")
-    text = "\n".join(part.text for part in parts)
-    calls = [ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls or []]
+    text = "\n".join(part.text or part.refusal or "" for part in parts)
+    calls = message.calls
     # Calls of a message that the model did not write, because its own replies stay as they were generated.
     shown = "\n".join([text, *map(_call_text, calls)]) if calls else text
     return {"role": role, "content": shown}, _message_key(role, text, calls)
+
+
+def _json_text(arguments: str | dict[str, Any] | None) -> str:
+    if isinstance(arguments, str):
+        return arguments.strip() or "{}"
+    return json.dumps(arguments or {}, ensure_ascii=False)
 
 
 def _call_text(call: ToolCall) -> str:
@@ -210,21 +260,27 @@ class ChatAnswer(Struct, frozen=True):
 
 def answer_to(request: ChatRequest, reply: Reply, number: int) -> ChatAnswer:
     """Return the answer to a request. ``number`` makes the ids of its calls unique in an episode."""
-    visible = strip_thinking(reply.text) or ""
-    thinking = reply.text.removesuffix(visible).strip().removeprefix(THINK).removesuffix(END_THINK).strip()
-    ends = [at for stop in request.limits.stop if (at := visible.find(stop)) >= 0]
-    text = visible[: min(ends, default=len(visible))]
-    found = calls_of(reply) if request.parse_calls else []
-    if not found or any(call.error for call in found):
+    read = read_text(reply.text)
+    thinking = read.thinking.strip().removeprefix(THINK).removesuffix(END_THINK).strip()
+    text = _until_stop(read.visible, request.limits.stop)
+    found = read.calls if reply.tool_calls is None else reported_calls(reply.tool_calls)
+    if not request.parse_calls or not found or any(call.error for call in found):
         # A call that cannot be read stays text, so that the agent can answer it.
         return ChatAnswer(text, thinking, [], reply.finish_reason)
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in request.tools}
     calls = [
-        ToolCall(call.name, json.dumps(call.arguments), call.id or f"call_{number}_{i}")
+        ToolCall(
+            call.name,
+            json.dumps(typed_arguments(call, schemas.get(call.name, {}))),
+            call.id or f"call_{number}_{i}",
+        )
         for i, call in enumerate(found)
     ]
-    before, tag, _ = text.partition("<tool_call>")
-    is_call = reply.tool_calls is None and not tag  # the whole text is one JSON object
-    return ChatAnswer("" if is_call else before.rstrip(), thinking, calls, "tool_calls")
+    return ChatAnswer(_until_stop(read.before, request.limits.stop).rstrip(), thinking, calls, "tool_calls")
+
+
+def _until_stop(text: str, stops: Sequence[str]) -> str:
+    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
 
 
 def response_to(request: ChatRequest, answer: ChatAnswer, reply: Reply, id: str, model: str) -> str:

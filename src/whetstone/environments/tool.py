@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from types import NoneType
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
@@ -15,8 +14,9 @@ from pydantic import Field, model_validator
 from whetstone.core.plugins import load_plugin
 from whetstone.core.problem import Problem
 from whetstone.core.settings import Section
+from whetstone.environments.argument_types import has_type, typed, types_of
 from whetstone.environments.episode import Episode
-from whetstone.environments.tool_calls import Call, MalformedCall, quoted, read_json
+from whetstone.environments.tool_calls import Call, MalformedCall, quoted
 
 _BUILT_IN = {
     "python": "whetstone.environments.python_tool.PythonTool",
@@ -137,17 +137,6 @@ def schema_of(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (NoneType,),
-}
-
-
 def checked_arguments(call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call, with the types of the schema. Raises ToolError."""
     properties: Mapping[str, Any] = parameters.get("properties", {})
@@ -159,29 +148,12 @@ def checked_arguments(call: Call, parameters: Mapping[str, Any]) -> dict[str, An
         if name not in properties and parameters.get("additionalProperties") is False:
             known = ", ".join(f"`{each}`" for each in properties) or "none"
             raise ToolError(f"there is no argument {quoted(name)}; the arguments are: {known}")
-        types = _types_of(properties.get(name))
-        if call.untyped and types and "string" not in types:
-            value = _typed(name, value)
-        if types and not any(_has_type(value, each) for each in types):
+        types = types_of(name, parameters)
+        try:
+            value = typed(value, types) if call.untyped else value
+        except MalformedCall:
+            raise ToolError(f"the argument `{name}` is not valid JSON") from None
+        if types and not has_type(value, types):
             raise ToolError(f"the argument `{name}` must have the JSON type {' or '.join(types)}")
         found[name] = value
     return found
-
-
-def _types_of(schema: Any) -> list[str]:
-    """Return the JSON types that a property may have; empty if any."""
-    declared: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
-    names = cast("list[Any]", declared) if isinstance(declared, list) else [declared]
-    return [name for name in names if name in _TYPES]
-
-
-def _has_type(value: object, name: str) -> bool:
-    # A bool is an int in Python, but not in JSON.
-    return isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
-
-
-def _typed(name: str, text: str) -> Any:
-    try:
-        return read_json(text)
-    except MalformedCall:
-        raise ToolError(f"the argument `{name}` is not valid JSON") from None

@@ -3,12 +3,13 @@
 The calls of a server or a response parser are taken as they are. Otherwise the text is read, without its
 thinking. Three forms are calls:
 
-- ``<tool_call>`` tags around a JSON object with ``name`` and ``arguments``, as Qwen and Hermes write it;
-- the same tags around ``<function=NAME>`` with ``<parameter=NAME>`` tags, as Qwen3-Coder writes it;
+- ``<tool_call>`` tags around JSON objects with ``name`` and ``arguments``, as Qwen and Hermes write them;
+- ``<function=NAME>`` with ``<parameter=NAME>`` tags, with ``<tool_call>`` or without, as Qwen3-Coder writes;
 - a reply that is one JSON object with ``name`` and ``arguments`` or ``parameters``, as Llama writes it.
 
-Everything else is text of the model, such as a ``<tool_response>``. A call that cannot be read has an
-``error`` for the model. Each part of the text is parsed once, so that the time is linear.
+A JSON call ends where its object ends, so its texts may contain any tag. Everything else is text of the
+model, such as a ``<tool_response>``. A call that cannot be read has an ``error`` for the model. Each part of
+the text is parsed once, so that the time is linear.
 """
 
 from __future__ import annotations
@@ -16,25 +17,38 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from msgspec import Struct
 
 from whetstone.core.verdict import storable
 from whetstone.environments.conversation import Reply, ToolCall
+from whetstone.environments.function_tags import (
+    END_FUNCTION,
+    END_PARAMETER,
+    FUNCTION,
+    FunctionCall,
+    function_calls,
+)
 from whetstone.environments.generated_cases import MOST_DEPTH, nesting_depth
 from whetstone.judge.extract import strip_thinking
 
-_TAG = re.compile(r"(^[ \t]*+)?<(/?)tool_call>", re.MULTILINE)
-_BODY = re.compile(r"\s*+(?:\{|<function=)")
+_START = re.compile(r"(^[ \t]*+)?(?:(<tool_call>)\s*+|(?=<function=))", re.MULTILINE)
+_NEXT_TAG = re.compile(r"</tool_call>|^[ \t]*+<tool_call>", re.MULTILINE)
+_NEXT_OBJECT = re.compile(r"\s*+(?=\{)")
+_JSON_TOKEN = re.compile(r'\s*+(?:([,:])|([{\[])|([}\]])|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.\w]++)', re.DOTALL)
 _BEGINS_CALL = re.compile(r'\{\s*+"name"\s*+:')
 _FENCE = re.compile(r"```(?:json)?[ \t]*+\n")
-_FUNCTION, _END_FUNCTION = "<function=", "</function>"
-_PARAMETER, _END_PARAMETER = "<parameter=", "</parameter>"
+_THINK = re.compile(r"</?think>")
 # A longer number is no double and no 64-bit integer, and would take long to convert.
 _MOST_DIGITS = 400
 _MOST_QUOTED = 60
+# Far more than an episode may have. Further ones stay text.
+_MOST_CALLS = 256
+# The end of a deeper object is not searched: it cannot be read.
+_MOST_SCANNED_DEPTH = 4 * MOST_DEPTH
 
 
 class Call(Struct, frozen=True):
@@ -51,23 +65,51 @@ class Call(Struct, frozen=True):
     id: str = ""
 
 
+class ReadText(Struct, frozen=True):
+    """The parts of a reply's text: ``thinking`` with its tags, and the ``visible`` text after it.
+
+    ``calls`` are in the visible text, and ``before`` is what precedes them; all of it without calls.
+    """
+
+    thinking: str
+    visible: str
+    before: str
+    calls: list[Call]
+
+
 class MalformedCall(Exception):
     """A call that cannot be read. The message tells the model what is wrong."""
 
 
 def calls_of(reply: Reply) -> list[Call]:
     """Return the tool calls of a reply, in order."""
-    if reply.tool_calls is None:
-        return read_calls(reply.text)
-    return [_reported_call(call) for call in reply.tool_calls]
+    return read_text(reply.text).calls if reply.tool_calls is None else reported_calls(reply.tool_calls)
+
+
+def reported_calls(calls: list[ToolCall]) -> list[Call]:
+    """Return the calls that a server or a response parser found."""
+    return [_reported_call(call) for call in calls]
+
+
+def read_text(text: str) -> ReadText:
+    """Return the parts of a reply's text."""
+    placed = [*islice(_placed_calls(text), _MOST_CALLS)]
+    begin = _end_of_thinking(text, placed)
+    visible = text[begin:]
+    bare = _bare_calls(visible)
+    if bare and not bare[0].error:
+        return ReadText(text[:begin], visible, "", bare)
+    if begin:
+        # A draft in the thinking may have tags that do not end. It must not hide the calls after it.
+        placed = [*islice(_placed_calls(visible), _MOST_CALLS)]
+    if not placed:
+        return ReadText(text[:begin], visible, "" if bare else visible, bare)
+    return ReadText(text[:begin], visible, visible[: placed[0].start], [each.call for each in placed])
 
 
 def read_calls(text: str) -> list[Call]:
     """Return the tool calls in the text of a reply, in order."""
-    visible = strip_thinking(text)
-    if visible is None:
-        return []
-    return [_tagged_call(body.strip()) for body in _bodies(visible)] or _bare_calls(visible.strip())
+    return read_text(text).calls
 
 
 def read_json(text: str) -> Any:
@@ -117,34 +159,122 @@ def _reported_call(call: ToolCall) -> Call:
         return Call(call.name, error=f"the arguments cannot be read: {error}", id=call.id)
 
 
-def _bodies(text: str) -> Iterator[str]:
-    """Yield the text within each pair of tags. The end of the text, or a new line with a tag, also ends it.
+class _PlacedCall(Struct, frozen=True):
+    """A call, and its place in a text."""
+
+    call: Call
+    start: int
+    end: int
+
+
+def _end_of_thinking(text: str, calls: list[_PlacedCall]) -> int:
+    """Return where the visible text begins. A tag in the arguments of a call ends no thinking."""
+    bare = _bare_calls(text)
+    if bare and not bare[0].error:
+        return 0
+    parts: list[str] = []
+    at = 0
+    for each in calls:
+        if not each.call.error:
+            hidden = text[each.start : each.end]
+            parts += [text[at : each.start], _THINK.sub(lambda tag: "x" * len(tag[0]), hidden)]
+            at = each.end
+    visible = strip_thinking("".join([*parts, text[at:]]))
+    return len(text) - len(visible) if visible is not None else len(text)
+
+
+def _placed_calls(text: str) -> Iterator[_PlacedCall]:
+    """Yield the calls in tags.
 
     A tag within a line counts if a call follows. Programs may have the tag in their texts.
     """
-    start: int | None = None
-    for tag in _TAG.finditer(text):
-        begins_line, ends = tag[1] is not None, bool(tag[2])
-        if start is not None and (ends or begins_line):
-            yield text[start : tag.start()]
-            start = None
-        if start is None and not ends and (begins_line or _BODY.match(text, tag.end())):
-            start = tag.end()
-    if start is not None:
-        yield text[start:]
+    functions, at = function_calls(text), 0
+    while (tag := _START.search(text, at)) is not None:
+        start, body, is_tagged = tag.start(), tag.end(), tag[2] is not None
+        function = functions.get(body)
+        at = body if is_tagged else body + 1
+        if is_tagged and text.startswith("{", body):
+            for call in _json_calls(text, start, body):
+                at = call.end
+                yield call
+        elif function is not None and function.end is not None:
+            at = function.end
+            yield _PlacedCall(_function_call(function, text), start, at)
+        elif tag[1] is not None and (is_tagged or function is not None):
+            at = _end_of_body(text, tag.end(2) if is_tagged else body)
+            yield _PlacedCall(_malformed_call(text[body:at].strip()), start, at)
 
 
-def _tagged_call(body: str) -> Call:
+def _json_calls(text: str, start: int, at: int) -> Iterator[_PlacedCall]:
+    """Yield the calls of the objects that begin at ``at``. The last one may be malformed."""
+    while True:
+        end = _end_of_object(text, at)
+        if end is None:
+            end = _end_of_body(text, at)
+        yield _PlacedCall(_json_call(text[at:end].strip()), start, end)
+        following = _NEXT_OBJECT.match(text, end)
+        if following is None:
+            return
+        start = at = following.end()
+
+
+def _end_of_object(text: str, at: int) -> int | None:
+    """Return where the JSON object ends that begins at ``at``; None if it has no end.
+
+    It is found by tokens, and a tag outside of texts is none. So of several places where an object could
+    begin, at most one is read far beyond the next.
+    """
+    depth, follows_value = 0, False
+    while (token := _JSON_TOKEN.match(text, at)) is not None:
+        separator, opening, closing = token.groups()
+        if separator is None and closing is None and follows_value:
+            return None
+        depth += (opening is not None) - (closing is not None)
+        at = token.end()
+        if depth == 0:
+            return at
+        if depth > _MOST_SCANNED_DEPTH:
+            return None
+        follows_value = separator is None and opening is None
+    return None
+
+
+def _end_of_body(text: str, at: int) -> int:
+    """Return where a call ends that cannot be read: at the next tag, or with the text."""
+    tag = _NEXT_TAG.search(text, at)
+    return len(text) if tag is None else tag.start()
+
+
+def _json_call(body: str) -> Call:
     try:
-        if body.startswith(_FUNCTION):
-            return _function_call(body)
         return _call_of(read_object(body))
     except MalformedCall as error:
         return Call("", error=f"the call cannot be read: {error}")
 
 
+def _malformed_call(body: str) -> Call:
+    if not body.startswith(FUNCTION):
+        return _json_call(body)
+    missing = END_FUNCTION if END_FUNCTION not in body else END_PARAMETER
+    fault = f"`{missing}` is missing" if missing not in body else "its tags do not fit together"
+    return Call("", error=f"the call cannot be read: {fault}")
+
+
+def _function_call(found: FunctionCall, text: str) -> Call:
+    """Return the call in a ``<function=NAME>`` tag."""
+    try:
+        arguments = _unique(found.parameters(text))
+        "".join([found.name, *arguments, *arguments.values()]).encode()
+    except MalformedCall as error:
+        return Call("", error=f"the call cannot be read: {error}")
+    except UnicodeEncodeError:
+        return Call("", error="the call cannot be read: its text is not valid Unicode")
+    return Call(found.name, arguments, untyped=True)
+
+
 def _bare_calls(text: str) -> list[Call]:
     """Return the call of a text that is one call and nothing else, as an object or in a fenced block."""
+    text = text.strip()
     fence = _FENCE.match(text)
     if fence is not None and text.endswith("```"):
         text = text[fence.end() : -3].strip()
@@ -172,37 +302,12 @@ def _call_of(value: dict[str, Any]) -> Call:
     return Call(name, cast("dict[str, Any]", arguments or {}))
 
 
-def _function_call(body: str) -> Call:
-    """Return the call in a ``<function=NAME>`` tag. Raises MalformedCall."""
-    name, closed, rest = body[len(_FUNCTION) :].partition(">")
-    inner, ended, _ = rest.rpartition(_END_FUNCTION)
-    if not closed or not ended:
-        raise MalformedCall(f"`{_END_FUNCTION}` is missing")
-    arguments: dict[str, Any] = {}
-    at = inner.find(_PARAMETER)
-    while at >= 0:
-        begin = inner.find(">", at)
-        end = inner.find(_END_PARAMETER, begin)
-        if begin < 0 or end < 0:
-            raise MalformedCall(f"`{_END_PARAMETER}` is missing")
-        parameter = inner[at + len(_PARAMETER) : begin].strip()
-        if parameter in arguments:
-            raise MalformedCall(f"the argument {quoted(parameter)} is given twice")
-        arguments[parameter] = inner[begin + 1 : end].removeprefix("\n").removesuffix("\n")
-        at = inner.find(_PARAMETER, end)
-    try:
-        body.encode()
-    except UnicodeEncodeError:
-        raise MalformedCall("its text is not valid Unicode") from None
-    return Call(name.strip(), arguments, untyped=True)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         name = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise MalformedCall(f"the name {quoted(name)} is given twice in an object")
+        raise MalformedCall(f"the name {quoted(name)} is given twice")
     return found
 
 
