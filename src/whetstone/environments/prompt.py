@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -73,7 +73,9 @@ def render_prompt(prompt: Prompt, tokenizer: Tokenizer) -> str:
         return prompt.user + prompt.prefix
     if not tokenizer.chat_template:
         raise TemplateError("this model has no chat template; set `environment.chat: false` (--no-chat)")
-    return _chat_text(prompt, prompt.messages(), tokenizer) + prompt.prefix
+    # The messages of an agent may have roles in any order. Those of the environment must fit the template.
+    shapes = _SHAPES if prompt.dialogue else _SHAPES[:1]
+    return _first_whole_text(prompt, [], prompt.messages(), tokenizer, shapes) + prompt.prefix
 
 
 # Stands for the reply when the chat template is applied. The generated tokens are kept as they are, and only
@@ -90,19 +92,9 @@ def next_turn(prompt: Prompt, messages: Sequence[Message], tokenizer: Tokenizer)
     """
     if not prompt.chat:
         return "".join(f"\n{as_user(message)['content']}" for message in messages) + f"\n{prompt.prefix}"
-    reply = {"role": "assistant", "content": _REPLY_MARKER}
-    before = [*prompt.messages(), reply]
-    text = ""
-    if any(message["role"] == "tool" for message in messages):
-        try:
-            text = _chat_text(prompt, [*before, *messages], tokenizer).rpartition(_REPLY_MARKER)[2]
-        except UserError:
-            text = ""
-    # Some templates refuse tool messages, and others leave them out.
-    if not text or not all(str(message["content"]) in text for message in messages):
-        turns = [*before, *map(as_user, messages)]
-        text = _chat_text(prompt, turns, tokenizer).rpartition(_REPLY_MARKER)[2]
-    return text + prompt.prefix
+    before = [*prompt.messages(), {"role": "assistant", "content": _REPLY_MARKER}]
+    text = _first_whole_text(prompt, before, messages, tokenizer, _SHAPES)
+    return text.rpartition(_REPLY_MARKER)[2] + prompt.prefix
 
 
 def as_user(message: Message) -> Message:
@@ -110,6 +102,79 @@ def as_user(message: Message) -> Message:
     if message["role"] != "tool":
         return message
     return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+
+
+def _first_whole_text(
+    prompt: Prompt,
+    before: list[Message],
+    messages: Sequence[Message],
+    tokenizer: Tokenizer,
+    shapes: Sequence[_Shape],
+) -> str:
+    """Return a chat as text, in the first shape in which the template writes all ``messages`` and tools.
+
+    Some templates refuse messages of a tool, of the system after its first message, or two of a user in
+    turn. Others leave them out, or write them into the first message. If none is whole, it is the last
+    shape. Raises TemplateError if the template refuses all.
+    """
+    shown = [str(message["content"]).strip() for message in messages if message["role"] != "assistant"]
+    tools = [str(tool["function"]["name"]) for tool in prompt.tools]
+    refusal: TemplateError | None = None
+    text = ""
+    for shape in shapes:
+        try:
+            text = _chat_text(prompt, [*before, *messages], tokenizer, shape)
+        except TemplateError as error:
+            refusal = refusal or error
+            continue
+        if _contains_all(text.rpartition(_REPLY_MARKER)[2], shown) and _contains_all(text, tools):
+            return text
+    if refusal is not None and not text:
+        raise refusal
+    return text
+
+
+def _contains_all(text: str, contents: Sequence[str]) -> bool:
+    at = 0
+    for content in contents:
+        # They are nearly always in order, so that each part of a long text is searched once.
+        found = text.find(content, at)
+        if found < 0 and content not in text:
+            return False
+        at = max(at, found)
+    return True
+
+
+_Shape = Callable[[list[Message]], list[Message]]
+
+
+def _unchanged(turns: list[Message]) -> list[Message]:
+    return turns
+
+
+def _with_common_roles(turns: list[Message]) -> list[Message]:
+    """Return messages with one of the system at most, at the beginning, and none of tools."""
+    is_alone = all(message["role"] == "system" for message in turns)
+    found: list[Message] = []
+    for message in turns:
+        as_is = message["role"] != "system" or (not found and not is_alone)
+        found.append(as_user(message) if as_is else {**message, "role": "user"})
+    return found
+
+
+def _alternating(turns: list[Message]) -> list[Message]:
+    """Return messages in which the user begins, and has no two messages in turn."""
+    found: list[Message] = []
+    for message in _with_common_roles(turns):
+        if found and found[-1]["role"] in ("system", "user") and message["role"] == "user":
+            message = {**message, "content": f"{found.pop()['content']}\n\n{message['content']}"}
+        found.append(message)
+    if found[0]["role"] == "system":
+        found[0] = {**found[0], "role": "user"}
+    return found
+
+
+_SHAPES: tuple[_Shape, ...] = (_unchanged, _with_common_roles, _alternating)
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
@@ -127,17 +192,17 @@ def check_length(problem: Problem, ids: Sequence[int], most: int) -> None:
         )
 
 
-def _chat_text(prompt: Prompt, turns: list[Message], tokenizer: Tokenizer) -> str:
-    """Return a chat as text, with the prompt's tools. Raises UserError for messages that the template
+def _chat_text(prompt: Prompt, turns: list[Message], tokenizer: Tokenizer, shape: _Shape) -> str:
+    """Return a chat as text, with the prompt's tools. Raises TemplateError for messages that the template
     refuses."""
-    plain = _apply_template(turns, tokenizer)
+    plain = _apply_template(shape(turns), tokenizer)
     if not prompt.tools:
         return plain
-    with_tools = _apply_template(turns, tokenizer, tools=prompt.tools)
+    with_tools = _apply_template(shape(turns), tokenizer, tools=prompt.tools)
     if with_tools != plain:
         return with_tools
     # The template ignores tools, so the system message describes them.
-    return _apply_template(_with_description(turns, prompt.tools), tokenizer)
+    return _apply_template(shape(_with_description(turns, prompt.tools)), tokenizer)
 
 
 def _apply_template(turns: list[Message], tokenizer: Tokenizer, **more: Any) -> str:
