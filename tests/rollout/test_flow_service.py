@@ -312,7 +312,7 @@ def test_every_endpoint_answers_whatever_is_sent(server: FlowProcess) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
         run = f"{wire.RUN_HEADER}: {IDENTITY.digest}\r\n"
         raw.sendall(
-            f"POST /v1/deliver HTTP/1.1\r\nhost: x\r\n{run}content-length: {1 << 40}\r\n\r\n".encode()
+            f"POST /v1/deliver HTTP/1.1\r\nhost: localhost\r\n{run}content-length: {1 << 40}\r\n\r\n".encode()
         )
         assert raw.recv(100).startswith(b"HTTP/1.1 413")
     with socket.create_connection(("127.0.0.1", server.port)) as raw:

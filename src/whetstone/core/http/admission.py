@@ -15,10 +15,12 @@ import time
 import traceback
 from collections.abc import MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from whetstone.core.addresses import is_loopback
 from whetstone.core.http.refusal import ClientGone, RequestRefused
 from whetstone.core.http.service_host import ServiceHost
 
@@ -96,8 +98,8 @@ class AdmissionLayer:
             )
 
     def _authorize(self, path: str, headers: dict[bytes, str], visit: Visit) -> None:
-        """Raise RequestRefused for a request without a valid token, and for a web page if there are no
-        tokens."""
+        """Raise RequestRefused for a request without a valid token. Without tokens, raise it for a web page,
+        and for a request that names another host than this machine."""
         if path in self._open:
             return
         # Monitoring must see the draining, and how many requests still run.
@@ -112,6 +114,7 @@ class AdmissionLayer:
                 raise RequestRefused(
                     403, "origin", "a web page needs a token for this server; start it with --token-file"
                 )
+            _check_host(headers.get(b"host"))
             return
         token_sent = _token(headers.get(b"authorization", ""))
         # All tokens are compared, so that the time does not show which one matched.
@@ -142,6 +145,26 @@ class _ResponseSender:
                 await self._send(message)
         except TimeoutError:
             raise ClientGone(f"the client read nothing of its response for {self._silence_s:g} s") from None
+
+
+def _check_host(host: str | None) -> None:
+    """Raise RequestRefused for a request that names another host than this machine.
+
+    This stops DNS rebinding: a page of another site could otherwise reach the server by a name of its own,
+    and then its requests have no `Origin`. Browsers always name the host.
+    """
+    if host is None:
+        return
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    if not is_loopback(name):
+        raise RequestRefused(
+            *(421, "host"),
+            "without tokens this server only answers to the names 127.0.0.1 and localhost: use one of them, "
+            "with the port, or start the server with --token-file",
+        )
 
 
 def _address(scope: Scope) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whetstone.core.addresses import is_loopback
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.http.admission import AdmissionLayer, visit_of
-from whetstone.core.http.refusal import RequestRefused, json_response
+from whetstone.core.http.refusal import RequestRefused, bad_request, json_response
 from whetstone.core.http.server import listen, server
 from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
@@ -31,6 +29,9 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+
+_MOST_FIELDS = 100
 
 
 class _ViewLimits(HostLimits, frozen=True, kw_only=True):
@@ -55,7 +56,7 @@ class _ViewHost:
 
 def build_app(host: _ViewHost, tokens: tuple[str, ...] = ()) -> ASGIApp:
     """Return the application. Requests need one of ``tokens``; without tokens they must name this machine."""
-    return _Headers(AdmissionLayer(_Routes(host, any_name=bool(tokens)), host, tokens))
+    return _Headers(AdmissionLayer(_Routes(host), host, tokens))
 
 
 class _Headers:
@@ -75,15 +76,12 @@ class _Headers:
 
 
 class _Routes:
-    def __init__(self, host: _ViewHost, *, any_name: bool) -> None:
-        self._host, self._any_name = host, any_name
+    def __init__(self, host: _ViewHost) -> None:
+        self._host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an ASGI call. Raises RequestRefused."""
-        request = Request(scope, receive)
         path = scope["path"]
-        if not self._any_name:
-            _check_name(request.headers.get("host", ""))
         make = _response_maker(path)
         if make is None:
             known = (*PAGES, *ANSWERS, SCRIPT_PATH)
@@ -93,7 +91,7 @@ class _Routes:
         if scope["method"] not in ("GET", "HEAD"):
             raise RequestRefused(405, "method", f"{path} supports GET only; nothing here can be changed")
         visit_of(scope).endpoint = path
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=100))
+        query = _fields_of(scope["query_string"])
         try:
             # In a thread, because reading large files would block all other requests.
             response = await asyncio.to_thread(make, self._host.library, query)
@@ -102,19 +100,12 @@ class _Routes:
         await response(scope, receive, send)
 
 
-def _check_name(host: str) -> None:
-    """Raise RequestRefused for a request that names another host than this machine.
-
-    Without tokens this stops DNS rebinding: a page of another site must not read the folders.
-    """
+def _fields_of(query: bytes) -> dict[str, str]:
+    """Return the fields of a query. Raises RequestRefused for too many of them."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return dict(parse_qsl(query.decode("latin-1"), max_num_fields=_MOST_FIELDS))
     except ValueError:
-        name = ""
-    if not is_loopback(name):
-        raise RequestRefused(
-            421, "host", "open this page as http://127.0.0.1 or http://localhost, with its port"
-        )
+        raise bad_request(f"a query may have {_MOST_FIELDS} fields; send fewer") from None
 
 
 def _response_maker(path: str) -> Callable[[Library, Mapping[str, str]], Response] | None:
