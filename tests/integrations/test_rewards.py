@@ -150,7 +150,7 @@ def test_a_reward_url_answers_those_with_a_token_and_says_what_is_wrong(judge: J
             for body, status, words in broken:
                 answer = await client.post("/?token=secret", json=body)
                 assert answer.status_code == status
-                assert words in answer.json()["error"]
+                assert words in answer.json()["error"]["message"]
 
     asyncio.run(ask())
 
