@@ -22,7 +22,7 @@ from whetstone.service.messages import (
     ProblemReply,
     StreamLine,
 )
-from whetstone.service.problem_cache import digest_of
+from whetstone.service.problem_cache import digest_of, memory_of
 
 _Emit = Callable[[int, Judgement | RequestRefused], Awaitable[None]]
 
@@ -62,8 +62,9 @@ async def judge_stream(call: EndpointCall) -> Response:
 async def put_problem(call: EndpointCall) -> Response:
     """Serve PUT /v1/problems."""
     problem = call.service.check(await call.message(Problem))
+    # In threads: both take long for a large problem.
     digest = await asyncio.to_thread(digest_of, call.body)
-    call.service.known.add(digest, len(call.body), problem)
+    call.service.known.add(digest, await asyncio.to_thread(memory_of, problem), problem)
     return json_response(ProblemReply(digest))
 
 

@@ -1,9 +1,17 @@
-"""A cache of problems. Requests name a problem by the hash of the bytes in which it arrived."""
+"""A cache of problems. Requests name a problem by the hash of the bytes in which it arrived.
+
+It counts the memory of the decoded problems, which can be many times that of their JSON.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import OrderedDict
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from whetstone.core.http.refusal import RequestRefused
 from whetstone.core.problem import Problem
@@ -32,14 +40,32 @@ class KnownProblems:
         return entry[0]
 
     def add(self, digest: str, size: int, problem: Problem) -> None:
-        """Cache ``problem``, which was decoded from ``size`` bytes. A problem above the limit
-        is not cached."""
+        """Cache ``problem``, which takes ``size`` bytes of memory. A problem above the limit is not
+        cached."""
         if digest not in self._cache and size <= self._most_bytes:
             self._cache[digest] = (problem, size)
             self.held_bytes += size
             while self.held_bytes > self._most_bytes:
                 _, (_, freed) = self._cache.popitem(last=False)
                 self.held_bytes -= freed
+
+
+def memory_of(problem: Problem) -> int:
+    """Return the bytes of memory that a decoded problem takes. Values that it holds twice count twice."""
+    size = 0
+    left: list[Any] = [problem]
+    while left:
+        value = left.pop()
+        size += sys.getsizeof(value)
+        if isinstance(value, Struct):
+            left += astuple(value)
+        elif isinstance(value, dict):
+            pairs = cast("dict[Any, Any]", value)
+            left += pairs.keys()
+            left += pairs.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            left += cast("list[Any]", value)
+    return size
 
 
 def digest_of(data: bytes) -> str:

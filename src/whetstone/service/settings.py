@@ -18,7 +18,7 @@ class ServiceLimits(HostLimits, frozen=True, kw_only=True):
     most_memory_mb: the highest memory limit of a problem; None for no bound.
     most_waiting: the length of the queue; further requests are refused, with a time to retry.
     default_deadline_s, longest_deadline_s: bounds of the time until a request has its response.
-    known_problem_bytes: the size of the cache of problems, in bytes as received.
+    known_problem_bytes: the memory of all cached problems, in bytes.
     """
 
     most_cases: int = 10_000
