@@ -214,7 +214,8 @@ def changed(shape: Shape, rng: random.Random) -> Shape:
 def dearest(seconds: float, seed: int, size: int = 20_000) -> list[tuple[float, Shape]]:
     """The shapes that cost most, of those that a search finds by changing the dearest ones."""
     rng = random.Random(seed)
-    best = [(cpu_s(grown(shape, size)), shape) for shape in (((piece,),) for piece in PIECES)]
+    begun: list[Shape] = [((piece,),) for piece in PIECES]
+    best = [(cpu_s(grown(shape, size)), shape) for shape in begun]
     end = time.process_time() + seconds
     while time.process_time() < end:
         best = sorted(best, reverse=True)[:12]

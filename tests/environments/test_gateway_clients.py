@@ -131,11 +131,14 @@ def test_replies_that_come_back_in_another_form_continue_their_conversation() ->
 
     async def agent(played: Played) -> float:
         await played.create(user("a"), tools=TOOLS)
-        first = {"role": "assistant", "content": [{"type": "output_text", "text": "I try."}]}
+        first: dict[str, Any] = {"role": "assistant", "content": [{"type": "output_text", "text": "I try."}]}
         first["tool_calls"] = tool_calls({"n": 2, "code": "1"})
         output = {"role": "tool", "tool_call_id": "c", "content": [{"type": "input_text", "text": "2"}]}
         await played.create(user("a"), first, output, tools=TOOLS)
-        again = {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}, "I try."]}
+        again: dict[str, Any] = {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": "x"}, "I try."],
+        }
         again["function_call"] = {"name": "run", "arguments": '{"code":"1","n":2}'}
         late = [{"role": "function", "name": "run", "content": "2"}, SYSTEM]
         await played.create(user("a"), first, output, again, *late, tools=TOOLS)
