@@ -122,6 +122,18 @@ def test_a_call_needs_no_tag_around_it_and_ends_by_itself(text: str, codes: list
     assert not any(call.error for call in read_calls(text))
 
 
+@pytest.mark.parametrize("code", CODES)
+def test_arguments_of_a_function_may_be_one_object(code: str) -> None:
+    written = f"<function=run>{json.dumps({'code': code, 'n': 1})}</function>"
+    call = Call("run", {"code": code, "n": 1})
+    for text in (written, f"I run it.\n{written}<|eom_id|>", f"Then <tool_call>{written}</tool_call>"):
+        assert read_calls(text) == [call]
+    assert read_calls(f"{written}\n{as_function('2')}")[0] == call
+    assert read_calls(f"print('{written[:-11]}')") == []
+    [malformed] = read_calls('<function=run>{"code": </function>')
+    assert "not valid JSON" in malformed.error
+
+
 def test_functions_without_arguments_are_calls() -> None:
     for text in ("<function=list>\n</function>", "<tool_call><function=list></function></tool_call>"):
         assert read_calls(text) == [Call("list", untyped=True)]
@@ -163,6 +175,7 @@ def test_a_malformed_call_does_not_hide_the_next_one() -> None:
 Shape = tuple[tuple[str, ...], ...]
 PIECES = [
     *("<tool_call>", "\n<tool_call>", "</tool_call>", "\n<function=a>", "<function=a>", "</function>"),
+    "\n<function=a>{",
     *("<parameter=a>", "\n<parameter=a>\n", "</parameter>", "\n</parameter>\n", "<think>", "</think>"),
     *('{"', '"', ":0,", ',"', '{"a":"', "{", "}", "[", "]", "\\", '\\"', "\n", " ", "\t", "a", "9", "<"),
     *('{"name":"x","arguments":{"code":"', '"}}', "```json\n", "```", ">"),
@@ -234,6 +247,8 @@ def test_the_dearest_texts_that_a_search_finds_cost_linear_time(seed: int) -> No
 
 KNOWN: list[Any] = [
     (("<tool_call>{",),),
+    (("\n<function=a>{",),),
+    (('\n<function=a>{"',), (':0,"',)),
     (('<tool_call>{"',),),
     (('<tool_call>{":0,"',), (':0,"',)),
     (('<tool_call>{"a":["',), ("]",)),

@@ -1,10 +1,11 @@
 """Finds the tool calls in a reply.
 
 The calls of a server or a response parser are taken as they are. Otherwise the text is read, without its
-thinking. Three forms are calls:
+thinking. Four forms are calls:
 
 - ``<tool_call>`` tags around JSON objects with ``name`` and ``arguments``, as Qwen and Hermes write them;
 - ``<function=NAME>`` with ``<parameter=NAME>`` tags, with ``<tool_call>`` or without, as Qwen3-Coder writes;
+- ``<function=NAME>`` with a JSON object of the arguments, as Llama 3.1 writes it for tools of users;
 - a reply that is one JSON object with ``name`` and ``arguments`` or ``parameters``, as Llama writes it.
 
 A JSON call ends where its object ends, so its texts may contain any tag. Everything else is text of the
@@ -37,6 +38,7 @@ from whetstone.judge.extract import strip_thinking
 
 _START = re.compile(r"(^[ \t]*+)?(?:(<tool_call>)\s*+|(?=<function=))", re.MULTILINE)
 _NEXT_TAG = re.compile(r"</tool_call>|^[ \t]*+<tool_call>", re.MULTILINE)
+_NAMED_OBJECT = re.compile(r"<function=([^<>\n]{1,200}+)>\s*+(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*+(?=\{)")
 _JSON_TOKEN = re.compile(r'\s*+(?:([,:])|([{\[])|([}\]])|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.\w]++)', re.DOTALL)
 _BEGINS_CALL = re.compile(r'\{\s*+"name"\s*+:')
@@ -200,6 +202,9 @@ def _placed_calls(text: str) -> Iterator[_PlacedCall]:
         elif function is not None and function.end is not None:
             at = function.end
             yield _PlacedCall(_function_call(function, text), start, at)
+        elif (is_tagged or tag[1] is not None) and (named := _NAMED_OBJECT.match(text, body)):
+            at = _end_of_object(text, named.end()) or _end_of_body(text, body)
+            yield _PlacedCall(_named_call(named[1].strip(), text[named.end() : at]), start, at)
         elif tag[1] is not None and (is_tagged or function is not None):
             at = _end_of_body(text, tag.end(2) if is_tagged else body)
             yield _PlacedCall(_malformed_call(text[body:at].strip()), start, at)
@@ -248,6 +253,13 @@ def _end_of_body(text: str, at: int) -> int:
 def _json_call(body: str) -> Call:
     try:
         return _call_of(read_object(body))
+    except MalformedCall as error:
+        return Call("", error=f"the call cannot be read: {error}")
+
+
+def _named_call(name: str, arguments: str) -> Call:
+    try:
+        return Call(name, read_object(arguments))
     except MalformedCall as error:
         return Call("", error=f"the call cannot be read: {error}")
 
