@@ -116,6 +116,16 @@ def test_no_process_of_a_command_is_left(tmp_path: Path, leaves: str, end: str) 
     assert not running(token)
 
 
+def test_the_log_has_one_line_for_what_a_command_writes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    section = command(tmp_path, r"import sys; sys.exit('a\x1b[2Jb\nWARNING c\r' + 'd' * 1000)")
+    asyncio.run(judged(section, Numbered()))
+    [message] = [record.getMessage() for record in caplog.records if "agent failed" in record.getMessage()]
+    assert message.isprintable()
+    assert len(message) < 700
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

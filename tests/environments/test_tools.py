@@ -56,8 +56,8 @@ class FakeJudge:
 
     minimum_tier = "restricted"
 
-    def __init__(self, verdict: Verdict | None = None) -> None:
-        self.verdict = verdict
+    def __init__(self, verdict: Verdict | None = None, reason: str = "secret 1234") -> None:
+        self.verdict, self.reason = verdict, reason
         self.asked: list[tuple[Problem, str, dict[str, Any]]] = []
 
     async def judge(self, problem: Problem, program: Any, **options: Any) -> Judgement:
@@ -66,9 +66,7 @@ class FakeJudge:
         if verdict is None:
             verdict = Verdict.ACCEPTED if program.source.strip() == RIGHT else Verdict.WRONG_ANSWER
         score = None if verdict is Verdict.JUDGE_ERROR else float(verdict is Verdict.ACCEPTED)
-        return Judgement(
-            verdict, [CaseJudgement(verdict, reason="secret 1234")], score, "root", "secret 1234"
-        )
+        return Judgement(verdict, [CaseJudgement(verdict, reason=self.reason)], score, "root", self.reason)
 
 
 def section(*tools: str, chat: bool = True, **options: Any) -> EnvironmentSection:
@@ -621,3 +619,15 @@ def test_a_judge_that_fails_on_examples_gives_no_reward_and_tells_the_model_noth
     sample = play(section("run_tests"), engine, problem=SUM, judge=FakeJudge(Verdict.JUDGE_ERROR)).samples[0]
     assert sample.reward is None
     assert len(engine.asked) == 1
+
+
+def test_an_example_on_which_the_checker_fails_does_not_end_the_episode() -> None:
+    """A model could otherwise avoid its reward with a program whose output the checker cannot read."""
+    for who in ("checker failed", "checker does not even decide on the expected output", "interactor failed"):
+        judge = FakeJudge(Verdict.JUDGE_ERROR, f"the {who}: it raised ValueError: 1234")
+        engine = says([tried("print('x')"), RIGHT])
+        sample = play(section("run_tests"), engine, problem=SUM, judge=judge).samples[0]
+        [told] = [text for role, text in sample.dialogue if role == "tool"]
+        assert told.startswith("Examples: 0 of 1 passed.\n\nExample 1: the test could not be run.")
+        assert "1234" not in told
+        assert len(judge.asked) == 2, "the last program is judged"

@@ -17,6 +17,7 @@ from pydantic import Field
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.core.settings import Count, NonEmpty, Positive, Section
+from whetstone.core.verdict import storable
 from whetstone.environments.agent_process import run_agent
 from whetstone.environments.conversation import Reply
 from whetstone.environments.environment import Environment
@@ -148,6 +149,7 @@ class AgentEnvironment(Environment):
 
     def _report(self, failure: str) -> None:
         """Log a failure of the agent, once for each message."""
+        failure = storable(failure)  # the model may have written it
         if failure not in self._reported and len(self._reported) < _MOST_REPORTED:
             self._reported.add(failure)
             _LOG.warning("the agent failed: %s", failure)

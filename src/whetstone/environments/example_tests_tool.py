@@ -6,13 +6,14 @@ the statement.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from whetstone.core.problem import AssertTests, CallTests, Problem, Program, Scoring, StdinTests
-from whetstone.core.verdict import Judgement, Verdict
+from whetstone.core.verdict import Judgement, Verdict, is_fault_of_tests
 from whetstone.environments.feedback import MOST_CASES, describe_case, describe_verdict
 from whetstone.environments.shown_tests import ShownTests, shown_tests
 from whetstone.environments.single_turn import assemble
@@ -49,12 +50,15 @@ class RunTests(Tool):
         assert tests is not None  # the tool was offered
         if not arguments["program"].strip():
             raise ToolError("the program is empty")
-        program = Program(problem.language, assemble(problem, arguments["program"]))
+        # Completing a long program takes a moment. A thread keeps the event loop responsive.
+        source = await asyncio.to_thread(assemble, problem, arguments["program"])
+        program = Program(problem.language, source)
         shown = replace(problem, tests=tests, scoring=Scoring())
         judgement = await session.episode.judge(
             program, problem=shown, stop_at_first_failure=False, max_cases=None
         )
-        if judgement.verdict is Verdict.JUDGE_ERROR:
+        # If a checker fails on an example, the model may have chosen the output. Its episode goes on.
+        if judgement.verdict is Verdict.JUDGE_ERROR and not is_fault_of_tests(judgement):
             raise ToolFault(f"tool `run_tests`: {judgement.reason}")
         return _report(tests, judgement)
 

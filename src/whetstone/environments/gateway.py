@@ -86,8 +86,8 @@ class Session:
 
     @property
     def replied(self) -> bool:
-        """Whether the model has written a reply."""
-        return any(recorded.ends for recorded in self._recorded)
+        """Whether the model has written a reply, or has failed to."""
+        return bool(self._recorded)
 
     def accepts(self, api_key: str) -> bool:
         """Return whether this is the key of the session."""
@@ -156,7 +156,8 @@ class Session:
         if reply.finish_reason == "failed":
             self.failure = reply.error or "for an unknown reason"
             raise RequestRefused(500, "reply_failed", f"the reply failed: {reply.error}")
-        answer = answer_to(request, reply, self.calls)
+        # Reading a long reply takes a moment. A thread keeps the event loop responsive.
+        answer = await asyncio.to_thread(answer_to, request, reply, self.calls)
         recorded.keys = [*request.keys, answer.key]
         recorded.ends.append(len(recorded.keys))
         return reply, answer

@@ -184,10 +184,10 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
 
 
 def check_length(problem: Problem, ids: Sequence[int], most: int) -> None:
-    """Raise UserError if a problem's prompt has more than ``most`` tokens."""
+    """Raise UserError if a problem's prompt has more than ``most`` tokens. ``ids``: all or the first ones."""
     if len(ids) > most:
         raise UserError(
-            f"problem {problem.id!r}: the prompt has {len(ids)} tokens, more than "
+            f"problem {problem.id!r}: the prompt has at least {len(ids)} tokens, more than "
             f"`environment.max_prompt_tokens` = {most}"
         )
 

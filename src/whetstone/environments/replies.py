@@ -7,7 +7,7 @@ and evaluation. Replies of an endpoint are text already.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from copy import copy
 
 from whetstone.core.errors import UserError
@@ -32,6 +32,12 @@ from whetstone.environments.prompt import (
     render_prompt,
 )
 from whetstone.environments.response_parser import parsed_calls
+
+# A longer text is encoded in parts that grow, until it is known to be too long or encoded as a whole. A text
+# of 2 MB takes the tokenizer seconds, in which the event loop does not run.
+_FIRST_PART, _PART_FACTOR = 100_000, 4
+# Tokens at the end of a part, which may be others in the whole text.
+_BORDER_TOKENS = 64
 
 
 def _thinking_start(text: str) -> str:
@@ -145,13 +151,18 @@ class EngineReplies:
         prompt_ids = conversation.prompt_ids or encode_prompt(conversation.prompt, self._tokenizer)
         before = [*prompt_ids, *conversation.response_ids()]
         text = next_turn(conversation.prompt, messages, self._tokenizer)
-        between = self._tokenizer.encode(text, add_special_tokens=False)
-        if between and before[-1] == between[0] and not self._text(between[:1]):
-            between = between[1:]  # the reply already contains the end of its turn
         params = self._limited(limits)
-        request = self._engine_request([*before, *between], params, 1, seed)
-        try:
+
+        def request_with(between: list[int]) -> GenerationRequest:
+            request = self._engine_request([*before, *between], params, 1, seed)
             self._engine.check(request)
+            return request
+
+        try:
+            between = self._encode(text, request_with)
+            if between and before[-1] == between[0] and not self._text(between[:1]):
+                between = between[1:]  # the reply already contains the end of its turn
+            request = request_with(between)
         except UserError:
             return None
         drawn = self._generate(request, conversation.prompt, text)
@@ -165,9 +176,22 @@ class EngineReplies:
     def _request(
         self, problem: Problem, prompt: Prompt, n: int, seed: int, limits: ReplyLimits | None = None
     ) -> GenerationRequest:
-        ids = encode_prompt(prompt, self._tokenizer)
-        check_length(problem, ids, self._max_prompt_tokens)
+        most = self._max_prompt_tokens
+        ids = self._encode(
+            render_prompt(prompt, self._tokenizer),
+            lambda part: check_length(problem, part, most),
+            special=not prompt.chat,
+        )
+        check_length(problem, ids, most)
         return self._engine_request(ids, self._limited(limits), n, seed)
+
+    def _encode(self, text: str, check: Callable[[list[int]], object], *, special: bool = False) -> list[int]:
+        """Return the tokens of a text. ``check`` raises for a beginning that is already too long."""
+        size = _FIRST_PART
+        while size < len(text):
+            check(self._tokenizer.encode(text[:size], add_special_tokens=special)[:-_BORDER_TOKENS])
+            size *= _PART_FACTOR
+        return self._tokenizer.encode(text, add_special_tokens=special)
 
     def _engine_request(self, ids: list[int], params: Sampling, n: int, seed: int) -> GenerationRequest:
         return GenerationRequest(ids, params, n, seed, routing=self._routing, supports=self._supports)

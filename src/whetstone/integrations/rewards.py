@@ -32,7 +32,6 @@ from whetstone.integrations.rows import problem_of
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
 
-
 _LOG = logging.getLogger(__name__)
 
 

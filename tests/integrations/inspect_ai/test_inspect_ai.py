@@ -56,7 +56,7 @@ def test_right_and_wrong_replies_are_scored_with_a_reason(tmp_path: Path) -> Non
     right, wrong = (samples[name].scores["whetstone_scorer"] for name in ("t/add", "t/again"))
     assert (right.value, right.explanation) == ("C", "accepted")
     assert wrong.value == "I"
-    assert wrong.explanation.startswith("wrong_answer: case 0: ")
+    assert wrong.explanation == "wrong_answer: Tests: 0 passed, 1 failed. Test 1: wrong answer."
     assert samples["t/add"].error is None
     assert "Print the sum." in samples["t/add"].input[-1].content
 
@@ -73,4 +73,4 @@ def test_the_first_verdicts_are_printed(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     right, wrong, _ = ended.stdout.splitlines()
     assert right == "right: C, accepted"
-    assert wrong.startswith("wrong: I, wrong_answer: case 1: ")
+    assert wrong.startswith("wrong: I, wrong_answer: Tests: ")

@@ -71,7 +71,9 @@ def test_episodes_are_rewarded_and_a_missing_verdict_is_an_error(tmp_path: Path)
             assert (right.reward, right.done, right.observation["verdict"]) == (1.0, True, "accepted")
             wrong = played(env, "t/add", WRONG)
             assert (wrong.reward, wrong.observation["verdict"]) == (0.0, "wrong_answer")
-            assert wrong.observation["explanation"].startswith("wrong_answer: case 0: ")
+            assert wrong.observation["explanation"] == (
+                "wrong_answer: Tests: 0 passed, 1 failed. Test 1: wrong answer."
+            )
             with pytest.raises(Exception, match="call reset before step"):
                 env.step({"reply": RIGHT})
             with pytest.raises(Exception, match="t/forgeable"):
