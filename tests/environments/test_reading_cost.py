@@ -35,7 +35,8 @@ TEXTS = Problem("s", "Example: 1 -> 2", StdinTests([StdinCase("1", "2")]))
 CALLS = Problem("c", "Example: 1 -> 2", CallTests([CallCase("2", ["1"])], "f", literals=True))
 SCHEMA = {"properties": {"a": {"type": "array"}, "b": {"type": "string"}}}
 TOKENIZER = tokenizer_with(TEMPLATE)
-REQUEST = ChatRequest([], [], [{}], ReplyLimits(stop=("STOP", "x")), True, False, False, [])
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+REQUEST = ChatRequest([], [], [TOOL], ReplyLimits(stop=("STOP", "x")), True, False, False, [])
 
 
 def _read_cases(problem: Problem, text: str) -> None:

@@ -236,14 +236,26 @@ def test_an_episode_ends_where_the_context_does_or_a_reply_is_cut() -> None:
     assert (sample.metrics["tool_calls"], sample.finish_reason, sample.reward) == (0.0, "length", 0.0)
 
 
-@pytest.mark.parametrize("how", ["fault", "hang"])
-def test_a_tool_that_fails_gives_no_reward_and_is_counted(how: str) -> None:
-    group = play(section(), says([tally(), odd(how), RIGHT], [RIGHT]), 2)
+def test_a_call_that_takes_too_long_is_an_error_and_the_episode_goes_on() -> None:
+    """The model chose the arguments, so it must not gain an episode without a reward."""
+    group = play(
+        section(), says([odd("hang"), tally(), "print(1)"], [f"2 {odd('hang')}", odd("hang"), RIGHT]), 2
+    )
+    assert [sample.reward for sample in group.samples] == [0.0, 1.0]
+    assert [sample.metrics["tool_errors"] for sample in group.samples] == [1.0, 2.0]
+    told = [text for role, text in group.samples[1].dialogue if role == "tool"]
+    assert [text.partition(" [")[0].strip() for text in told] == [
+        "error: the call took longer than 0.05 s and was stopped"
+    ] * 2
+
+
+def test_a_tool_that_fails_gives_no_reward_and_is_counted() -> None:
+    group = play(section(), says([tally(), odd("fault"), RIGHT], [RIGHT]), 2)
     failed, other = group.samples
     assert (failed.reward, failed.accepted, other.reward) == (None, None, 1.0)
     assert failed.judgement is not None
     assert failed.judgement.verdict is Verdict.JUDGE_ERROR
-    assert ("the tool is broken" if how == "fault" else "took longer than 0.05 s") in failed.judgement.reason
+    assert "the tool is broken" in failed.judgement.reason
     assert "[assistant]" not in failed.text
     counted = batch_metrics([group], Batch([group]))
     assert (counted["sample/unscored"], counted["verdict/judge_error"]) == (1, 1)

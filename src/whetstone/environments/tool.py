@@ -90,7 +90,7 @@ class Tool(ABC):
     are checked before a call."""
 
     timeout_s: ClassVar[float] = 600.0
-    """The most seconds of a call. One that takes longer is a ToolFault."""
+    """The most seconds of a call. One that takes longer is cancelled, and the model reads that it was."""
 
     def is_offered(self, problem: Problem) -> bool:
         """Return whether the tool can be called for this problem."""

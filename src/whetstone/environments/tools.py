@@ -186,7 +186,8 @@ class _EpisodeTools:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ToolFault(f"tool `{tool.name}`: a call took longer than {tool.timeout_s:g} s") from None
+            # The model chose the arguments. As a fault, a slow call would spare it a reward of 0.
+            raise ToolError(f"the call took longer than {tool.timeout_s:g} s and was stopped") from None
 
 
 def _message(name: str, content: str) -> Message:
