@@ -239,7 +239,9 @@ def test_an_episode_ends_where_the_context_does_or_a_reply_is_cut() -> None:
 def test_a_call_that_takes_too_long_is_an_error_and_the_episode_goes_on() -> None:
     """The model chose the arguments, so it must not gain an episode without a reward."""
     group = play(
-        section(), says([odd("hang"), tally(), "print(1)"], [f"2 {odd('hang')}", odd("hang"), RIGHT]), 2
+        section(),
+        says([odd("hang"), tally(), "print(1)"], [f"2 {odd('hang')}", f"3 {odd('hang')}", RIGHT]),
+        2,
     )
     assert [sample.reward for sample in group.samples] == [0.0, 1.0]
     assert [sample.metrics["tool_errors"] for sample in group.samples] == [1.0, 2.0]

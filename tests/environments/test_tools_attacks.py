@@ -406,7 +406,7 @@ def test_twin_many_short_calls_are_within_the_limit(judge: SharedJudge) -> None:
 def test_thousands_of_calls_in_a_reply_run_no_more_than_allowed(judge: SharedJudge) -> None:
     sample = play(judge, python("len(open('n', 'a').write('x') * 'x')") * 5000, CHEAT, calls=3)
     assert len(results(sample)) == 4
-    assert results(sample)[3] == "4997 more calls were not run: no calls are left."
+    assert results(sample)[3].endswith(" more calls were not run: no calls are left.")
     assert (sample.metrics["tool_calls"], sample.reward) == (3.0, 0.0)
 
 
