@@ -2,8 +2,8 @@
 
 Arguments: ``module:function``, the descriptor for answers, a folder to import from, and a failure of the
 machine (``failures.py``) or nothing. It reads one JSON request a line from standard input, and writes one
-JSON answer a line to the descriptor. The function may run programs in this process, so nothing that it leaves
-behind is trusted: the exam only reads the answers, with a time limit, and starts a new process after a death.
+JSON answer a line to the descriptor, with the number of the request. The function may run programs in this
+process, so nothing that it leaves behind is trusted: the exam only reads the answers (``host_process``).
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ def main() -> None:
     _write(descriptor, ready)
     if grade is None:
         return
-    for number, line in enumerate(requests):
-        _write(descriptor, _answer(grade, line))
+    for line in requests:
+        request = msgspec.json.decode(line)
+        _write(descriptor, {**_answer(grade, request), "number": request["number"]})
         # The first answer comes from a machine in order, so that all modules of the grader are imported.
-        if failure and number == 0:
+        if failure:
             cause_failure(failure)
+            failure = ""
 
 
-def _answer(grade: Any, line: bytes) -> dict[str, Any]:
-    request = msgspec.json.decode(line)
+def _answer(grade: Any, request: dict[str, Any]) -> dict[str, Any]:
     problem = msgspec.convert(request["problem"], Problem)
     program = msgspec.convert(request["program"], Program)
     unsupported = getattr(grade, "unsupported", None)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,20 +11,18 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, cast
-
-import msgspec
+from typing import cast
 
 import whetstone
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program
+from whetstone.testing.exam.host_process import HostProcess
 from whetstone.testing.exam.protection import NO_PROTECTION, PROTECTION, check_protection, protected
 from whetstone.testing.exam.targets import Answer
 from whetstone.testing.load.footprint import Process, process_tree
 
 # Importing another project may take long.
 _START_S = 180.0
-_LONGEST_LINE = 1 << 16
 _PROGRAMS_OF_A_PROCESS = 200
 
 
@@ -37,8 +31,9 @@ class CallableTarget:
 
     It runs in ``workers`` processes of ``python``, each of which judges one program at a time, with at most
     ``timeout_s`` seconds for each. An exception, a death and a missing answer are no verdict. After the last
-    two the process is replaced, and also after 200 programs, so that its leaks do not decide about others.
-    ``failure``: a failure of the machine that happens to each process (``failures.py``).
+    two the process is replaced, also after it wrote anything but its answers, and after 200 programs, so that
+    its leaks do not decide about others. ``failure``: a failure of the machine that happens to each process
+    (``failures.py``).
     """
 
     sandboxed = False
@@ -61,7 +56,7 @@ class CallableTarget:
         self._unprotected = unprotected
         self._failure = failure
         self._hosts = threading.local()
-        self._all: list[_Host] = []
+        self._all: list[HostProcess] = []
         self._pool = ThreadPoolExecutor(workers, "exam")
         try:
             if not unprotected:
@@ -110,21 +105,21 @@ class CallableTarget:
         if "unsupported" in answer:
             return Answer(None, str(answer["unsupported"]), unsupported=True)
         score = answer.get("score")
-        if not isinstance(score, int | float):
+        if not isinstance(score, float):
             return Answer(None, str(answer.get("error", answer))[:500])
         return Answer(score >= 1, f"score {score:g}", seconds=time.monotonic() - began)
 
-    def _host(self) -> _Host:
+    def _host(self) -> HostProcess:
         """Return this thread's process, and start one if there is none."""
-        host = cast("_Host | None", getattr(self._hosts, "current", None))
-        if host is not None and host.programs >= _PROGRAMS_OF_A_PROCESS:
+        host = cast("HostProcess | None", getattr(self._hosts, "current", None))
+        if host is not None and (host.programs >= _PROGRAMS_OF_A_PROCESS or host.has_strayed()):
             host.stop()
             host = None
         if host is None:
             host = self._hosts.current = self._start()
         return host
 
-    def _start(self) -> _Host:
+    def _start(self) -> HostProcess:
         read, write = os.pipe()
         command = [*self._command, str(write), os.getcwd(), self._failure]
         if not self._unprotected:
@@ -142,7 +137,7 @@ class CallableTarget:
             )
         finally:
             os.close(write)
-        host = _Host(process, read)
+        host = HostProcess(process, read)
         self._all.append(host)
         ready = host.read(_START_S)
         if ready is None or not ready.get("ready"):
@@ -162,71 +157,3 @@ def _import_path() -> str:
     """Return PYTHONPATH with this package, which the interpreter of another project need not have."""
     own = str(Path(whetstone.__file__).parents[1])
     return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH", "")])])
-
-
-class _Host:
-    """One process of a function."""
-
-    def __init__(self, process: subprocess.Popen[bytes], read: int) -> None:
-        self.version = ""
-        self.pid = process.pid
-        self.programs = 0
-        self._process = process
-        self._read = read
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(read, selectors.EVENT_READ)
-        self._stopped: bool | None = None
-
-    @property
-    def running(self) -> bool:
-        """Whether the process was not stopped."""
-        return self._stopped is None
-
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
-        """Return the answer to a request; None if there is none in time."""
-        try:
-            stdin = cast("IO[bytes]", self._process.stdin)
-            stdin.write(msgspec.json.encode(request) + b"\n")
-            stdin.flush()
-        except OSError:
-            return None
-        return self.read(timeout_s)
-
-    def read(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next answer; None if it does not come in time, or is no JSON object."""
-        until = time.monotonic() + timeout_s
-        line = b""
-        while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
-            if not self._selector.select(max(0.0, until - time.monotonic())):
-                return None
-            part = os.read(self._read, 4096)
-            if not part:
-                return None
-            line += part
-        try:
-            found: Any = json.loads(line)
-        except ValueError:
-            return None
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
-
-    def stop(self) -> bool:
-        """End the process and all others of its session. Returns whether it had ended by itself."""
-        if self._stopped is None:
-            # The answer of a dead process ends before it can be waited for.
-            try:
-                self._process.wait(0.2)
-                self._stopped = True
-            except subprocess.TimeoutExpired:
-                self._stopped = False
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._selector.close()
-            os.close(self._read)
-        return self._stopped
-
-    def errors(self) -> str:
-        """Return the end of what the process wrote to standard error, after it has ended."""
-        stderr = cast("IO[bytes]", self._process.stderr)
-        lines = stderr.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit status {self._process.returncode}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -18,6 +22,8 @@ from whetstone.testing.exam.targets import Answer
 from whetstone.testing.load.footprint import Process
 
 _MOST_BYTES = 16 << 20
+# A service that fails, and an answer of another form.
+_NO_VERDICT = (OSError, HTTPException, ValueError, LookupError, AttributeError, TypeError, RuntimeError)
 
 
 class JudgeProtocol(Struct, frozen=True):
@@ -86,13 +92,55 @@ class HttpTarget:
             return Answer(None, reason, unsupported=True)
         began = time.monotonic()
         body = json.dumps(self._protocol.request(problem, program)).encode()
-        request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-                accepted = self._protocol.accepted(json.loads(answer.read(_MOST_BYTES)))
-        except urllib.error.HTTPError as error:
-            reason = f"status {error.code}: {error.read(500).decode(errors='replace')}"
-            return Answer(None, reason, unsupported=400 <= error.code < 500)
-        except (OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+            status, text = _post(self._url, body, self._timeout_s)
+            if status != HTTPStatus.OK:
+                reason = f"status {status}: {text[:500].decode(errors='replace')}"
+                return Answer(None, reason, unsupported=400 <= status < 500)
+            accepted = self._protocol.accepted(json.loads(text))
+        except TimeoutError:
+            return Answer(None, f"no answer within {self._timeout_s:g} s")
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+            LookupError,
+            AttributeError,
+            TypeError,
+            RuntimeError,
+        ) as error:
             return Answer(None, f"{type(error).__name__}: {error}"[:500])
         return Answer(accepted, "accepted" if accepted else "rejected", seconds=time.monotonic() - began)
+
+
+def _post(url: str, body: bytes, timeout_s: float) -> tuple[int, bytes]:
+    """Return the status and at most 16 MiB of the answer. Raises TimeoutError, OSError, HTTPException.
+
+    The limit is for the whole exchange. That of a socket would begin anew with every byte.
+    """
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection, late = kind(parts.netloc, timeout=timeout_s), threading.Event()
+
+    def end() -> None:
+        late.set()
+        with contextlib.suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    with contextlib.closing(connection):
+        connection.connect()
+        timer = threading.Timer(timeout_s, end)
+        timer.start()
+        try:
+            connection.request("POST", parts.path or "/", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            found = answer.status, answer.read(_MOST_BYTES)
+        except (OSError, HTTPException):
+            if late.is_set():
+                raise TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+    if late.is_set():
+        raise TimeoutError
+    return found
