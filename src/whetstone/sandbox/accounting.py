@@ -147,7 +147,7 @@ class TreeMeter:
         ``read``."""
         if self.several:
             self._memory = max(self._memory, self._tree_memory(self._tree))
-        self._memory = max(self._memory, self._unmapped_shared_bytes())
+        self._memory = max(self._memory, self._unmapped_shared_bytes(), self._kernel_bytes())
         self._peak = max(self._peak, self._memory)
         return self._memory
 
@@ -177,7 +177,7 @@ class TreeMeter:
 
     def _tree_memory(self, tree: TreeUsage | None) -> int:
         if (group := self._accounting.group_for("memory")) is not None:
-            return self._memory_limit + 1 if group.memory_exhausted() else group.memory_bytes()
+            return group.memory_bytes()
         if tree is None or self._accounting.table is None:
             return 0
         if tree.resident_bytes <= self._memory_limit // 2:
@@ -209,17 +209,27 @@ class TreeMeter:
     def _unmapped_shared_bytes(self) -> int:
         """Return an upper bound of the shared memory that no process maps any more.
 
-        It is the memory that was ever given out. A control group counts it exactly, and stops the process
-        that takes too much.
+        It is the memory that was ever given out. A control group counts it exactly.
         """
         faulted = self._first.faulted_bytes() if self._tree is None else self._tree.faulted_bytes
         if faulted <= self._memory_limit:
             return 0
-        if (group := self._accounting.group_for("memory")) is not None:
-            return self._memory_limit + 1 if group.memory_exhausted() else 0
+        if self._accounting.group_for("memory") is not None:
+            return 0
         several = self._accounting.table if self.several else None
         shared = self._first.shares_memory() if several is None else several.shares_memory()
         return faulted if shared else 0
+
+    def _kernel_bytes(self) -> int:
+        """Return memory that the kernel holds for the run, if it exceeds the limit.
+
+        A control group stops the process that takes too much. Without one, all sockets count as full.
+        """
+        if (group := self._accounting.group_for("memory")) is not None:
+            return self._memory_limit + 1 if group.memory_exhausted() else 0
+        table = self._accounting.table
+        most = table.socket_bytes() if table is not None else 0
+        return most if most > self._memory_limit else 0
 
     def stall(self) -> StallObservation:
         """Return what stalls the run now. Call after ``read``."""

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from whetstone.sandbox.cpu_starvation import StallObservation, ThreadWait, preempted
@@ -231,6 +232,12 @@ class ProcessTable:
         """Return whether a process has anonymous shared memory, which can persist unmapped."""
         return any(SHARED_WITHOUT_FILE in memory_file(pid, "maps", self._fd) for pid in self.pids())
 
+    def socket_bytes(self) -> int:
+        """Return an upper bound of the unread data in all sockets of the namespace, also in those that no
+        process has open: connections that wait to be accepted. 0 if the namespace is not the run's own."""
+        text = b"" if self._shared else self._read(_FIRST, "net/sockstat")
+        return int((text.split(None, 3) + [b"0"] * 3)[2]) * _bytes_of_socket()
+
     def memory_share(self, pid: str) -> MemoryShare | None:
         """Return the resident and swapped memory of a process; None if it may not be read."""
         parent = b"".join(self._stat(pid)[1:2]).decode()
@@ -293,6 +300,14 @@ class ProcessTable:
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._fd)
+
+
+@cache
+def _bytes_of_socket() -> int:
+    """Return how much unread data a socket may have sent. A program cannot change it (``zygote.seccomp``)."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/sys/net/core/wmem_default", "rb") as file:
+        return int(file.read())
+    return 208 << 10
 
 
 def _on_cpu_s(schedstat: bytes) -> float:
