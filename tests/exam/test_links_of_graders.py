@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -75,7 +75,7 @@ DEAF = {
 
 
 @contextmanager
-def target() -> Iterator[CallableTarget]:
+def target() -> Generator[CallableTarget]:
     made = CallableTarget(GRADER, unprotected=True, timeout_s=TIMEOUT_S)
     try:
         yield made

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,7 +16,6 @@ from tests.processes import wait_until
 from tests.sandbox.sessions import SMALL, played, processes_of, started
 from whetstone.sandbox import (
     CallEnd,
-    PythonSession,
     PythonSessions,
     SessionLimits,
     SessionResult,
@@ -237,34 +238,63 @@ def used_s(pids: set[int]) -> float:
     return total / 1e9
 
 
-async def use_at_rest(session: PythonSession) -> float:
-    """Return the CPU seconds that a session uses in the second after a call."""
-    await asyncio.sleep(0.2)  # a frozen process may need a core to come to rest
-    began = processes_of(session)
-    before = used_s(began)
+class Outcome(NamedTuple):
+    """What became of an attack."""
+
+    result: SessionResult
+    used_s: float
+    """CPU seconds between its call and the next one."""
+    started: bool
+    """Whether a process was started in that time."""
+    later: SessionResult
+    """The result of the next call."""
+
+
+async def attacked(sessions: PythonSessions, attacks: Sequence[str]) -> list[Outcome]:
+    """Return the outcome of each attack. They are at rest at the same time, which saves most of it."""
+    opened = [await sessions.open() for _ in attacks]
+    pairs = zip(opened, attacks, strict=True)
+    results = await asyncio.gather(*(session.run(code_of(attack)) for session, attack in pairs))
+    await asyncio.sleep(0.3)  # a frozen process may need a core to come to rest
+    began = [processes_of(session) for session in opened]
+    before = [used_s(pids) for pids in began]
     await asyncio.sleep(1.0)
-    later = processes_of(session)
-    assert later <= began, "a process was started between two calls"
-    return used_s(later) - before if later == began else 0.0
+    ended = [processes_of(session) for session in opened]
+    # A session that a limit has ended meanwhile uses nothing any more.
+    used = [used_s(now) - old if now else 0.0 for now, old in zip(ended, before, strict=True)]
+    later = await asyncio.gather(*(session.run("'next'") for session in opened))
+    await asyncio.gather(*(session.close() for session in opened))
+    started = [not now <= old for now, old in zip(ended, began, strict=True)]
+    return [Outcome(*each) for each in zip(results, used, started, later, strict=True)]
 
 
-async def attacked(sessions: PythonSessions, attack: str) -> tuple[SessionResult, float, SessionResult]:
-    """Return the result of an attack, what it used between two calls, and the result of the next call."""
-    async with await sessions.open() as session:
-        result = await session.run(code_of(attack))
-        used = await use_at_rest(session)
-        return result, used, await session.run("'next'")
+@pytest.fixture(scope="module")
+def outcomes(sessions: PythonSessions, tier: Tier) -> dict[str, Outcome]:
+    attacks = ATTACKS if tier is Tier.RESTRICTED else {**ATTACKS, **OF_SEVERAL_PROCESSES}
+    found: dict[str, Outcome] = {}
+    for names in batched(attacks, 8):
+        each = asyncio.run(attacked(sessions, [attacks[name] for name in names]))
+        found.update(zip(names, each, strict=True))
+    return found
+
+
+def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    rest = iter(names)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *OF_SEVERAL_PROCESSES])
-def test_nothing_runs_between_two_calls(sessions: PythonSessions, tier: Tier, name: str) -> None:
+def test_nothing_runs_between_two_calls(outcomes: dict[str, Outcome], tier: Tier, name: str) -> None:
     if name in OF_SEVERAL_PROCESSES and tier is Tier.RESTRICTED:
         pytest.skip("a program has one process there")
-    result, used, later = asyncio.run(attacked(sessions, {**ATTACKS, **OF_SEVERAL_PROCESSES}[name]))
-    assert used < AT_REST_S, (result, later)
+    outcome = outcomes[name]
+    assert outcome.used_s < AT_REST_S, outcome
+    assert not outcome.started, outcome
     over = {CallEnd.CPU_LIMIT, CallEnd.PROCESS_LIMIT, CallEnd.EXITED, CallEnd.MEMORY_LIMIT}
-    assert result.ended in {CallEnd.DONE, CallEnd.ERROR} | over, result
-    assert later.ended is CallEnd.SESSION_ENDED or later.text == "'next'\n" or later.ended in over, later
+    assert outcome.result.ended in {CallEnd.DONE, CallEnd.ERROR} | over, outcome
+    later = outcome.later
+    assert later.ended is CallEnd.SESSION_ENDED or later.text == "'next'\n" or later.ended in over, outcome
 
 
 TIMERS = {
