@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from tests.run.roles_by_hand import until, write_async_recipe
 from tests.warm_command import WarmCommand
 from whetstone.cli.main import main
+from whetstone.run import preflight
 
 pytestmark = pytest.mark.process
 
@@ -103,6 +106,30 @@ REFUSED = {
     "an open flow": ("flow={staleness: 1, host: 0.0.0.0}", "the flow would serve everybody"),
     "open weights": ("flow={staleness: 1, weights: {host: 0.0.0.0}}", "weights would be given to everybody"),
     "a flow without batches": ("flow={staleness: 0, room: 3}", "no batch could ever be made"),
+    "ranks beyond the prompts": (
+        "flow={ranks: 17, staleness: 1}  evaluation.process=separate",
+        "`flow.ranks` is 17, more than the 16 prompts of a step",
+    ),
+    "one rank beyond the prompts": (
+        "flow={ranks: 5, staleness: 0}  trainer.prompts_per_step=4  trainer.minibatches=1",
+        "`flow.ranks` is 5, more than the 4 prompts of a step",
+    ),
+    "devices that cannot share the prompts": (
+        "machine={devices: 3, memory_gb: 24}",
+        "`trainer.prompts_per_step` is 16, which the 3 ranks of `machine.devices` cannot share equally",
+    ),
+    "the likeliest token": ("sampling.top_k=1", "`sampling.top_k` is 1: all replies to a prompt"),
+    "a tiny nucleus": ("sampling.top_p=0.001", "`sampling.top_p` is 0.001: all replies to a prompt"),
+    "a temperature near 0": ("sampling.temperature=1e-6", "`sampling.temperature` is 1e-06: all replies"),
+    "a greedy stage": (
+        "stages=[{name: a}, {name: b, sampling: {top_k: 1}}]",
+        "`sampling.top_k` is 1: all replies to a prompt",
+    ),
+    "greedy fine-tuning": (
+        "algorithm={preset: ssd}  sampling.top_k=1",
+        "`sampling.top_k` is 1: all replies to a prompt",
+    ),
+    "a comparison of one problem": ("data.heldout=GRADER.jsonl", "uses the comparison `grader:nowhere`"),
     "a language": ("data.heldout=CPP.jsonl", "call Python functions"),
     "wrong references": ("data.train=WRONG.jsonl", "0 of a sample of 1 are accepted"),
 }
@@ -113,6 +140,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     wrong = {**ADD, "references": [{"language": "python", "source": "def f(x):\n    return 2"}]}
     contents = {"CPP": json.dumps({**ADD, "language": "cpp"}), "WRONG": json.dumps(wrong)}
+    graded = {**ADD, "id": "graded", "compare": {"mode": "grader:nowhere"}}
+    contents["GRADER"] = f"{json.dumps(ADD)}\n{json.dumps(graded)}"
     contents["TORN"] = f"{json.dumps(ADD)}\n{{"
     for name, content in contents.items():
         (folder / f"{name}.jsonl").write_text(content + "\n", encoding="utf-8")
@@ -129,12 +158,63 @@ def test_what_would_stop_a_run_is_refused(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.delenv("WHETSTONE_FLOW_TOKEN", raising=False)
     override, words = REFUSED[what]
-    for name in ("CPP.jsonl", "WRONG.jsonl", "TORN.jsonl", "MAMBA"):
+    for name in ("CPP.jsonl", "WRONG.jsonl", "TORN.jsonl", "GRADER.jsonl", "MAMBA"):
         override = override.replace(name, str(files / name))
     assert main(["train", str(TINY), "--dry-run", "judge.workers=1", *override.split("  ")]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
+
+
+OFFICIAL = "sets: [{benchmark: humaneval, data: BENCH, harness: official}]"
+MISSING = "`evaluation.sets` (humaneval): `harness`: harness `official` needs the package whetstone-graders"
+# The packages that are not installed, a recipe that needs them, and what is said.
+NOT_INSTALLED = {
+    "graders": (f"evaluation={{{OFFICIAL}}}", MISSING),
+    "graders of a stage": (
+        f"stages=[{{name: a}}, {{name: b, evaluation: {{{OFFICIAL}}}}}]",
+        f"stage `b`: {MISSING}",
+    ),
+    "peft": (
+        "trainer.lora={rank: 4}",
+        "`trainer.lora` needs a library that is not here: pip install 'whetstone-rl[lora]'",
+    ),
+    "starlette": (
+        "flow={staleness: 1}",
+        "`flow` needs a library that is not here: pip install 'whetstone-rl[serve]'",
+    ),
+    "httpx2": (
+        "judge.url=http://127.0.0.1:1",
+        "`judge.url` needs a library that is not here: pip install 'whetstone-rl[serve]'",
+    ),
+}
+
+
+@pytest.mark.parametrize("action", ["--dry-run", "run"])
+@pytest.mark.parametrize("package", NOT_INSTALLED)
+def test_a_missing_package_is_named_before_the_data_are_built(
+    package: str,
+    action: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """``data.build`` may take hours, and a run that needs the package would stop after it."""
+    override, words = NOT_INSTALLED[package]
+    if package.startswith("graders"):
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: EntryPoints([]))
+    else:
+        real = preflight.find_spec
+        monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == package else real(name))
+    bench = tmp_path / "bench.jsonl"
+    bench.write_text(json.dumps(ADD), encoding="utf-8")
+    built = tmp_path / "sets" / "builtin"
+    data = [f"data={{build: {ROOT / 'recipes/data/builtin.yaml'}, train: {built}, heldout: null}}"]
+    more = ["--dry-run"] if action == "--dry-run" else []
+    out = [f"out={tmp_path / 'run'}", override.replace("BENCH", str(bench))]
+    assert main(["train", str(TINY), *data, *out, *more]) == 2
+    assert words in capsys.readouterr().err
+    assert not built.exists()
 
 
 def test_all_faults_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -342,7 +342,7 @@ def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share
     with os.fdopen(reading) as told:
         message = told.read()
     assert os.waitpid(child, 0)[1] == 0
-    assert f"no space left to write {tmp_path / 'checkpoints' / 'step-2'}" in message
+    assert f"no space left to write {tmp_path / 'checkpoints' / 'step-2'}: free some space, lower" in message
     assert f"{older} is still valid" in message
     assert names(tmp_path) == ["step-1"]
     assert checkpoint_error(older) is None

@@ -86,6 +86,7 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
 
     errors = machine_errors(recipe, remote=remote)
     try:
+        from whetstone.run.disk_plan import disk_errors
         from whetstone.run.dry_run import dry_run_errors
         from whetstone.run.memory_plan import memory_errors
     except ModuleNotFoundError as error:
@@ -94,7 +95,7 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
         # A recipe for another machine is planned although something is missing here.
         found = memory_errors(recipe, log)
         errors += [error for error in found if not any(error in other for other in errors)]
-        errors = errors or dry_run_errors(recipe, log)
+        errors = errors or disk_errors(recipe, log) + dry_run_errors(recipe, log)
     if errors:
         raise UserError("\n".join(errors))
 

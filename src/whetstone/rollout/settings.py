@@ -137,6 +137,11 @@ class FlowSection(Section):
                 f"`flow.gpus.replicas` has {len(self.gpus.replicas)} entries, and `flow.replicas` is "
                 f"{self.replicas}; give one for each, or none"
             )
+        if self.ranks > prompts_per_step:
+            return (
+                f"`flow.ranks` is {self.ranks}, more than the {prompts_per_step} prompts of a step; lower "
+                "it, or raise `trainer.prompts_per_step`"
+            )
         for devices in self.gpus.trainers:
             if len(devices.split(",")) < self.ranks:
                 return (

@@ -85,18 +85,20 @@ def _check_prompts(
 
 
 async def check_judging(judge: RunJudge, problems: Iterable[Problem]) -> None:
-    """Judge one program for each combination of languages and kind of tests.
+    """Judge one program for each combination of languages, kind of tests, and comparison.
 
     A judge refuses a problem only because of these: the language is not installed, is not available on this
-    isolation tier, or cannot be called by such tests. A problem without tests is never judged.
+    isolation tier, or cannot be called by such tests; or the comparison is not installed, or not for such
+    tests. A problem without tests is never judged.
     """
-    kinds: dict[tuple[str, ...], Problem] = {}
+    kinds: dict[tuple[object, ...], Problem] = {}
     for problem in problems:
         if isinstance(problem.tests, NoTests):
             continue
         judges = problem.tests.interactor if isinstance(problem.tests, InteractiveTests) else problem.checker
         language = getattr(judges, "language", "")
-        kinds.setdefault((problem.language, type(problem.tests).__name__, language), problem)
+        compare = (problem.compare.mode, problem.compare.oracle)
+        kinds.setdefault((problem.language, type(problem.tests), language, compare), problem)
     # The verdict does not matter: only a refusal raises an error.
     tried = (judge.judge(problem, Program(problem.language, "0")) for problem in kinds.values())
     await asyncio.gather(*tried)

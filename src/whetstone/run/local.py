@@ -30,6 +30,7 @@ from whetstone.report.sinks.shown import ShownMetrics, check_views
 from whetstone.rollout.flow import FlowBatch
 from whetstone.run.auto import with_choices
 from whetstone.run.checks import check_episodes, check_references
+from whetstone.run.disk_plan import check_disk
 from whetstone.run.display import Display
 from whetstone.run.evaluation import Evaluator
 from whetstone.run.evaluation_process import SeparateEvaluation
@@ -109,6 +110,7 @@ def train(
             def checkpoint_of_run() -> str | None:
                 check_recipe(folder, prepared.recipe)
                 checkpoint = find_checkpoint(folder, display.log)
+                check_disk(prepared.recipe)
                 return None if checkpoint is None else str(checkpoint)
 
             checkpoint = ranks.from_first(checkpoint_of_run, "rank 0 to look into the run's folder")

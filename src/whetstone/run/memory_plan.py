@@ -64,13 +64,21 @@ def planned_machine(recipe: Recipe) -> PlannedMachine:
     return PlannedMachine(ranks if flow is None else flow.ranks, size, on_cpu)
 
 
+def planned_dtype(recipe: Recipe) -> Any:
+    """Return torch's type of the weights on the machine in the recipe, or else on this one."""
+    name = with_recorded_dtype(recipe).model.dtype
+    if name == "auto" and recipe.machine is not None and recipe.model.device != "cpu":
+        name = "bfloat16"
+    return DTYPES[name if name != "auto" else resolve_dtype(name, pick_device(recipe.model.device))]
+
+
 def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
     """Log the memory plan of each stage of a recipe, and return what does not fit, each with its remedy."""
     errors: list[str] = []
     for number, stage in enumerate(stage_recipes(recipe)):
         where = f"stage `{recipe.stages[number].name}`: " if recipe.stages else ""
         try:
-            config = {name: _configuration(each) for name, each in model_recipes(stage).items()}
+            config = {name: model_configuration(each) for name, each in model_recipes(stage).items()}
             plans = plan_memory(stage, config)
         except (HubModelUnavailable, NoMemoryPlan) as error:
             log(f"not checked: the memory: {error}")
@@ -88,7 +96,8 @@ def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
     return errors
 
 
-def _configuration(recipe: Recipe) -> Any:
+def model_configuration(recipe: Recipe) -> Any:
+    """Return the transformers configuration of a recipe's model. Raises HubModelUnavailable."""
     model = recipe.model
     if model.scratch is not None:
         return scratch_config(model.scratch)
@@ -170,6 +179,12 @@ def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
     UserError for an engine whose cache cannot hold one reply, and for a model without a plan.
     """
     machine = planned_machine(recipe)
+    prompts = recipe.trainer.prompts_per_step
+    if recipe.machine is not None and recipe.flow is None and prompts % machine.ranks:
+        raise UserError(
+            f"`trainer.prompts_per_step` is {prompts}, which the {machine.ranks} ranks of `machine.devices` "
+            f"cannot share equally; set it to {-(-prompts // machine.ranks) * machine.ranks}"
+        )
     models = [
         _ModelPlan(each, config[name], machine, first=each is recipe)
         for name, each in model_recipes(recipe).items()
@@ -232,10 +247,7 @@ class _ModelPlan:
 
     @cached_property
     def _dtype(self) -> Any:
-        name = with_recorded_dtype(self.recipe).model.dtype
-        if name == "auto" and self.recipe.machine is not None and not self.machine.on_cpu:
-            name = "bfloat16"
-        return DTYPES[name if name != "auto" else resolve_dtype(name, pick_device(self.recipe.model.device))]
+        return planned_dtype(self.recipe)
 
     def _prompt_tokens(self, wanted: int, reply_tokens: int) -> int:
         """Return the longest prompt that leaves room for a reply."""

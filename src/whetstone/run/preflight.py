@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from whetstone.core.errors import UserError
+from whetstone.core.graders import load_grader
 from whetstone.core.settings import read_settings
 from whetstone.data.dataset import check_set
 from whetstone.engine.factory import check_plugin_engine, no_routing
@@ -150,8 +151,24 @@ def _check_device(recipe: Recipe) -> None:
 
 def _check_packages(recipe: Recipe) -> None:
     check_views(recipe.report)
-    if recipe.trainer.lora is not None and find_spec("peft") is None:
-        raise UserError("`trainer.lora` needs a library that is not here: pip install 'whetstone-rl[lora]'")
+    for key, packages, extra in _needed_packages(recipe):
+        if any(find_spec(package) is None for package in packages):
+            raise UserError(f"`{key}` needs a library that is not here: pip install 'whetstone-rl[{extra}]'")
+    for entry in recipe.evaluation.sets:
+        if entry.harness == "official":
+            _check_key(f"evaluation.sets` ({entry.title}): `harness", partial(load_grader, entry.harness))
+
+
+def _needed_packages(recipe: Recipe) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield the keys of a recipe that need packages beyond those of training, and their extra."""
+    if recipe.trainer.lora is not None:
+        yield "trainer.lora", ("peft",), "lora"
+    if recipe.flow is not None:
+        yield "flow", ("starlette", "uvicorn", "httpx2"), "serve"
+    if recipe.environment.kind == "agent":
+        yield "environment.kind: agent", ("starlette", "uvicorn"), "serve"
+    if recipe.judge.url:
+        yield "judge.url", ("httpx2", "httptools"), "serve"
 
 
 def _check_judge(recipe: Recipe) -> None:

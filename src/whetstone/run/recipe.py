@@ -81,6 +81,10 @@ _SHARED = {
 }
 
 
+# Below this temperature or probability, only the likeliest token is drawn.
+_GREEDY = 0.01
+
+
 class Recipe(Section):
     """A whole run, or with ``stages`` several consecutive runs (``run/stages.py``).
 
@@ -152,12 +156,19 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_temperature(self) -> Recipe:
-        if self.sampling.temperature == 0:
-            raise ValueError(
-                "`sampling.temperature` is 0: all replies to a prompt would be equal, without a "
-                "learning signal; raise it, for example to 1"
-            )
+    def _check_sampling(self) -> Recipe:
+        sampling = self.sampling
+        keys = {
+            "temperature": (sampling.temperature < _GREEDY, 1),
+            "top_p": (sampling.top_p < _GREEDY, 1),
+            "top_k": (sampling.top_k == 1, 0),
+        }
+        for key, (greedy, usual) in keys.items():
+            if greedy:
+                raise ValueError(
+                    f"`sampling.{key}` is {getattr(sampling, key):g}: all replies to a prompt would be "
+                    f"equal, without a learning signal; set it to {usual}, for example"
+                )
         return self
 
     def _cross_entropy_error(self) -> str:

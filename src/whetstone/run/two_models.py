@@ -24,6 +24,7 @@ from whetstone.environments.runner import open_environment
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.shared_flow import SharedFlow
 from whetstone.rollout.source import PromptSource
+from whetstone.run.disk_plan import check_disk
 from whetstone.run.display import Display, PartnerDisplay
 from whetstone.run.local import Join, RunSummary, configure_torch, train_with_parts
 from whetstone.run.parts import RunParts, cores_per_rank, trainer_and_engine
@@ -51,6 +52,7 @@ def train_together(recipe: Recipe, display: Display) -> RunSummary:
             for each, folder in zip((first, second), folders, strict=True):
                 check_recipe(folder, each.recipe)
             checkpoints = common_checkpoints(folders, display.log)
+            check_disk(first.recipe)
             configure_torch(first.recipe, cores_per_rank(ranks))
             return asyncio.run(_train_both((first, second), folders, checkpoints, display, ranks))
 

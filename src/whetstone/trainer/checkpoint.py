@@ -328,7 +328,8 @@ def _sha256(file: Path) -> str:
 
 def _full_message(target: Path, run_dir: Path) -> str:
     valid = next((p for p in _newest_first(run_dir / "checkpoints") if checkpoint_error(p) is None), None)
-    rest = (
-        f"{valid} is still valid: free some space and resume from it" if valid else "no checkpoint exists yet"
+    rest = f"{valid} is still valid, and the same command resumes from it" if valid else "none exists yet"
+    return (
+        f"no space left to write {target}: free some space, lower `trainer.keep_checkpoints`, or give a "
+        f"folder on another disk with out=FOLDER; {rest}"
     )
-    return f"no space left to write {target}; {rest}, or give the run another folder with `out`"
