@@ -103,12 +103,17 @@ def test_a_short_hash_names_its_commit(server: HubServer, tmp_path: Path) -> Non
             "me/gated is gated: accept its terms at .* HF_TOKEN, or give local files",
         ),
         ("me/absent", None, TRAIN, "no dataset me/absent at .*, or it is private: .* or give local files"),
-        ("me/set", "abc", TRAIN, "me/set has no revision abc: see .* or give local files"),
+        (
+            "me/set",
+            "abc",
+            TRAIN,
+            r"me/set has no revision abc: see .* name another \(SOURCE@REV\), or give local files",
+        ),
         (
             "me/set",
             None,
             ("*.parquet",),
-            r"no file matches \*\.parquet; found: README.md",
+            r"no file matches \*\.parquet; found: README.md.* name another revision \(SOURCE@REV\)",
         ),
     ],
 )

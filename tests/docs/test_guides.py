@@ -123,3 +123,12 @@ def test_programs_run_or_import_what_exists(page: Path, text: str, tmp_path: Pat
             module = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             source = module.read_text(encoding="utf-8")
             assert all(re.search(rf"\b{name.name}\b", source) for name in node.names), text
+
+
+def test_the_two_commands_of_the_readme_are_the_main_job_and_the_tests() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Two commands")[2]
+    [(_, block), *_] = BLOCK.findall(section)
+    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make quickstart", "make test"]
+    assert "`make tour`" in section.partition("```\n\n")[2].partition("\n\n")[0]
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"quickstart", "test", "tour"} <= set(targets)

@@ -1,6 +1,6 @@
 """Every family that is served and trained: cached generation and packed training equal the plain model's.
 
-A family gets its place in ``PROVED`` (``engine/architecture.py``) by passing here.
+A family gets its place in ``TESTED_FAMILIES`` (``engine/architecture.py``) by passing here.
 """
 
 from __future__ import annotations

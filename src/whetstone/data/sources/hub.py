@@ -77,7 +77,7 @@ class Hub:
             found = ", ".join(f.name for f in listing.files[:8]) or "none"
             raise UserError(
                 f"{repo_id} at {asked} ({listing.commit[:12]}): no file matches {', '.join(globs)}; "
-                f"found: {found}; name another revision (--revision), {_LOCAL}"
+                f"found: {found}; name another revision (SOURCE@REV), {_LOCAL}"
             )
         return HubFiles(repo_id, listing.commit, tuple(sorted(files, key=lambda f: f.name)))
 
@@ -157,7 +157,7 @@ class Hub:
         except errors.RevisionNotFoundError:
             raise UserError(
                 f"{repo_id} has no revision {revision}: see {page}/commits/main and name "
-                f"another (--revision), {_LOCAL}"
+                f"another (SOURCE@REV), {_LOCAL}"
             ) from None
         except errors.RepositoryNotFoundError:
             raise UserError(
