@@ -47,8 +47,8 @@ _THINK = re.compile(r"</?think>")
 # A longer number is no double and no 64-bit integer, and would take long to convert.
 _MOST_DIGITS = 400
 _MOST_QUOTED = 60
-# Far more than an episode may have. Further ones stay text.
-_MOST_CALLS = 256
+# Calls that are searched for tags of the thinking. An episode has far fewer.
+_MOST_MASKED = 256
 # The end of a deeper object is not searched: it cannot be read.
 _MOST_SCANNED_DEPTH = 4 * MOST_DEPTH
 
@@ -95,15 +95,15 @@ def reported_calls(calls: list[ToolCall]) -> list[Call]:
 
 def read_text(text: str) -> ReadText:
     """Return the parts of a reply's text."""
-    placed = [*islice(_placed_calls(text), _MOST_CALLS)]
+    found = _placed_calls(text)
+    placed = [*islice(found, _MOST_MASKED)]
     begin = _end_of_thinking(text, placed)
     visible = text[begin:]
     bare = _bare_calls(visible)
     if bare and not bare[0].error:
         return ReadText(text[:begin], visible, "", bare)
-    if begin:
-        # A draft in the thinking may have tags that do not end. It must not hide the calls after it.
-        placed = [*islice(_placed_calls(visible), _MOST_CALLS)]
+    # A draft in the thinking may have tags that do not end. It must not hide the calls after it.
+    placed = [*_placed_calls(visible)] if begin else [*placed, *found]
     if not placed:
         return ReadText(text[:begin], visible, "" if bare else visible, bare)
     return ReadText(text[:begin], visible, visible[: placed[0].start], [each.call for each in placed])
@@ -216,9 +216,10 @@ def _json_calls(text: str, start: int, at: int) -> Iterator[_PlacedCall]:
         end = _end_of_object(text, at)
         if end is None:
             end = _end_of_body(text, at)
-        yield _PlacedCall(_json_call(text[at:end].strip()), start, end)
+        call = _json_call(text[at:end].strip())
+        yield _PlacedCall(call, start, end)
         following = _NEXT_OBJECT.match(text, end)
-        if following is None:
+        if following is None or call.error:
             return
         start = at = following.end()
 
