@@ -81,6 +81,11 @@ def tests_defects() -> list[tuple[str, Problem]]:
         ("output_too_large", problem("huge-output", "Print it.", stdin((half * 3, half * 3)), echo)),
         ("tests_too_large", problem("huge-tests", "Print the sum.", stdin(*halves), reading)),
         ("truncated_tests", problem("truncated", ADD, stdin(*SUM_CASES, (cut, "4951\n")), reading)),
+        (
+            "line_ends",
+            problem("crlf", ADD, stdin(*SUM_CASES, ("\ufeff" + SUM_CASES[0][0], SUM_CASES[0][1])), SUM),
+        ),
+        ("line_ends", problem("bom", ADD, stdin(*SUM_CASES, ("9 8\r\n", "17\n")), SUM)),
         ("contradictory_tests", problem("contradictory", ADD, stdin(*SUM_CASES, ("1 2\n", "4\n")), SUM)),
         (
             "contradictory_tests",

@@ -163,7 +163,8 @@ def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same
 def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
     folder = files_of(tmp_path, "a")
     bad = SourceRequest(numbers("b"), files_of(tmp_path, "b"))
-    (tmp_path / "b" / "train-0.jsonl").write_text('{"m": 1}\n')
+    for file in (tmp_path / "b").glob("*.jsonl"):
+        file.write_text('{"m": 1}\n')
     for _ in range(2):
         watcher = Quiet()
         with pytest.raises(UserError, match="column `n` is missing"):

@@ -46,7 +46,7 @@ def test_text_is_kept_and_lists_are_lines_or_returned_values() -> None:
     assert isinstance(text, StdinTests)
     assert isinstance(call, CallTests)
     assert isinstance(lines, StdinTests)
-    assert text.cases[0].input == "1 2\r\n"
+    assert text.cases[0].input == "1 2\n"
     assert (call.class_, call.function) == ("Solution", "doubled")
     assert [case.expected for case in call.cases] == [[2, 4], []]
     assert (lines.cases[0].input, lines.cases[0].output) == ("a\nb\n", "a\na\nb\nb\n")
@@ -64,12 +64,13 @@ def test_a_value_of_another_type_is_a_schema_error_with_its_place(
     change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     rows = [json.loads(line) for line in FIXTURE.read_text().splitlines()]
-    rows[1] |= change
+    for row in rows:
+        row |= change
     file = tmp_path / "train.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SchemaError) as error:
         imported(file)
-    assert str(error.value).startswith(f"{file}, row 2: {words}")
+    assert str(error.value).startswith(f"{file}, row 1: {words}")
 
 
 def test_a_renamed_column_is_a_schema_error_that_names_the_known_revision(tmp_path: Path) -> None:

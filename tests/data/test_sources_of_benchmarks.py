@@ -282,7 +282,7 @@ def test_livecodebench_joins_public_and_private_tests_and_keeps_their_number() -
 def test_code_contests_takes_over_programs_that_run_and_counts_the_others() -> None:
     problem = problem_of("code_contests", "code_contests.jsonl", "code_contests/1_A. Sum")
     assert isinstance(problem.tests, StdinTests)
-    assert problem.tests.cases[2].input == "5 5\r\n"
+    assert problem.tests.cases[2].input == "5 5\n"
     assert [program.language for program in problem.references] == ["python", "cpp"]
     assert len(problem.wrong) == 1
     assert problem.meta["references_left_out"] == {"python2": 1}

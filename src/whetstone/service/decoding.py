@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TypeVar
 
 import msgspec
 
 from whetstone.core.http.refusal import RequestRefused, bad_request
+from whetstone.core.long_integers import read_json as read_long_json
 from whetstone.judge.values import WireError
 from whetstone.judge.workers.wire import unpack, values_in
 from whetstone.service.messages import PACKED
@@ -38,13 +38,14 @@ def read_json(data: bytes, kind: type[T], place: str) -> T:
     check_value_count(data, place)
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        raise bad_request(f"{place}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # msgspec also calls a long integer invalid.
+        if isinstance(error, msgspec.ValidationError) and "out of range" not in str(error):
+            raise bad_request(f"{place}: {error}") from None
         error_message = str(error)
     try:
-        # msgspec rejects lone surrogates, which json accepts. Programs in replies can contain them.
-        return msgspec.convert(json.loads(data), kind)
+        # msgspec rejects long integers and lone surrogates. Programs in replies can contain the latter.
+        return msgspec.convert(read_long_json(data), kind)
     except msgspec.ValidationError as error:
         raise bad_request(f"{place}: {error}") from None
     except (ValueError, RecursionError):

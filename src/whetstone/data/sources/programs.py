@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Program
@@ -34,15 +34,15 @@ _PYTHON_2_STATEMENTS = (
 _PYTHON_2_NAMES = frozenset({"raw_input", "xrange", "unichr", "unicode", "long", "iteritems", "has_key"})
 
 
-def references(written: Iterable[Any], language: str = PYTHON) -> tuple[list[Program], dict[str, int]]:
+def references(written: object, language: str = PYTHON) -> tuple[list[Program], dict[str, int]]:
     """Return the usable programs of ``written``, and the numbers of the others by reason.
 
     A program in a Markdown fence is extracted, with the language of the fence. Programs in a language that
-    the judge does not run, and those in Python 2, are left out.
+    the judge does not run, and those in Python 2, are left out. ``written`` is a list, or one program.
     """
     programs: list[Program] = []
     left_out: Counter[str] = Counter()
-    for text in written:
+    for text in _listed(written):
         if not isinstance(text, str) or not text.strip():
             left_out["empty"] += 1
             continue
@@ -57,6 +57,12 @@ def references(written: Iterable[Any], language: str = PYTHON) -> tuple[list[Pro
             continue
         programs.append(Program(name, source))
     return programs, dict(sorted(left_out.items()))
+
+
+def _listed(written: object) -> list[Any]:
+    if isinstance(written, Iterable) and not isinstance(written, str | bytes | Mapping):
+        return list(cast("Iterable[Any]", written))
+    return [] if written is None else [written]
 
 
 def unfenced(text: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """Convert pytest tests to assert tests: each test function becomes one case.
 
 The test module becomes the setup, without its imports of the solution, whose names refer to the program. Of
-pytest, ``raises``, ``approx`` and ``mark.parametrize`` are supported. Tests that need more are rejected.
+pytest, ``raises``, ``approx``, ``param`` and ``mark.parametrize`` are supported. Tests that need more are
+rejected.
 """
 
 from __future__ import annotations
@@ -17,28 +18,47 @@ from whetstone.data.sources.source import Skip
 _HELPERS = """
 class pytest:
     class raises:
-        def __init__(self, expected, match=None):
-            self.expected, self.match, self.value = expected, match, None
+        def __init__(self, expected, function=None, *args, match=None, **kwargs):
+            self.expected, self.pattern, self.value, self.type = expected, match, None, None
+            if function is not None:
+                with self:
+                    function(*args, **kwargs)
+
+        def match(self, pattern):
+            import re
+
+            assert re.search(pattern, str(self.value)), f"raised with {self.value}"
+            return True
+
+        @property
+        def typename(self):
+            return self.type.__name__
+
+        def __repr__(self):
+            return f"<ExceptionInfo {self.value!r}>"
 
         def __enter__(self):
             return self
 
         def __exit__(self, kind, value, trace):
-            import re
-
             assert kind is not None, f"did not raise {self.expected}"
-            self.value = value
+            self.value, self.type = value, kind
             if not issubclass(kind, self.expected):
                 return False
-            assert self.match is None or re.search(self.match, str(value)), f"raised with {value}"
-            return True
+            return self.pattern is None or self.match(self.pattern)
+
+    class param(tuple):
+        def __new__(cls, *values, id=None):
+            return tuple.__new__(cls, values)
 
     class approx:
-        def __init__(self, expected, rel=1e-6, abs=1e-12):
-            self.expected, self.rel, self.abs = expected, rel or 0.0, abs or 0.0
+        def __init__(self, expected, rel=None, abs=None, nan_ok=False):
+            self.expected, self.nan_ok = expected, nan_ok
+            self.rel = (1e-6 if abs is None else 0.0) if rel is None else rel
+            self.abs = 1e-12 if abs is None else abs
 
         def _like(self, expected):
-            return pytest.approx(expected, self.rel, self.abs)
+            return pytest.approx(expected, self.rel, self.abs, self.nan_ok)
 
         def __eq__(self, value):
             if isinstance(self.expected, dict):
@@ -49,12 +69,21 @@ class pytest:
                 return len(value) == len(self.expected) and all(
                     left == self._like(right) for left, right in zip(value, self.expected)
                 )
+            if self.nan_ok and self.expected != self.expected:
+                return value != value
             margin = max(self.abs, self.rel * max(self.expected, -self.expected))
             return value == self.expected or -margin <= value - self.expected <= margin
 
         __hash__ = None
 """
-_SUPPORTED = frozenset({"raises", "approx"})
+# The supported names of pytest, with their keywords. `raises` passes others to the function that it calls.
+_SUPPORTED: dict[str, frozenset[str] | None] = {
+    "raises": None,
+    "approx": frozenset({"rel", "abs", "nan_ok"}),
+    "param": frozenset({"id"}),
+}
+_UNSUPPORTED_RAISES = frozenset({"expected_exception", "check", "message"})
+_INFO_ATTRIBUTES = frozenset({"value", "type", "match", "typename"})
 
 
 def pytest_tests(module: str) -> AssertTests:
@@ -68,12 +97,14 @@ def pytest_tests(module: str) -> AssertTests:
     tree = _parse(module)
     tree.body = [node for node in tree.body if not _is_dropped(node)]
     aliases = _aliases(_parse(module))
-    units = [unit for node in tree.body for unit in _test_calls(node)]
+    _check_parameters(tree)
+    units = [unit for node in tree.body for unit in _test_calls(node, "pytest.param" in module)]
     if not units:
         raise Skip("malformed_tests", "there is no test function")
     tree = ast.fix_missing_locations(_Attributes().visit(tree))
     _check_supported(tree)
-    uses_pytest = any(isinstance(node, ast.Name) and node.id == "pytest" for node in ast.walk(tree))
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    uses_pytest = "pytest" in names or "pytest.param" in module
     setup = "\n".join([*aliases, ast.unparse(tree)])
     return AssertTests(setup=f"{_HELPERS.strip()}\n\n\n{setup}" if uses_pytest else setup, asserts=units)
 
@@ -129,13 +160,25 @@ class _Attributes(ast.NodeTransformer):
         return node
 
 
-def _test_calls(node: ast.stmt) -> Iterator[str]:
-    """Yield the calls that run the tests of a statement."""
+def _check_parameters(tree: ast.Module) -> None:
+    """Raise Skip for parameters that need pytest. The decorators with them are removed later."""
+    marks = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_parametrize(node)]
+    for mark in marks:
+        _check_supported(ast.Module([ast.Expr(argument) for argument in mark.args], []))
+
+
+def _test_calls(node: ast.stmt, uses_param: bool) -> Iterator[str]:
+    """Yield the calls that run the tests of a statement.
+
+    ``uses_param``: values of parameters may be in a ``param``.
+    """
     if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test"):
         raise Skip("needs_pytest", f"`{node.name}` is a coroutine, which plain pytest does not run either")
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
-        yield _test_call(node, node.name, skip=0)
+        yield _test_call(node, node.name, uses_param, skip=0)
     if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+        if node.decorator_list:
+            raise Skip("needs_pytest", f"`{node.name}` has decorators")
         if any(ast.unparse(base) not in ("object",) for base in node.bases):
             raise Skip("needs_pytest", f"`{node.name}` is derived from another class")
         methods = [method for method in node.body if isinstance(method, ast.FunctionDef)]
@@ -146,11 +189,11 @@ def _test_calls(node: ast.stmt) -> Iterator[str]:
         before = "_object.setup_method()\n" if "setup_method" in names else ""
         for method in methods:
             if method.name.startswith("test"):
-                call = _test_call(method, f"_object.{method.name}", skip=1)
+                call = _test_call(method, f"_object.{method.name}", uses_param, skip=1)
                 yield f"_object = {node.name}()\n{before}{call}"
 
 
-def _test_call(function: ast.FunctionDef, called: str, skip: int) -> str:
+def _test_call(function: ast.FunctionDef, called: str, uses_param: bool, skip: int) -> str:
     """Return the code that runs a test function, over all its parameters if it has some."""
     parameters = [argument.arg for argument in function.args.args][skip:]
     marks = [mark for mark in function.decorator_list if _is_parametrize(mark)]
@@ -166,6 +209,8 @@ def _test_call(function: ast.FunctionDef, called: str, skip: int) -> str:
         raise Skip("needs_pytest", f"`{function.name}` uses fixtures in addition to its parameters")
     # `parametrize` passes a single parameter without a tuple.
     given = f"{names[0]}=_case" if len(names) == 1 else f"**dict(zip({names!r}, _case))"
+    if len(names) == 1 and uses_param:
+        given += "[0] if isinstance(_case, pytest.param) else _case"
     return f"for _case in {ast.unparse(values)}:\n    {called}({given})"
 
 
@@ -174,6 +219,8 @@ def _is_parametrize(mark: ast.expr) -> bool:
 
 
 def _parameters_of(mark: ast.expr) -> tuple[list[str], ast.expr]:
+    if isinstance(mark, ast.Call) and any(keyword.arg != "ids" for keyword in mark.keywords):
+        raise Skip("needs_pytest", "`parametrize` has keywords other than `ids`")
     match mark:
         case ast.Call(args=[ast.Constant(str() as names), values]):
             return [name.strip() for name in names.split(",") if name.strip()], values
@@ -184,11 +231,43 @@ def _parameters_of(mark: ast.expr) -> tuple[list[str], ast.expr]:
             raise Skip("needs_pytest", "`parametrize` is called in another way")
 
 
+def _info_name(item: ast.withitem) -> str | None:
+    """Return the name that `with pytest.raises(…) as name` binds."""
+    match item:
+        case ast.withitem(ast.Call(func=ast.Attribute(ast.Name("pytest"), "raises")), ast.Name(name)):
+            return name
+        case _:
+            return None
+
+
+def _check_call(name: str, keywords: list[ast.keyword]) -> None:
+    """Raise Skip for a call of pytest with keywords that the helpers do not have."""
+    given, known = {keyword.arg or "**" for keyword in keywords}, _SUPPORTED[name]
+    odd = given & _UNSUPPORTED_RAISES if known is None else given - known
+    if odd:
+        raise Skip("needs_pytest", f"the tests call pytest.{name} with `{min(odd)}`")
+
+
 def _check_supported(tree: ast.Module) -> None:
+    infos = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With)
+        for item in node.items
+        if (name := _info_name(item))
+    }
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name("pytest"), attr=name) if name not in _SUPPORTED:
                 raise Skip("needs_pytest", f"the tests use pytest.{name}")
+            case ast.Call(func=ast.Attribute(value=ast.Name("pytest"), attr=name), keywords=keywords) if (
+                name in _SUPPORTED
+            ):
+                _check_call(name, keywords)
+            case ast.Attribute(value=ast.Name(name), attr=attribute) if (
+                name in infos and attribute not in _INFO_ATTRIBUTES
+            ):
+                raise Skip("needs_pytest", f"the tests read `{name}.{attribute}` of pytest.raises")
             case ast.ImportFrom(module="solution") | ast.Import(names=[ast.alias(name="solution")]):
                 raise Skip("needs_pytest", "the tests import the solution inside a function")
             case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from whetstone.core.problem import CallTests, Limits, Problem
@@ -67,7 +67,7 @@ def row_problem(
     *,
     statement: str,
     tests: Any,
-    solutions: Iterable[Any],
+    solutions: object,
     starter: str = "",
     function: str | None = None,
     language: str = PYTHON,

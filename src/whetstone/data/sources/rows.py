@@ -22,6 +22,8 @@ from typing import IO, Any, cast
 import msgspec
 
 from whetstone.core.errors import UserError
+from whetstone.core.long_integers import parse_integer
+from whetstone.core.long_integers import read_json as read_long_json
 from whetstone.data.files import LONGEST_ROW, bounded_lines
 
 Row = dict[str, Any]
@@ -162,7 +164,7 @@ def _json(path: Path) -> _Rows:
 
 def _json_array(path: Path) -> _Rows:
     """Yield the elements one by one; an element is decoded as soon as it is complete."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_int=parse_integer)
     with _open(path) as (raw, content):
         text = _JsonText(content, path)
         text.skip("[")
@@ -240,7 +242,7 @@ def _decode(line: bytes, place: str) -> Any:
         # Only the standard library reads NaN and lone surrogates.
         pass
     try:
-        return json.loads(line)
+        return read_long_json(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON in UTF-8: {error}; each line is one row") from None
 

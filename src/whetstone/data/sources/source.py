@@ -11,20 +11,27 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
-from whetstone.core.problem import Problem, StdinCase, case_count
+from whetstone.core.literal import write_literal
+from whetstone.core.long_integers import format_integer, is_short, read_json
+from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests, case_count
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
 from whetstone.data.files import check_plain
 from whetstone.data.sources.package_file import PackageFile
+from whetstone.data.text_lines import plain_lines
 
 Row = dict[str, Any]
 T = TypeVar("T")
+# After this number of rows in another schema and none in the expected one, the import fails.
+_MOST_MISFITS = 10
+_DEEPEST = 200
+_LONGEST_NUMBER = 40
 
 
 class Skip(Exception):
@@ -100,15 +107,13 @@ def import_rows(
     schema.
     """
     seen = set() if seen is None else seen
-    checked_columns = False
+    fits, misfits = False, 0
+    first_misfit: SchemaError | None = None
     for place, row in rows:
-        # A wrong schema must fail at once, not after the first row that lacks a value.
-        if not checked_columns:
-            _check_columns(source, place, row)
-            checked_columns = True
         own_id = row_id(source, row)
         found = 0
         try:
+            _check_columns(source, row)
             for problem in source.convert(source, row, own_id):
                 found += 1
                 if split:
@@ -116,21 +121,50 @@ def import_rows(
                 yield _admit(source, problem, seen)
             if not found:
                 raise Skip("no_problem", "the row contains no problem")
+            fits = True
         except Skip as skip:
             yield _drop(source, f"{source.name}/{own_id}", skip, place)
         except ColumnError as error:
-            raise _schema_error(source, place, row, error) from None
+            misfits += 1
+            first_misfit = first_misfit or _schema_error(source, place, row, error)
+            # A wrong schema must fail early. One odd row among others is only dropped.
+            if not fits and misfits == _MOST_MISFITS:
+                break
+            detail = f"column `{error.column}` is {error.found}, expected {_expected(source, error)}"
+            skip = Skip("unexpected_value", detail)
+            yield _drop(source, f"{source.name}/{own_id}", skip, place)
+        # Rows are data of others. A value that no importer expects must not end the import.
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+            skip = Skip("unexpected_value", f"{type(error).__name__}: {error}")
+            yield _drop(source, f"{source.name}/{own_id}", skip, place)
+    if first_misfit is not None and not fits:
+        raise first_misfit
 
 
 def row_id(source: DatasetSource, row: Row) -> str:
     """Return the id of the row; else a hash of its content, independent of file and position."""
     for column in source.id_columns:
         value = row.get(column)
-        if isinstance(value, str | int) and str(value).strip():
-            return str(value).strip()
+        if isinstance(value, int):
+            return format_integer(value) if is_short(value) else hex(value)[:_LONGEST_NUMBER]
+        if isinstance(value, str) and value.strip():
+            return _storable(value.strip())
     # The id must be the same if the file is sorted, split or renamed.
-    plain = json.dumps(row, sort_keys=True, default=str, ensure_ascii=True)
+    plain = json.dumps(_printable(row), sort_keys=True, default=str, ensure_ascii=True)
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def _printable(value: Any, depth: int = 0) -> Any:
+    """Return a value for ``json.dumps``: with text instead of long integers, other keys and deep nesting."""
+    if isinstance(value, int) and not is_short(value):
+        return hex(value)
+    if depth > _DEEPEST and isinstance(value, dict | list):
+        return type(value).__name__
+    if isinstance(value, dict):
+        return {str(key): _printable(item, depth + 1) for key, item in cast("Row", value).items()}
+    if isinstance(value, list):
+        return [_printable(item, depth + 1) for item in cast("list[Any]", value)]
+    return value
 
 
 def _admit(source: DatasetSource, problem: Problem, seen: set[str]) -> Problem | ProblemDecision:
@@ -139,11 +173,47 @@ def _admit(source: DatasetSource, problem: Problem, seen: set[str]) -> Problem |
     try:
         if problem.id in seen:
             raise Skip("duplicate_id", "an earlier row has the same id")
+        problem = _with_storable_tests(problem)
         _check_problem(problem)
     except Skip as skip:
         return _drop(source, problem.id, skip, "")
     seen.add(problem.id)
     return problem
+
+
+def _with_storable_tests(problem: Problem) -> Problem:
+    """Return the problem with LF line ends in its inputs, and with literals for integers that JSON lacks."""
+    tests = problem.tests
+    if isinstance(tests, StdinTests):
+        cases = [StdinCase(plain_lines(case.input), case.output) for case in tests.cases]
+        return msgspec.structs.replace(problem, tests=StdinTests(cases)) if cases != tests.cases else problem
+    if isinstance(tests, CallTests) and not tests.literals and any(map(_has_long_integer, tests.cases)):
+        literals = msgspec.structs.replace(
+            tests, cases=[_with_literals(case) for case in tests.cases], literals=True
+        )
+        return msgspec.structs.replace(problem, tests=literals)
+    return problem
+
+
+def _has_long_integer(case: CallCase) -> bool:
+    pending: list[Any] = [case.args, case.kwargs, case.expected]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, int) and not is_short(value):
+            return True
+        if isinstance(value, dict):
+            pending += cast("dict[Any, Any]", value).values()
+        elif isinstance(value, list):
+            pending += cast("list[Any]", value)
+    return False
+
+
+def _with_literals(case: CallCase) -> CallCase:
+    if case.operations is None:
+        kwargs = {name: write_literal(value) for name, value in case.kwargs.items()}
+        return CallCase(write_literal(case.expected), list(map(write_literal, case.args)), kwargs)
+    expected = [None, *map(write_literal, case.expected[1:])]
+    return CallCase(expected, [list(map(write_literal, args)) for args in case.args], {}, case.operations)
 
 
 def _check_problem(problem: Problem) -> None:
@@ -157,6 +227,8 @@ def _check_problem(problem: Problem) -> None:
         raise Skip("not_plain_data", str(error)) from None
     except msgspec.ValidationError as error:
         raise Skip("invalid_problem", explain(error)) from None
+    except ValueError as error:
+        raise Skip("not_plain_data", str(error)) from None
     except RecursionError:
         raise Skip("nested_too_deep", "a value is nested more deeply than can be read back") from None
 
@@ -165,24 +237,34 @@ def _drop(source: DatasetSource, problem_id: str, skip: Skip, place: str) -> Pro
     # The folder of the file is no fact about the problem.
     place = place.rpartition("/")[2]
     detail = f"{place}: {skip.detail}" if place and skip.detail else skip.detail or place
-    return ProblemDecision(problem_id, "import", "drop", skip.reason, detail[:500], source.name)
+    return ProblemDecision(
+        _storable(problem_id), "import", "drop", skip.reason, _storable(detail[:500]), source.name
+    )
 
 
-def _check_columns(source: DatasetSource, place: str, row: Row) -> None:
+def _storable(text: str) -> str:
+    """Return a text without lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _check_columns(source: DatasetSource, row: Row) -> None:
     for names in source.columns:
         if not any(name in row for name in names.split(" or ")):
-            raise _schema_error(source, place, row, ColumnError(names, "missing"))
+            raise ColumnError(names, "missing")
 
 
-def _schema_error(source: DatasetSource, place: str, row: Row, error: ColumnError) -> SchemaError:
-    expected = error.expected or next(
+def _expected(source: DatasetSource, error: ColumnError) -> str:
+    return error.expected or next(
         (words for names, words in source.columns.items() if error.column in (names, *names.split(" or "))),
         "",
     )
+
+
+def _schema_error(source: DatasetSource, place: str, row: Row, error: ColumnError) -> SchemaError:
     where = f" of {source.hub_id}" if source.hub_id else ""
     known = f"; revision {source.revision}{where} is known to work" if source.revision else ""
     return SchemaError(
-        f"{place}: column `{error.column}` is {error.found}, expected {expected}. "
+        f"{place}: column `{error.column}` is {error.found}, expected {_expected(source, error)}. "
         f"This is not the schema of `{source.name}`; columns found: {', '.join(row) or 'none'}{known}"
     )
 
@@ -241,6 +323,6 @@ def parse_json(text: str, what: str) -> Any:
         # Only the standard library reads NaN, lone surrogates and huge numbers.
         pass
     try:
-        return json.loads(text)
+        return read_json(text)
     except (ValueError, RecursionError) as error:
         raise Skip("broken_json", f"`{what}` is not JSON: {error}") from None

@@ -21,6 +21,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+from whetstone.core.long_integers import format_integer
 from whetstone.core.problem import AssertTests, CallCase, CallTests, StdinCase, StdinTests, Tests
 from whetstone.core.syntax import parsed
 from whetstone.data.sources.packed import unpack
@@ -182,7 +183,7 @@ def _line(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
+        return format_integer(value) if isinstance(value, int) else str(value)
     raise Skip("malformed_tests", f"a test of a program is a {type(value).__name__}, not text")
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
 from whetstone.core.syntax import parsed
+from whetstone.data.text_lines import plain_lines
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
 from whetstone.judge.answers.equality import equal
@@ -58,6 +59,7 @@ def case_flags(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
     """Yield the defects that are visible without running a program."""
     yield from _too_large(problem, policy)
     yield from _truncated(problem)
+    yield from _line_ends(problem)
     yield from _repetitions(problem)
     yield from _weak_tests(problem, policy)
 
@@ -86,6 +88,14 @@ def _truncated(problem: Problem) -> Iterator[DefectFlag]:
         ]
         if cut:
             yield DefectFlag("truncated_tests", f'{describe_cases(cut)} with text that ends in "..."')
+
+
+def _line_ends(problem: Problem) -> Iterator[DefectFlag]:
+    """Yield a flag for inputs that the importers would have changed."""
+    if isinstance(problem.tests, StdinTests | InteractiveTests):
+        odd = [n for n, case in enumerate(problem.tests.cases) if plain_lines(case.input) != case.input]
+        if odd:
+            yield DefectFlag("line_ends", describe_cases(odd))
 
 
 def _is_cut_off(text: str) -> bool:

@@ -47,6 +47,7 @@ REASONS: Mapping[str, _Defect] = {
     "output_too_large": _Defect("drop", "a test's expected output is larger than the policy's bound"),
     "tests_too_large": _Defect("drop", "all tests together are larger than the policy's bound"),
     "truncated_tests": _Defect("drop", "the text of a test is truncated, as on web pages"),
+    "line_ends": _Defect("mark", "an input has CRLF line ends or a byte order mark"),
     "contradictory_tests": _Defect("drop", "two tests give the same input and expect different outputs"),
     "shared_tests": _Defect("drop", "the same tests are in many other problems"),
     "mixed_kinds": _Defect("drop", "functions and standard input are mixed up in the tests"),

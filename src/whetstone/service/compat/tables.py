@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.http.refusal import RequestRefused, bad_request
+from whetstone.core.long_integers import read_json
 from whetstone.core.problem import (
     AssertTests,
     CallCase,
@@ -162,8 +162,8 @@ def _stdin_case(given: object, expected: object) -> StdinCase:
 def _call_case(given: object, expected: object, json_input: bool) -> CallCase:
     if json_input:
         try:
-            args = [json.loads(line) for line in str(given).split("\n") if line.strip()]
-            return CallCase(json.loads(str(expected)), args)
+            args = [read_json(line) for line in str(given).split("\n") if line.strip()]
+            return CallCase(read_json(str(expected)), args)
         except (ValueError, RecursionError) as error:
             raise _malformed(f"test_cases: with json_input, arguments are lines of JSON: {error}") from None
     if not isinstance(given, list) or not isinstance(expected, list) or len(cast("list[Any]", expected)) != 1:

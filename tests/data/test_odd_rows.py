@@ -1,0 +1,254 @@
+"""No row ends an import with a traceback: every row is imported, or dropped with a reason."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from whetstone.core.problem import CallTests, Problem, StdinTests
+from whetstone.data.decisions import ProblemDecision
+from whetstone.data.files import read_problems, write_problems
+from whetstone.data.sources.programs import TESTLIB
+from whetstone.data.sources.rows import read_rows
+from whetstone.data.sources.source import Row, SchemaError, import_rows
+from whetstone.data.sources.table import SOURCE_NAMES, source_named
+
+FIXTURES = Path(__file__).parent / "fixtures"
+# Fixtures whose name is not that of the source.
+_FILES = {
+    "bigcodebench-hard": ["bigcodebench.jsonl"],
+    "humanevalplus": ["humanevalplus.jsonl", "humanevalplus_hub.jsonl"],
+    "mbpp": ["mbpp.json"],
+    "mbpp-full": ["mbpp_full.jsonl"],
+    "mbppplus": ["mbppplus.jsonl", "mbppplus_hub.jsonl"],
+    "open-r1-codeforces": ["open_r1_codeforces.jsonl"],
+}
+LONG = 10**5000
+# Each JSON type, and values at the borders of the types. A row is a copy, so sharing does not matter.
+ODD: list[Any] = [
+    *[None, True, False, 0, 5, -1, 1.5, 1e308, float("nan"), float("inf"), LONG, -LONG, 2**64],
+    *[
+        "",
+        " ",
+        "text",
+        "5",
+        "null",
+        "[]",
+        "{}",
+        "[1]",
+        '{"a": 1}',
+        "\ud800",
+        "\0",
+        "\ufeff",
+        "[" * 5000,
+        "1" * 5000,
+    ],
+    *[[], [None], [5], [1.5], ["text"], [[]], [[1]], [{}], [[["x"]]], [LONG], ["\ud800"], [True, "a", {}]],
+    *[
+        {},
+        {"a": 1},
+        {"input": None},
+        {"input": 5, "output": []},
+        {"inputs": 5, "outputs": 5},
+        {"": ""},
+        {"x": LONG},
+    ],
+    *[
+        {"inputs": [1], "outputs": [2, 3]},
+        {"inputs": [None], "outputs": [None]},
+        [{"input": "1", "output": LONG}],
+    ],
+]
+
+
+def fixtures() -> Iterator[tuple[str, str]]:
+    for name in SOURCE_NAMES:
+        if name == "kattis":
+            continue
+        for file in _FILES.get(name, [f"{name}.jsonl"]):
+            yield name, file
+
+
+def rows_of(file: str) -> list[Row]:
+    return [row for _, row in read_rows([FIXTURES / file])]
+
+
+def imported(name: str, rows: list[Row]) -> tuple[list[Problem], list[ProblemDecision]]:
+    found = list(import_rows(source_named(name), [(f"rows, row {n}", row) for n, row in enumerate(rows, 1)]))
+    problems = [one for one in found if isinstance(one, Problem)]
+    return problems, [one for one in found if isinstance(one, ProblemDecision)]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a row, to a depth that all importers read."""
+    if path:
+        yield path
+    if len(path) < 4 and isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value[:2]):
+            yield from places(inner, (*path, key))
+
+
+def replaced(row: Row, path: tuple[Any, ...], value: Any) -> Row:
+    made: Any = copy.deepcopy(row)
+    target = made
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = copy.deepcopy(value)
+    return made
+
+
+def packed_fields(row: Row) -> Iterator[tuple[str, Any]]:
+    """The fields that pack JSON into text, with their values."""
+    for name, value in row.items():
+        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+            try:
+                yield name, json.loads(value)
+            except ValueError:
+                continue
+
+
+@pytest.fixture(autouse=True)
+def testlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = tmp_path / "testlib.h"
+    header.write_text("// a stand-in\n")
+    monkeypatch.setenv(TESTLIB, str(header))
+
+
+def check(name: str, good: list[Row], odd: Row, file: Path) -> None:
+    problems, decisions = imported(name, [*good, odd])
+    assert all(one.reason and one.action == "drop" for one in decisions)
+    assert msgspec.json.encode(decisions)
+    write_problems(file, problems)
+    assert [one.id for one in read_problems(file)] == [one.id for one in problems]
+
+
+@pytest.mark.parametrize(("name", "file"), list(fixtures()))
+def test_a_row_with_any_value_in_any_field_is_imported_or_dropped(
+    name: str, file: str, tmp_path: Path
+) -> None:
+    rows = rows_of(file)
+    drawn = random.Random(44)
+    good, stored = rows[:1], tmp_path / "set.jsonl"
+    for row in rows[:2]:
+        for path in places(row):
+            values = ODD if len(path) == 1 else drawn.sample(ODD, 3)
+            for value in values:
+                check(name, good, replaced(row, path, value), stored)
+            if len(path) == 1:
+                check(name, good, {key: row[key] for key in row if key != path[0]}, stored)
+        for field, content in packed_fields(row):
+            for path in places(content):
+                for value in drawn.sample(ODD, 4):
+                    text = _json(replaced(content, path, value))
+                    check(name, good, {**row, field: text}, stored)
+
+
+def _json(value: Any) -> str:
+    """JSON with integers of any length, as other programs write it."""
+    return (
+        json.dumps(value, default=str).replace(f'"{hex(LONG)}"', "1" * 5000)
+        if _is_short(value)
+        else json.dumps(_shown(value)).replace('"@long@"', "1" + "0" * 5000)
+    )
+
+
+def _is_short(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shown(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_shown(inner) for inner in value]
+    return "@long@" if value in (LONG, -LONG) and not isinstance(value, float) else value
+
+
+APPS = rows_of("apps.jsonl")
+
+
+@pytest.mark.parametrize(
+    "solutions", ["null", "5", '"print(1)"', '{"a": 1}', "[null]", "[5]", "true", "1.5", "[[]]"]
+)
+def test_solutions_of_other_types_cost_a_row_only_its_references(solutions: str) -> None:
+    problems, decisions = imported("apps", [{**APPS[0], "solutions": solutions}])
+    assert not decisions
+    assert len(problems) == 1
+    assert len(problems[0].references) == (1 if solutions == '"print(1)"' else 0)
+
+
+def test_one_row_of_another_schema_is_dropped_and_many_are_an_error() -> None:
+    odd = {**APPS[0], "question": 5}
+    problems, decisions = imported("apps", [odd, APPS[0]])
+    assert len(problems) == 1
+    assert [one.reason for one in decisions] == ["unexpected_value"]
+    assert "column `question` is a int" in decisions[0].detail
+    for rows in ([odd], [odd] * 50, [{"other": 1}] * 50):
+        with pytest.raises(SchemaError, match="not the schema of `apps`"):
+            imported("apps", rows)
+
+
+def test_a_wrong_schema_is_noticed_after_a_few_rows() -> None:
+    read = 0
+
+    def rows() -> Iterator[tuple[str, Row]]:
+        nonlocal read
+        while True:
+            read += 1
+            yield "rows", {"other": read}
+
+    with pytest.raises(SchemaError):
+        list(import_rows(source_named("apps"), rows()))
+    assert read <= 20
+
+
+@pytest.mark.parametrize("bad", ["\ufeff1 2\r\n3\r\n", "1 2\r\n3\r\n", "\ufeff1 2\n3\n"])
+def test_line_ends_and_byte_order_marks_of_inputs_are_normalised(bad: str) -> None:
+    for tests in (
+        {"inputs": [bad], "outputs": ["x\r\n"]},
+        {"inputs": [bad.split("\n")[:-1]], "outputs": ["x"]},
+    ):
+        [problem], _ = imported("apps", [{**APPS[0], "input_output": json.dumps(tests)}])
+        assert isinstance(problem.tests, StdinTests)
+        assert problem.tests.cases[0].input == "1 2\n3\n"
+
+
+def test_long_integers_in_rows_are_read(tmp_path: Path) -> None:
+    digits = "1" + "0" * 4999 + "7"
+    tests = f'{{"inputs": [[[{digits}]]], "outputs": [[-{digits}]], "fn_name": "negated"}}'
+    row = {**APPS[0], "starter_code": "def negated(n):\n", "solutions": "[]", "input_output": tests}
+    [called], _ = imported("apps", [row])
+    assert isinstance(called.tests, CallTests)
+    assert called.tests.literals
+    lines_of_numbers = f'{{"inputs": [[{digits}]], "outputs": [-{digits}]}}'
+    [printed], _ = imported("apps", [{**row, "input_output": lines_of_numbers}])
+    assert isinstance(printed.tests, StdinTests)
+    assert printed.tests.cases[0].output == f"-{digits}"
+    file = tmp_path / "set.jsonl"
+    write_problems(file, [called])
+    assert list(read_problems(file)) == [called]
+    lines = tmp_path / "apps.jsonl"
+    lines.write_text(json.dumps({**row, "input_output": "@"}).replace('"@"', tests))
+    [(_, read)] = read_rows([lines])
+    assert read["input_output"]["inputs"] == [[[10**5000 + 7]]]
+    array = tmp_path / "apps.json"
+    array.write_text(f"[{lines.read_text()}]")
+    assert [row for _, row in read_rows([array])] == [read]
+
+
+def test_integers_of_absurd_length_are_refused() -> None:
+    tests = f'{{"inputs": [[{"7" * 200_000}]], "outputs": [[1]], "fn_name": "f"}}'
+    problems, [decision] = imported("apps", [{**APPS[0], "input_output": tests}])
+    assert not problems
+    assert decision.reason == "broken_tests"
