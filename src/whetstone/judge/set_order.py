@@ -32,8 +32,8 @@ _SORT_VALUES: dict[type, Callable[[Any], object]] = {
     Fraction: lambda v: (v.numerator, v.denominator),
     range: lambda v: (v.start, v.stop, v.step),
     date: str,
-    datetime: lambda v: str(v.replace(tzinfo=None)),
-    time: lambda v: str(v.replace(tzinfo=None)),
+    datetime: lambda v: (str(v.replace(tzinfo=None)), str(v.utcoffset())),
+    time: lambda v: (str(v.replace(tzinfo=None)), str(v.utcoffset())),
     timedelta: lambda v: (v.days, v.seconds, v.microseconds),
 }
 

@@ -16,7 +16,7 @@ import sys
 from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import partial
@@ -24,7 +24,11 @@ from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, cast
 
+from whetstone.judge.aware_times import read_timezone
+
 MAX_DEPTH = 100
+# The name of an object may be this much deeper.
+NAME_DEPTH = 4
 MAX_SHARED_TEXT = 64
 # The number of texts of a message that can be referenced by their number.
 MAX_SHARED = 1 << 16
@@ -102,7 +106,7 @@ class Reader:
 
     def read(self, depth: int) -> Any:
         """Return one value at this depth."""
-        if depth > MAX_DEPTH + 4:
+        if depth > MAX_DEPTH + NAME_DEPTH:
             raise WireError("nested too deep")
         position = self.position
         self.position = position + 1
@@ -152,7 +156,7 @@ class Reader:
 
     def items(self, depth: int, per_item: int = 1) -> list[Any]:
         """Return as many values as the next length says."""
-        if depth > MAX_DEPTH + 4:
+        if depth > MAX_DEPTH + NAME_DEPTH:
             raise WireError("nested too deep")
         count = self.size() * per_item
         # Each item takes at least one byte. A larger count is false, and is refused before any work.
@@ -169,7 +173,7 @@ class Reader:
 
     def keys(self, depth: int, paired: bool) -> tuple[list[Any], list[Any]]:
         """Return keys, and with ``paired`` their values. A hash table of the keys takes linear time."""
-        if depth > MAX_DEPTH + 4:
+        if depth > MAX_DEPTH + NAME_DEPTH:
             raise WireError("nested too deep")
         count = self.size()
         if count > len(self.data) - self.position:
@@ -285,6 +289,33 @@ def _read_ints(make: Callable[..., Any]) -> ItemReader:
     return read
 
 
+def _read_aware(make: Callable[..., Any], count: int) -> ItemReader:
+    """Return a reader of times with a time zone. ``count``: the number of parts of the time itself."""
+
+    def read(r: Reader, depth: int) -> Any:
+        parts = cast("tuple[Any, ...]", r.read(depth + 1))
+        if type(parts) is not tuple or len(parts) != count + 6:
+            raise WireError("malformed parts")
+        time_parts, key = parts[: count + 1], parts[-1]
+        if not all(type(part) is int and part.bit_length() <= 32 for part in time_parts):
+            raise WireError("malformed parts")
+        zone: object = None
+        if r.importer is not None and type(key) is str:
+            zone = r.importer(["zone", key])
+        if not isinstance(zone, tzinfo):
+            zone = read_timezone(parts[count + 1 : -1])
+        return make(*time_parts[:-1], tzinfo=zone, fold=time_parts[-1])
+
+    return read
+
+
+def _read_timezone(r: Reader, depth: int) -> Any:
+    parts = r.read(depth + 1)
+    if type(parts) is not tuple:
+        raise WireError("malformed parts")
+    return read_timezone(cast("tuple[Any, ...]", parts))
+
+
 def _read_code_points(data: bytes) -> str:
     """Return text with surrogates. Decoding these from UTF-8 would take twenty times as long."""
     points = array("I")
@@ -335,6 +366,9 @@ TAGS: dict[bytes, ItemReader] = {
     b"2": _read_ints(datetime),
     b"3": _read_ints(time),
     b"4": _read_ints(timedelta),
+    b"5": _read_aware(datetime, 7),
+    b"6": _read_aware(time, 4),
+    b"7": _read_timezone,
     b"R": _read_ints(range),
 }
 

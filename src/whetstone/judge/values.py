@@ -21,11 +21,13 @@ from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
+from whetstone.judge.aware_times import timezone_parts, zone_parts
+from whetstone.judge.plain_forms import base_value, crosses_by_name, plain_view, type_name
 from whetstone.judge.set_order import in_canonical_order
 from whetstone.judge.value_reader import (
     COMPLEX,
@@ -37,6 +39,7 @@ from whetstone.judge.value_reader import (
     MAX_PART_BITS,
     MAX_SHARED,
     MAX_SHARED_TEXT,
+    NAME_DEPTH,
     SIZE,
     Importer,
     Reader,
@@ -54,6 +57,10 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 class NotInert(Exception):
     """The object has no plain form, or is too deep or too large."""
+
+
+class _NotPlain(NotInert):
+    """This object itself has no plain form. It is sent by name where names are allowed."""
 
 
 class TooLarge(NotInert):
@@ -96,27 +103,50 @@ class _Writer:
         self.exporter = exporter
         self.max_bytes = max_bytes
         self.texts: dict[str, int] = {}
+        self._named_depth = 0
 
     def write(self, value: object, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise NotInert(f"nested deeper than {MAX_DEPTH} levels, or contains itself")
         kind = type(value)
         writer = _WRITERS.get(kind)
+        if depth > MAX_DEPTH:
+            self._check_depth(depth)
+            # A container this deep is sent by name.
+            if not self._named_depth and (writer is None or kind in _CONTAINERS):
+                self.write_name(value, depth)
+                return
         if writer is not None:
-            writer(self, value, depth)
+            try:
+                writer(self, value, depth)
+            except _NotPlain:
+                if self.exporter is None:
+                    raise
+                self.write_name(value, depth)
             return
-        if self.exporter is not None and (record_fields(kind) is not None or is_array(kind)):
-            self.out += b"h"
-            self.write(self.exporter(value), depth + 1)
+        if self.exporter is not None and crosses_by_name(kind):
+            self.write_name(value, depth)
             return
-        plain, found = _base_value(value, kind)
+        plain, found = base_value(value, kind)
+        if not found and self.exporter is None:
+            plain, found = plain_view(value, kind)
         if found:
             self.write(plain, depth + 1)
-            return
-        if self.exporter is None:
-            raise NotInert(f"a value of type {_type_name(kind)}, which has no plain form")
+        elif self.exporter is None:
+            raise NotInert(f"a value of type {type_name(kind)}, which has no plain form")
+        else:
+            self.write_name(value, depth)
+
+    def write_name(self, value: object, depth: int) -> None:
+        """Write what the exporter returns for an object."""
+        assert self.exporter is not None
         self.out += b"h"
+        deep = depth > MAX_DEPTH
+        self._named_depth += deep
         self.write(self.exporter(value), depth + 1)
+        self._named_depth -= deep
+
+    def _check_depth(self, depth: int) -> None:
+        if self.exporter is None or depth > MAX_DEPTH + NAME_DEPTH:
+            raise NotInert(f"nested deeper than {MAX_DEPTH} levels, or contains itself")
 
     def check_size(self) -> None:
         """Raise TooLarge if the output is too long.
@@ -192,65 +222,6 @@ class _Writer:
             self.write_sized(tag + b"\0", data)
 
 
-def record_fields(kind: type) -> tuple[str, ...] | None:
-    """Return the field names of a named tuple class; None for any other class. Runs no code of the class."""
-    bases = type.__dict__["__mro__"].__get__(kind)
-    if tuple not in bases:
-        return None
-    for base in bases:
-        fields = type.__dict__["__dict__"].__get__(base).get("_fields")
-        if type(fields) is tuple and all(type(name) is str for name in cast("tuple[object, ...]", fields)):
-            return cast("tuple[str, ...]", fields)
-    return None
-
-
-def is_array(kind: type) -> bool:
-    """Return whether a class is numpy's array, by its name, because this module must not import numpy."""
-    return kind.__module__ == "numpy" and kind.__name__ == "ndarray" and hasattr(kind, "tolist")
-
-
-def _type_name(kind: type) -> str:
-    name = type.__getattribute__(kind, "__name__")
-    return name if type(name) is str else "?"
-
-
-def _base_value(value: Any, kind: type) -> tuple[object, bool]:
-    """Return the builtin value of a subclass instance, and whether there is one.
-
-    Uses methods of the base only.
-    """
-    for base in type.__dict__["__mro__"].__get__(kind):
-        if base in _BASE_READERS:
-            return _BASE_READERS[base](value), True
-    # numpy is recognised by its name, because this module must not import it.
-    module = type.__getattribute__(kind, "__module__")
-    if type(module) is str and (module == "numpy" or module.startswith("numpy.")):
-        tolist = getattr(kind, "tolist", None)
-        if tolist is not None:
-            plain = tolist(value)
-            if type(plain) is not kind:
-                return plain, True
-    return None, False
-
-
-_ALL = slice(None)
-_BASE_READERS: dict[type, Callable[[Any], object]] = {
-    int: lambda v: int.__add__(v, 0),
-    float: float.__float__,
-    complex: complex.__complex__,
-    str: str.__str__,
-    bytes: lambda v: bytes.__getitem__(v, _ALL),
-    bytearray: lambda v: bytearray(bytearray.__getitem__(v, _ALL)),
-    list: lambda v: cast(object, list.__getitem__(v, _ALL)),
-    tuple: lambda v: cast(object, tuple.__getitem__(v, _ALL)),
-    dict: lambda v: cast(object, dict(list(dict.items(v)))),
-    set: lambda v: cast(object, set(set.__iter__(v))),
-    frozenset: lambda v: cast(object, frozenset(frozenset.__iter__(v))),
-    deque: lambda v: cast(object, deque(deque.__iter__(v))),
-    Decimal: lambda v: Decimal(Decimal.__str__(v)),
-}
-
-
 def _write_int(w: _Writer, value: Any, _depth: int) -> None:
     if 0 <= value < 256:
         w.out += b"j"
@@ -312,7 +283,7 @@ def _write_dict(tag: bytes) -> Callable[[_Writer, Any, int], None]:
 
 def _write_fraction(w: _Writer, value: Any, depth: int) -> None:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > EXACT_BITS:
-        raise NotInert("a fraction with very large parts, which has no plain form")
+        raise _NotPlain("a fraction with very large parts, which has no plain form")
     w.out += b"Q"
     w.write(value.numerator, depth + 1)
     w.write(value.denominator, depth + 1)
@@ -321,7 +292,7 @@ def _write_fraction(w: _Writer, value: Any, depth: int) -> None:
 def _write_decimal(w: _Writer, value: Any, _depth: int) -> None:
     text = str(value).encode()
     if len(text) > EXACT_BITS // 3:
-        raise NotInert("a decimal with very many digits, which has no plain form")
+        raise _NotPlain("a decimal with very many digits, which has no plain form")
     w.write_sized(b"D", text)
 
 
@@ -329,8 +300,9 @@ def _write_parts(
     tag: bytes, read: Callable[[Any], tuple[object, ...]]
 ) -> Callable[[_Writer, Any, int], None]:
     def write(w: _Writer, value: Any, depth: int) -> None:
+        parts = read(value)
         w.out += tag
-        w.write(read(value), depth + 1)
+        w.write(parts, depth + 1)
 
     return write
 
@@ -338,7 +310,7 @@ def _write_parts(
 def _range_parts(v: range) -> tuple[object, ...]:
     parts = (v.start, v.stop, v.step)
     if max(part.bit_length() for part in parts) > MAX_PART_BITS:
-        raise NotInert("a range of very large numbers, which has no plain form")
+        raise _NotPlain("a range of very large numbers, which has no plain form")
     return parts
 
 
@@ -353,19 +325,25 @@ def _write_bool(w: _Writer, value: Any, _depth: int) -> None:
     w.out += b"T" if value else b"F"
 
 
-def _refuse_time_zone(value: datetime | time) -> None:
+def _write_datetime(w: _Writer, value: Any, depth: int) -> None:
+    parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
+    _write_time_parts(w, b"25", value, parts, depth)
+
+
+def _write_time(w: _Writer, value: Any, depth: int) -> None:
+    _write_time_parts(w, b"36", value, (value.hour, value.minute, value.second, value.microsecond), depth)
+
+
+def _write_time_parts(w: _Writer, tags: bytes, value: Any, parts: tuple[object, ...], depth: int) -> None:
+    zone = None
     if value.tzinfo is not None:
-        raise NotInert("a time with a time zone, which has no plain form")
-
-
-def _datetime_parts(v: datetime) -> tuple[object, ...]:
-    _refuse_time_zone(v)
-    return (v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond)
-
-
-def _time_parts(v: time) -> tuple[object, ...]:
-    _refuse_time_zone(v)
-    return (v.hour, v.minute, v.second, v.microsecond)
+        try:
+            zone = zone_parts(value)
+        # A zone is code. Only the exceptions of a sandbox must pass.
+        except Exception as error:
+            raise _NotPlain(f"a time zone that raises {type(error).__name__}") from None
+    w.out += tags[:1] if zone is None else tags[1:]
+    w.write(parts if zone is None else (*parts, value.fold, *zone), depth + 1)
 
 
 _WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
@@ -390,7 +368,9 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
     Fraction: _write_fraction,
     range: _write_parts(b"R", _range_parts),
     date: _write_parts(b"1", lambda v: (v.year, v.month, v.day)),
-    datetime: _write_parts(b"2", _datetime_parts),
-    time: _write_parts(b"3", _time_parts),
+    datetime: _write_datetime,
+    time: _write_time,
+    timezone: _write_parts(b"7", timezone_parts),
     timedelta: _write_parts(b"4", lambda v: (v.days, v.seconds, v.microseconds)),
 }
+_CONTAINERS = frozenset({list, tuple, set, frozenset, deque, dict, OrderedDict, Counter})

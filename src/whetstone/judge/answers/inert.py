@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from itertools import count
@@ -272,6 +272,30 @@ def _range_key(value: range) -> bytes:
     return b"R%x %x" % (size, value.start) + (b" %x" % value.step if size > 1 else b"")
 
 
+def _datetime_key(value: datetime) -> bytes:
+    """Encode a datetime. Two with time zones are equal if they are the same moment."""
+    offset = value.utcoffset()
+    if offset is None:
+        return b"m" + value.replace(tzinfo=None).isoformat().encode()
+    return b"M" + _timedelta_key(value.replace(tzinfo=None) - datetime.min - offset)
+
+
+def _time_key(value: time) -> bytes:
+    offset = value.utcoffset()
+    if offset is None:
+        return b"o" + value.replace(tzinfo=None).isoformat().encode()
+    since = timedelta(0, value.second, value.microsecond, 0, value.minute, value.hour)
+    return b"O" + _timedelta_key(since - offset)
+
+
+def _timedelta_key(value: timedelta) -> bytes:
+    return b"y%d %d %d" % (value.days, value.seconds, value.microseconds)
+
+
+def _zone_key(value: timezone) -> bytes:
+    return b"Z" + _timedelta_key(value.utcoffset(None))
+
+
 _KEYS: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda v: b"N",
     type(...): lambda v: b"E",
@@ -281,9 +305,10 @@ _KEYS: dict[type, Callable[[Any], bytes]] = {
     Fraction: _fraction_key,
     range: _range_key,
     date: lambda v: b"d" + v.isoformat().encode(),
-    datetime: lambda v: b"m" + v.isoformat().encode(),
-    time: lambda v: b"o" + v.isoformat().encode(),
-    timedelta: lambda v: b"y%d %d %d" % (v.days, v.seconds, v.microseconds),
+    datetime: _datetime_key,
+    time: _time_key,
+    timedelta: _timedelta_key,
+    timezone: _zone_key,
 }
 
 

@@ -11,7 +11,9 @@ import sys
 from math import prod
 from typing import Any, cast
 
-from whetstone.judge.values import WireError, is_array
+from whetstone.judge.plain_forms import is_array
+from whetstone.judge.rpc.library_values import describe_value
+from whetstone.judge.values import WireError
 
 _MAX_AXES = 32
 
@@ -24,7 +26,7 @@ def describe_object(value: object) -> list[Any] | None:
         return ["path", kind is paths.PosixPath, str(value)]
     if trees is not None and kind is trees.Element:
         return ["element", *_describe_element(value)]
-    return describe_array(value) if is_array(kind) else None
+    return describe_array(value) if is_array(kind) else describe_value(value)
 
 
 def describe_array(value: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any, cast
 from whetstone.judge.rpc.containers import CONTAINERS, refill
 from whetstone.judge.rpc.loading import write_all
 from whetstone.judge.set_order import in_canonical_order
-from whetstone.judge.values import MAX_BYTES, NotInert, WireError, decode, encode
+from whetstone.judge.values import MAX_BYTES, NotInert, TooLarge, WireError, decode, encode
 
 _HEADER = Struct("<Q")
 RETURNED, RAISED = "returned", "raised"
@@ -36,6 +36,13 @@ class Reference:
 
     def __init__(self, number: int) -> None:
         self.number = number
+
+
+class ByName:
+    """Stands in a message for a value that must be sent as an object, because it has no plain form."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
 
 
 class RpcLink:
@@ -62,6 +69,8 @@ class RpcLink:
         self._on_message = on_message
         self._nested = 0
         self.lost = ""
+        self.was_incomplete = False
+        """Whether something that this end had to send did not cross as it is."""
         self.in_changes = False
         """Whether changes of containers are being read. Some names are valid only there."""
         # Threads of a program may call functions of the test at the same time. The lock keeps a request and
@@ -75,8 +84,9 @@ class RpcLink:
         Raises NotInert if the request cannot be encoded, LinkLost if the link has ended.
         """
         with self._turn:
-            self._send(b"?" + self._filter_outgoing(encode(message, self._exporter)))
-            shared = mutables(message)
+            data = encode(message, self._exporter)
+            self._send(b"?" + self._filter_outgoing(data))
+            shared = mutables(message, len(data))
             while True:
                 data = self._receive()
                 if data[:1] == b"!":
@@ -95,8 +105,8 @@ class RpcLink:
     def answer(self, data: bytes) -> None:
         """Serve one request and send the reply.
 
-        The reply is a TypeError if the result cannot be encoded, and a RecursionError for too many nested
-        requests.
+        A result that cannot be encoded is sent as an object. For too many nested requests, the reply is a
+        RecursionError.
         """
         self._nested += 1
         try:
@@ -112,11 +122,20 @@ class RpcLink:
 
     def _serve_request(self, data: bytes) -> bytes:
         message = self._decode(data[1:], [])
-        shared = mutables(message)
+        shared = mutables(message, len(data))
         before = [content(item) for item in shared]
         reply = self._serve(message)
         try:
             return encode([reply, len(shared), changes(shared, before)], self._exporter)
+        except TooLarge as error:
+            return _error_reply("TypeError", f"the result is {error}, so it cannot be sent")
+        # NotInert, or what code of the object raises. Neither is an answer of the called function.
+        except Exception:
+            self.was_incomplete = True
+        try:
+            return encode(
+                [[part if i == 0 else ByName(part) for i, part in enumerate(reply)], 0, []], self._exporter
+            )
         except NotInert:
             return _error_reply("TypeError", "the result has no plain form, so it cannot be sent")
 
@@ -214,11 +233,14 @@ class RpcLink:
         return LinkLost(self.lost)
 
 
-def mutables(value: object) -> list[Any]:
-    """Return the mutable containers inside ``value``, in an order that is the same at both ends."""
+def mutables(value: object, most: int = MAX_BYTES) -> list[Any]:
+    """Return the mutable containers inside ``value``, in an order that is the same at both ends.
+
+    Not more than ``most``, because a list that contains itself has no end.
+    """
     found: list[Any] = []
     stack: list[object] = [value]
-    while stack:
+    while stack and len(found) < most:
         item = stack.pop()
         if isinstance(item, CONTAINERS):
             found.append(item)

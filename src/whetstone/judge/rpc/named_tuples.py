@@ -11,7 +11,8 @@ from functools import lru_cache
 from keyword import iskeyword
 from typing import Any, cast
 
-from whetstone.judge.values import WireError, record_fields
+from whetstone.judge.plain_forms import record_fields
+from whetstone.judge.values import WireError
 
 _MAX_FIELDS = 256
 _TUPLE_METHODS = frozenset({"count", "index"})

@@ -16,10 +16,12 @@ from io import StringIO
 from types import MethodType, ModuleType
 from typing import Any, cast
 
+from whetstone.judge.plain_forms import record_fields
 from whetstone.judge.rpc.containers import KEPT, ContainerReference
 from whetstone.judge.rpc.files import SharedFiles, replace_root
 from whetstone.judge.rpc.library import describe_object, read_array, read_element, read_path
-from whetstone.judge.rpc.link import RAISED, RETURNED, LinkLost, Reference, RpcLink
+from whetstone.judge.rpc.library_values import read_value, read_zone
+from whetstone.judge.rpc.link import RAISED, RETURNED, ByName, LinkLost, Reference, RpcLink
 from whetstone.judge.rpc.loading import (
     SourceError,
     describe,
@@ -30,7 +32,7 @@ from whetstone.judge.rpc.named_tuples import describe_record, has_more_than_fiel
 from whetstone.judge.rpc.operations import OPERATIONS
 from whetstone.judge.rpc.server_containers import ServerContainers
 from whetstone.judge.rpc.test_class_proxies import TestObject, make_proxy, number_of
-from whetstone.judge.values import NotInert, WireError, encode, record_fields
+from whetstone.judge.values import NotInert, WireError, encode
 
 _MAX_TEST_EXCEPTIONS = 256
 PLAIN_TYPES = (
@@ -121,7 +123,7 @@ class ObjectHolder:
                 returned = [
                     self._names(*arguments) if operation == "names" else OPERATIONS[operation](*arguments)
                 ]
-                return [RETURNED, *self.containers.describe(returned)]
+                return [RETURNED, *self._describe(returned)]
             if operation == "files":
                 return [RETURNED, self._exchange_files(*arguments)]
             if operation == "printed":
@@ -141,8 +143,16 @@ class ObjectHolder:
             number = self.test_exceptions[id(error)][0] if id(error) in self.test_exceptions else None
             return [RAISED, self._exception_class(type(error)), *_exception_content(error), number]
 
+    def _describe(self, returned: list[Any]) -> list[Any]:
+        try:
+            return self.containers.describe(returned)
+        except RecursionError:
+            return returned
+
     def export(self, value: object) -> object:
         """Return the name that is sent for an object that does not cross by value."""
+        if isinstance(value, ByName):
+            return self._object(value.value)
         if isinstance(value, Reference):
             return ["shared", value.number]
         if isinstance(value, ContainerReference):
@@ -156,12 +166,18 @@ class ObjectHolder:
         if record_fields(type(value)) is not None:
             return self._record(cast("tuple[Any, ...]", value))
         described = describe_object(value)
+        if described is not None and described[0] == "value":
+            # The object as well, in case the test process cannot create the value.
+            return [*described, self._object(value)]
         if described is not None and described[0] != "element":
             return replace_root(described, self.files.root, self.other_root)
         if any(value is kind for kind in PLAIN_TYPES):
             return ["type", cast("type", value).__name__]
         if isinstance(value, type) and issubclass(value, BaseException):
             return ["exception", self._exception_class(value)]
+        return self._object(value)
+
+    def _object(self, value: object) -> list[Any]:
         kind = type(value)
         flags = [callable(value), isinstance(value, type), hasattr(kind, "__next__")]
         classes = [self.number(base) for base in type.mro(kind)[:-1]]
@@ -199,6 +215,10 @@ class ObjectHolder:
                 return read_record(cast("list[Any]", described))
             case ["path", bool() as is_concrete, str() as text]:
                 return read_path(is_concrete, replace_root(text, self.other_root, self.files.root))
+            case ["value", str() as tag, list() as parts]:
+                return read_value(tag, cast("list[Any]", parts))
+            case ["zone", str() as key]:
+                return read_zone(key)
             case ["array", str() as dtype, list() as shape, list() as items]:
                 return read_array(dtype, cast("list[int]", shape), cast("list[Any]", items))
             case ["element", *parts]:

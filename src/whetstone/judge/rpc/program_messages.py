@@ -110,6 +110,8 @@ class ProgramMessages:
         match name:
             case ["object", int() as number, flags, _, labels]:
                 return ["object", self._order("object", number), flags, labels]
+            case ["value", tag, parts, fallback]:
+                return ["value", tag, parts, self._named(fallback)]
             case ["record", described, _, number]:
                 return ["record", described, number and self._order("object", cast("int", number))]
             case ["object_of_yours" | "yours" | "held" as kind, int() as number]:

@@ -12,12 +12,15 @@ from itertools import islice
 from types import FunctionType
 from typing import Any, TextIO, cast
 
+from whetstone.judge.plain_forms import record_fields
 from whetstone.judge.rpc.addresses import without_addresses
 from whetstone.judge.rpc.client_containers import ClientContainers
+from whetstone.judge.rpc.compiling import TestCodeError
 from whetstone.judge.rpc.containers import KEPT, ContainerReference
 from whetstone.judge.rpc.exceptions import Exceptions
 from whetstone.judge.rpc.files import SharedFiles
 from whetstone.judge.rpc.library import Array, describe_object, read_path, read_shape
+from whetstone.judge.rpc.library_values import Unavailable, read_value, read_zone
 from whetstone.judge.rpc.link import RETURNED, LinkLost, Reference, RpcLink
 from whetstone.judge.rpc.named_tuples import describe_record, read_record
 from whetstone.judge.rpc.object_proxies import (
@@ -34,10 +37,14 @@ from whetstone.judge.rpc.operations import MAX_ITEMS
 from whetstone.judge.rpc.program import PLAIN_TYPES
 from whetstone.judge.rpc.program_messages import ProgramMessages
 from whetstone.judge.rpc.test_objects import TestObjects
-from whetstone.judge.values import NotInert, WireError, record_fields
+from whetstone.judge.values import NotInert, WireError
 
 _TYPES = {kind.__name__: kind for kind in PLAIN_TYPES}
 _MAX_RECORD_CLASSES = 1000
+
+
+class _NoPlainForm(NotInert):
+    """A value of the test whose type does not cross."""
 
 
 class Peer:
@@ -68,6 +75,8 @@ class Peer:
         """The original standard output, if the test captures output."""
         self.tested: set[int] = set()
         self.comparing = 0
+        self._is_untouched = False
+        """Whether the program had no way yet to send data to the test."""
         self.strained = False
         """Whether more than plain values crossed, so that the proxy itself may have made the test fail."""
         self.request_count = 0
@@ -124,7 +133,13 @@ class Peer:
             reply = self.link.request(["synced", changes, *message] if changes else message)
         except NotInert as error:
             self.strained = True
-            raise TypeError(f"{error}, so it cannot be given to the program") from None
+            self.request_count -= 1
+            reason = f"{error}, so it cannot be given to the program"
+            # The program has sent only functions and classes. So the test alone is the cause, and no program
+            # can pass it.
+            if isinstance(error, _NoPlainForm) and self.request_count == 1 and self._is_untouched:
+                raise TestCodeError(reason) from None
+            raise TypeError(reason) from None
         self.copies.mark_delivered()
         match self._resolve_reply(reply):
             case ["returned", value]:
@@ -165,6 +180,11 @@ class Peer:
         # Only the requested names: a program must not add names of its choice to the test's globals.
         answer = cast("dict[Any, Any]", found)
         named = {name: answer[name] for name in wanted if name in answer}
+        self._is_untouched = (
+            self.files is None
+            and self.output is None
+            and all(isinstance(value, Handle) for value in named.values())
+        )
         found = {name: number_of(value) for name, value in named.items() if type(value) is ClassHandle}
         self.tested = set(found.values())
         # Only names that the problem uses as classes: the program could define a class where the problem asks
@@ -221,7 +241,9 @@ class Peer:
             return ["object", *self.test_objects.describe(value)]
         if callable(value):
             return ["callback", self._callback_number(value), _labels(value)]
-        raise NotInert(f"a value of type {type(value).__name__}, which has no plain form")
+        reason = f"a value of type {type(value).__name__}, which has no plain form"
+        # A container is only exported if it is nested too deeply, which a value of the program may cause.
+        raise NotInert(reason) if type(value) in PLAIN_TYPES else _NoPlainForm(reason)
 
     def _callback_number(self, value: Callable[..., Any]) -> int:
         known = self._callback_numbers.get(id(value))
@@ -261,7 +283,18 @@ class Peer:
             case ["path", bool() as is_concrete, str() as text]:
                 return read_path(is_concrete, text)
             case ["array", str(), list() as shape, list() as items]:
+                self.strained = True
                 return Array(read_shape(shape), items)
+            case ["value", str() as tag, list() as parts, fallback]:
+                self.strained = True
+                try:
+                    return read_value(tag, cast("list[Any]", parts))
+                except Unavailable:
+                    return self.resolve(fallback, shared)
+            case ["zone", str() as key]:
+                return read_zone(key)
+            case ["slice", start, stop, step]:
+                return slice(start, stop, step)
             case ["held", int() as number]:
                 return self.copies.register(number)
             case ["kept"] if self.link.in_changes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any, cast
 
+from whetstone.judge.plain_forms import is_array
 from whetstone.judge.rpc.containers import (
     CONTAINERS,
     MAX_ELEMENTS,
@@ -20,7 +21,6 @@ from whetstone.judge.rpc.containers import (
     make,
     refill,
 )
-from whetstone.judge.values import is_array
 
 _UNKNOWN = object()
 _PLAIN_KEYS = frozenset({str, int, float, bool, bytes, type(None)})

@@ -88,7 +88,7 @@ def run_units(payload: bytes, result_fd: int, link_fd: int) -> None:
         except BaseException as error:
             # Outside of test code, only a malformed answer of the program can raise an exception.
             outcome = ["unusable", describe(error)]
-        recorder.record_unit(outcome, peer.strained)
+        recorder.record_unit(outcome, peer.strained or peer.link.was_incomplete)
         if peer.link.lost:
             break
         expected = None
@@ -209,6 +209,8 @@ def _status(peer: Peer, error: BaseException) -> str:
     """Return the status for an exception of the test code."""
     if peer.exceptions.is_from_program(error):
         return "raised"
+    if isinstance(error, TestCodeError):
+        return "broken"
     if isinstance(error, AssertionError):
         return "failed"
     return "missing" if isinstance(error, NameError) else "unusable"

@@ -1,0 +1,316 @@
+"""In ``assert`` tests, a result that the proxy cannot send as it is never counts as the program's exception.
+
+Values of libraries cross by value, so that the test compares them. What remains crosses as an object. A
+program gains nothing from such values: it never escapes its verdict with them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import UTC, datetime, time, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, Program
+from whetstone.judge import Judge, Judgement, Verdict
+from whetstone.judge.answers.inert import key_of
+from whetstone.judge.rpc.library_values import describe_value, read_value
+from whetstone.judge.value_reader import WireError
+from whetstone.judge.values import NotInert, decode, encode
+
+pytestmark = pytest.mark.process
+IMPORTS = "from datetime import datetime, time, timedelta, timezone, tzinfo\n"
+ZONES = IMPORTS + "from zoneinfo import ZoneInfo\n"
+NUMPY, PANDAS = "import numpy as np\n", "import pandas as pd\n"
+SUMMER = "datetime(2020, 7, 1, tzinfo=ZoneInfo('Europe/Paris'))"
+# imports, the returned expression, and what the test asserts of `f()`; an empty text compares it with itself
+VALUES: dict[str, tuple[str, str, str]] = {
+    "a moment in UTC": (IMPORTS, "datetime(2020, 1, 1, tzinfo=timezone.utc)", ""),
+    "a moment in a zone": (ZONES, SUMMER, f"f() == {SUMMER} and f().tzname() == 'CEST'"),
+    "the zone's rules": (ZONES, SUMMER, f"f() + timedelta(200) == {SUMMER} + timedelta(200)"),
+    "a repeated hour": (ZONES, "datetime(2020, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo('Europe/Paris'))", ""),
+    "moments in a list": (IMPORTS, "[datetime(2020, 1, 1, tzinfo=timezone.utc)] * 2", ""),
+    "moments as keys": (IMPORTS, "{datetime(2020, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))): 1}", ""),
+    "a set of moments": (IMPORTS, "{datetime(2020, 1, d, tzinfo=timezone.utc) for d in (1, 2, 3)}", ""),
+    "a time of day with an offset": (IMPORTS, "time(1, 2, tzinfo=timezone(timedelta(hours=-3), 'X'))", ""),
+    "a fixed offset": (IMPORTS, "timezone(timedelta(hours=2))", ""),
+    "UTC itself": (IMPORTS, "timezone.utc", "f() is timezone.utc"),
+    "a zone": (ZONES, "ZoneInfo('Asia/Tokyo')", ""),
+    "a uuid": ("import uuid\n", "uuid.UUID(int=5)", ""),
+    "an address": ("import ipaddress as ip\n", "ip.ip_address('1.2.3.4')", ""),
+    "networks": ("import ipaddress as ip\n", "[ip.ip_network('1.2.3.0/24'), ip.ip_interface('::1/64')]", ""),
+    "a slice": ("", "slice(1, None, 2)", ""),
+    "a large fraction": ("from fractions import Fraction\n", "Fraction(10**20000, 3)", ""),
+    "a long decimal": ("from decimal import Decimal\n", "Decimal('1' * 12000)", ""),
+    "a huge range": ("", "range(2**2000)", ""),
+    "a read-only mapping": (
+        "from types import MappingProxyType\n",
+        "MappingProxyType({'a': 1})",
+        "f() == {'a': 1}",
+    ),
+    "keys": ("", "{1: 2}.keys()", "f() == {1}"),
+    "items": ("", "{1: [2]}.items()", "dict(f()) == {1: [2]}"),
+    "an array": ("from array import array\n", "array('d', [1.5, 2.5])", ""),
+    "bytes in place": ("", "memoryview(b'ab')", "f() == b'ab'"),
+    "a broken-down time": (
+        "import time\n",
+        "time.gmtime(0)",
+        "f() == time.gmtime(0) and f().tm_year == 1970",
+    ),
+    "a day of numpy": (NUMPY, "np.datetime64('2020-01-01')", ""),
+    "nanoseconds of numpy": (NUMPY, "np.datetime64('2020-01-01T00:00:00.123456789')", ""),
+    "a duration of numpy": (NUMPY, "np.timedelta64(5, 'D')", ""),
+    "a timestamp of pandas": (PANDAS, "pd.Timestamp('2020-01-01')", "f().day_name() == 'Wednesday'"),
+    "timestamps with a zone": (PANDAS, "[pd.Timestamp('2020-07-01', tz='Europe/Paris')]", ""),
+    "a duration of pandas": (PANDAS, "pd.Timedelta('1D2s')", ""),
+    "a period": (PANDAS, "pd.Period('2020-01', freq='M')", ""),
+    "no time of pandas": (PANDAS, "[pd.NaT, pd.NA]", "f()[0] is pd.NaT and f()[1] is pd.NA"),
+}
+# As above, for objects that a test uses but does not compare.
+OBJECTS: dict[str, tuple[str, str]] = {
+    "a deep list": ("def f():\n    x = [7]\n    for _ in range(150): x = [x]\n    return x", "len(f()) == 1"),
+    "a list in itself": ("def f():\n    x = [1]\n    x.append(x)\n    return x", "f()[0] == 1"),
+    "a hostile class": (
+        "class M(type):\n    def mro(cls): return [cls, object]\n"
+        "    def __getattr__(cls, n): raise RuntimeError\n"
+        "class A(metaclass=M): pass\ndef f():\n    return [A(), 1]",
+        "f() is not None",
+    ),
+    "a zone that raises": (
+        IMPORTS + "class Z(tzinfo):\n    def utcoffset(self, d): raise RuntimeError\n"
+        "def f():\n    return datetime(2020, 1, 1, tzinfo=Z())",
+        "f().year == 2020",
+    ),
+    "a zone of the program": (
+        IMPORTS + "class Z(tzinfo):\n    def utcoffset(self, d): return timedelta(hours=1)\n"
+        "    def tzname(self, d): return 'Z1'\ndef f():\n    return datetime(2020, 1, 1, tzinfo=Z())",
+        "(f().hour, f().tzname(), f().utcoffset().seconds) == (0, 'Z1', 3600)",
+    ),
+    "a changed argument": (
+        IMPORTS + "def f(x):\n    x.append(datetime(2020, 1, 1, tzinfo=timezone.utc))",
+        "(lambda x: (f(x), x[0].year)[1])([]) == 2020",
+    ),
+    "an argument of an exception": (
+        IMPORTS + "def f():\n    raise ValueError(datetime(2020, 1, 1, tzinfo=timezone.utc))",
+        "caught(f).args[0].year == 2020",
+    ),
+    "an argument of a callback": (
+        IMPORTS + "def f(k=None):\n    return k(datetime(2020, 1, 1, tzinfo=timezone.utc)) if k else 1",
+        "f(lambda d: d.year) == 2020",
+    ),
+}
+CAUGHT = "def caught(f):\n    try:\n        f()\n    except Exception as error:\n        return error\n"
+
+
+def judged(judge: Judge, test: str, source: str, *references: str, setup: str = "") -> Judgement:
+    tests = AssertTests(check=f"def check(f):\n{textwrap.indent(test, '    ')}", entry_point="f", setup=setup)
+    named = [Program("python", reference) for reference in references]
+    return judge.judge(Problem("p", "", tests, references=named), Program("python", source))
+
+
+def apart(judgement: Judgement) -> tuple[Verdict, bool]:
+    return judgement.verdict, judgement.shared_interpreter
+
+
+@pytest.mark.parametrize(("imports", "value", "claim"), VALUES.values(), ids=VALUES)
+def test_a_value_of_a_library_reaches_the_test(judge: Judge, imports: str, value: str, claim: str) -> None:
+    source = f"{imports}def f(given=None):\n    return {value} if given is None else given == {value}\n"
+    test = f"assert {claim or f'f() == {value}'}"
+    assert apart(judged(judge, test, source, setup=imports)) == (Verdict.ACCEPTED, False)
+    assert apart(judged(judge, test, source, source, setup=imports)) == (Verdict.ACCEPTED, False)
+    # And back: as an argument, and what the program returned.
+    back = f"assert f({value})\nassert f(f())"
+    assert judged(judge, back, source, setup=imports).verdict is Verdict.ACCEPTED
+    wrong = f"{imports}def f():\n    return [{value}, 0]\n"
+    assert judged(judge, f"assert f() == {value}", wrong, setup=imports).verdict is Verdict.WRONG_ANSWER
+
+
+@pytest.mark.parametrize(("source", "claim"), OBJECTS.values(), ids=OBJECTS)
+def test_what_has_no_plain_form_reaches_the_test_as_an_object(judge: Judge, source: str, claim: str) -> None:
+    test = f"assert {claim}"
+    assert apart(judged(judge, test, source, setup=CAUGHT)) == (Verdict.ACCEPTED, False)
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        ("from collections import UserDict", "UserDict(a=1)", "{'a': 1}"),
+        ("from collections import UserList", "UserList([1])", "[1]"),
+        ("from collections import UserString", "UserString('a')", "'a'"),
+        ("from collections import ChainMap", "ChainMap({'a': 1}, {'b': 2})", "{'a': 1, 'b': 2}"),
+        ("from types import MappingProxyType", "MappingProxyType({'a': 1})", "{'a': 1}"),
+        ("", "{1: 2}.keys()", "{1}"),
+        ("", "{1: 2}.items()", "{(1, 2)}"),
+        ("", "memoryview(b'ab')", "b'ab'"),
+        ("import sympy", "[sympy.Integer(5), sympy.Float(0.5)]", "[5, 0.5]"),
+    ],
+    ids=lambda literal: literal[1],
+)
+def test_a_container_of_a_library_equals_the_literal_that_it_equals_in_python(
+    judge: Judge, literal: tuple[str, str, str]
+) -> None:
+    imports, value, expected = literal
+    source = f"{imports}\ndef f():\n    return {value}"
+    assert judged(judge, f"assert f() == {expected}", source).verdict is Verdict.ACCEPTED
+    assert judged(judge, f"assert f() == [{expected}, 0]", source).verdict is Verdict.WRONG_ANSWER
+
+
+DEEP = "def nest(n):\n    x = []\n    for _ in range(n): x = [x]\n    return x\n"
+
+
+def test_with_a_reference_the_proxy_never_counts_against_a_program(judge: Judge) -> None:
+    # No process receives a list of this depth by value, so only one interpreter can compare it.
+    right, test = f"{DEEP}def f():\n    return nest(150)", "assert f() == nest(150)"
+    assert apart(judged(judge, test, right, right, setup=DEEP)) == (Verdict.ACCEPTED, True)
+    wrong = f"{DEEP}def f():\n    return nest(149)"
+    assert judged(judge, test, wrong, right, setup=DEEP).verdict is Verdict.WRONG_ANSWER
+
+
+UNCROSSABLE = {
+    "deep": f"{DEEP}def f(*_):\n    return nest(10_000)",
+    "in itself": "def f(*_):\n    x = []\n    x.append(x)\n    return x",
+    "a file": "def f(*_):\n    return open(__file__)",
+    "a raising class": "class A:\n    @property\n    def __class__(self): raise RuntimeError\n"
+    "def f(*_):\n    return A()",
+    "a zone that raises": OBJECTS["a zone that raises"][0].replace("f()", "f(*_)"),
+    "a zone that exits": OBJECTS["a zone that raises"][0]
+    .replace("f()", "f(*_)")
+    .replace("RuntimeError", "SystemExit"),
+    "a forged value": "class UUID:\n    bytes = 5\nUUID.__module__ = 'uuid'\ndef f(*_):\n    return UUID()",
+    "a forged array": "class ndarray:\n    tolist = 1\nndarray.__module__ = 'numpy'\n"
+    "def f(*_):\n    return ndarray()",
+    "a forged time": "class NaTType: pass\nNaTType.__module__ = 'pandas.x'\ndef f(*_):\n    return NaTType()",
+    "always equal": "class A:\n    def __eq__(self, other): return True\n    __hash__ = None\n"
+    "def f(*_):\n    return A()",
+}
+
+
+@pytest.mark.parametrize("source", UNCROSSABLE.values(), ids=UNCROSSABLE)
+@pytest.mark.parametrize(
+    "test",
+    ["assert f(1) == 3", "assert f(1) == {'a': [1, 2]}\nassert f(2) == 1", "x = f(1)\nassert f(x, x) == 2"],
+)
+def test_a_program_does_not_escape_its_verdict_by_a_value_that_cannot_cross(
+    judge: Judge, source: str, test: str
+) -> None:
+    for references in ([], ["def f(*a):\n    return 3 if a[0] == 1 else 2"]):
+        judgement = judged(judge, test, source, *references)
+        assert judgement.verdict in (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR, Verdict.MEMORY_LIMIT)
+
+
+def test_a_test_that_passes_what_cannot_cross_gives_no_verdict_to_any_program(judge: Judge) -> None:
+    test, setup = "assert f(Lock()) is True", "import _thread\nLock = _thread.allocate_lock"
+    for source in ("def f(x):\n    return hasattr(x, 'acquire')", "def f(x):\n    return False"):
+        judgement = judged(judge, test, source, setup=setup)
+        assert judgement.verdict is Verdict.JUDGE_ERROR
+        assert "cannot be given to the program" in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("test", "source"),
+    [
+        # The program chose what the test then passes on.
+        (
+            "assert f(1) == 1\nassert f(f([2])) == 3",
+            f"{DEEP}def f(x):\n    return nest(99) if x == [2] else 1",
+        ),
+        ("assert f([DATA]) == 3", f"{DEEP}DATA = nest(100)\ndef f(x):\n    return 4"),
+        ("assert f(iter(DATA)) == 3", "DATA = [0] * 1_000_002\ndef f(x):\n    return 4"),
+        ("assert f(1) == 1\nassert f(Lock()) is True", "def f(x):\n    return 1"),
+    ],
+)
+def test_what_the_program_may_have_caused_is_no_escape(judge: Judge, test: str, source: str) -> None:
+    setup = "import _thread\nLock = _thread.allocate_lock"
+    assert judged(judge, test, source, setup=setup).verdict is Verdict.WRONG_ANSWER
+
+
+def test_values_with_time_zones_are_results_of_calls(judge: Judge) -> None:
+    source = IMPORTS + "def f():\n    return {str(datetime(2020, 1, 1, tzinfo=timezone.utc)): 1}"
+    tests = CallTests([CallCase(expected={"2020-01-01 00:00:00+00:00": 1})], function="f")
+    assert judge.judge(Problem("p", "", tests), Program("python", source)).verdict is Verdict.ACCEPTED
+    zoned = IMPORTS + "def f():\n    return [datetime(2020, 1, 1, tzinfo=timezone.utc)]"
+    refused = judge.judge(Problem("p", "", tests), Program("python", zoned))
+    assert refused.verdict is Verdict.WRONG_ANSWER
+
+
+MOMENTS: list[Any] = [
+    datetime(2020, 1, 1, tzinfo=UTC),
+    datetime(2020, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+    datetime(2020, 7, 1, tzinfo=ZoneInfo("Europe/Paris")),
+    datetime.min.replace(tzinfo=timezone(timedelta(hours=23))),
+    datetime.max.replace(tzinfo=timezone(-timedelta(hours=23))),
+    datetime(2020, 1, 1),
+    time(1, tzinfo=UTC),
+    time(0, tzinfo=timezone(-timedelta(hours=1))),
+    time(1),
+    UTC,
+    timezone(timedelta(0), "GMT"),
+    timezone(timedelta(microseconds=-1)),
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=repr)
+def test_times_are_the_same_after_the_wire_and_as_keys(moment: Any) -> None:
+    returned = decode(encode(moment))
+    assert returned == moment
+    assert str(returned) == str(moment)
+    for other in MOMENTS:
+        assert (key_of(decode(encode(other))) == key_of(returned)) == (other == moment)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *[(2020, 1, 1, 0, 0, 0, 0), (2020, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, None, 5), "text", [1], None],
+        *[(2020, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, None, None), (2020, 1, 1, 0, 0, 0, 0, 0, 9, 0, 0, None, None)],
+        *[(2020, 1, 1, 0, 0, 0, 0, 0, 0, -5, 0, None, None), (2020, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 7, None)],
+        (2020, 1, 1, 0, 0, 0, 0, 0, 1 << 200, 0, 0, None, None),
+        (1 << 80, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, None, None),
+    ],
+    ids=repr,
+)
+def test_a_malformed_time_is_refused(parts: Any) -> None:
+    for tag in b"567":
+        with pytest.raises(WireError):
+            decode(bytes([tag]) + encode(parts))
+
+
+def test_a_malformed_value_of_a_library_is_refused() -> None:
+    odd: list[Any] = [None, 5, -1, "x", b"ab", [], {}, (), 1 << 400, "../../etc/passwd", 1.5, [[1]]]
+    tags = [
+        "uuid",
+        "address",
+        "struct_time",
+        "array",
+        "memory",
+        "mapping",
+        "keys",
+        "fraction",
+        "range",
+        "os.system",
+    ]
+    for tag in tags:
+        for first in odd:
+            for parts in ([first], [first, first], [first] * 3):
+                try:
+                    found = read_value(tag, parts)
+                except WireError:
+                    continue
+                # What is no error has the type that its tag stands for.
+                assert type(found).__module__ in (
+                    "builtins",
+                    "array",
+                    "fractions",
+                    "uuid",
+                    "time",
+                    "ipaddress",
+                )
+
+
+def test_only_values_of_a_closed_list_are_described() -> None:
+    assert describe_value(object()) is None
+    assert describe_value(b"".join) is None
+    with pytest.raises(NotInert):
+        encode(object())
