@@ -27,6 +27,8 @@ from whetstone.weights.streams import Bytes, CorruptData, Elements
 MANIFEST_BYTES = 8 << 20
 
 _DIGEST = 16
+# Torch has no tensors with more. The product of many sizes would cost quadratic time.
+_MOST_DIMENSIONS = 64
 T = TypeVar("T")
 
 
@@ -138,7 +140,7 @@ def load_manifest(data: Bytes) -> Manifest:
     manifest, and FormatMismatch for one of another version of Whetstone.
 
     The result is validated: its parts cover every tensor once, no part has elements of more than PART_BYTES,
-    and the checksum matches the contents.
+    its base is an earlier version, and the checksum matches the contents.
     """
     manifest = decode_struct(data, Manifest, MANIFEST_BYTES)
     if manifest.format != FORMAT:
@@ -146,6 +148,9 @@ def load_manifest(data: Bytes) -> Manifest:
             f"version {manifest.number} of the weights is published in format {manifest.format}, and format "
             f"{FORMAT} is read here: install the same version of Whetstone on all hosts"
         )
+    # A reader follows the bases of changes back to a version that it has, which must end.
+    if manifest.base is not None and manifest.base.number >= manifest.number:
+        raise CorruptData(f"version {manifest.number} as changes of version {manifest.base.number}")
     try:
         _check_parts(manifest.tensors, manifest.shards)
     except ValueError as error:
@@ -168,7 +173,7 @@ def decode_struct(data: Bytes, struct_type: type[T], limit: int) -> T:
             raise CorruptData(f"a manifest of {size} bytes, of which {limit} are read")
         raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
         return msgspec.msgpack.decode(raw, type=struct_type)
-    except (zstandard.ZstdError, msgspec.DecodeError, RecursionError) as error:
+    except (zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptData(f"no manifest: {error}") from None
 
 
@@ -207,6 +212,8 @@ def _check_parts(tensors: Sequence[TensorSpec], shards: Sequence[Shard]) -> None
     for spec in tensors:
         if spec.width not in (1, 2, 4, 8) or min((spec.elements, *spec.shape)) < 0:
             raise ValueError(f"`{spec.name}`: elements of {spec.width} bytes, {spec.elements} of them")
+        if len(spec.shape) > _MOST_DIMENSIONS:
+            raise ValueError(f"`{spec.name}`: {len(spec.shape)} dimensions")
         if spec.elements < math.prod(spec.shape):
             raise ValueError(f"`{spec.name}`: {spec.elements} elements for the shape {spec.shape}")
     if len({spec.name for spec in tensors}) < len(tensors):

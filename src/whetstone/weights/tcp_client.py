@@ -82,7 +82,10 @@ class TcpSource:
 
     def connect(self, address: str) -> WeightLink:
         """Return an authenticated connection. Raises OSError and PublisherUnreachable."""
-        connection = socket.create_connection(split_address(address), timeout=self._silence_s)
+        try:
+            connection = socket.create_connection(split_address(address), timeout=self._silence_s)
+        except UnicodeError:
+            raise PublisherUnreachable(f"`{address}` is not an address; expected HOST:PORT") from None
         link = WeightLink(connection, self._silence_s)
         try:
             link.authenticate_publisher(self._token, self._silence_s, address)

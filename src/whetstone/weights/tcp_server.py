@@ -120,20 +120,31 @@ class TcpServer:
                 if not self._closed:
                     threading.Event().wait(0.1)
                 continue
-            link = WeightLink(connection, self._silence_s)
-            with self._lock:
-                self._unauthenticated[link] = None
-                oldest = (
-                    next(iter(self._unauthenticated))
-                    if len(self._unauthenticated) > self._greetings
-                    else None
-                )
-                if oldest is not None:
-                    del self._unauthenticated[oldest]
+            try:
+                self._start(WeightLink(connection, self._silence_s))
+            except (OSError, RuntimeError):
+                # The client is gone, or the machine allows no further thread. Other connections go on.
+                connection.close()
+
+    def _start(self, link: WeightLink) -> None:
+        """Serve a new connection in a thread. Raises RuntimeError if there can be no further thread."""
+        with self._lock:
+            self._unauthenticated[link] = None
+            oldest = (
+                next(iter(self._unauthenticated)) if len(self._unauthenticated) > self._greetings else None
+            )
             if oldest is not None:
-                oldest.close()
-            # Sending blocks, so each reader has a thread, and a slow reader does not delay others.
-            threading.Thread(target=self._serve, args=(link,), name="weights-link", daemon=True).start()
+                del self._unauthenticated[oldest]
+        if oldest is not None:
+            oldest.close()
+        # Sending blocks, so each reader has a thread, and a slow reader does not delay others.
+        thread = threading.Thread(target=self._serve, args=(link,), name="weights-link", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                self._unauthenticated.pop(link, None)
+            raise
 
     def _serve(self, link: WeightLink) -> None:
         """Serve one connection. Invalid data can only end this connection."""
@@ -184,7 +195,8 @@ class _ReplicaConnection:
 
     def _plan(self, request: PlanRequest) -> None:
         # An answer after a bounded wait shows the replica that the server is alive.
-        wait_s = min(max(request.wait_s, 0.0), _MOST_WAIT_S)
+        # NaN is not above 0, and a wait for NaN seconds would never end.
+        wait_s = min(request.wait_s, _MOST_WAIT_S) if request.wait_s > 0 else 0.0
         manifests = [
             dump_manifest(manifest) for manifest in self._store.plan(request.have, wait_s)[:_MOST_CHAIN]
         ]

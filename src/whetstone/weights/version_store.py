@@ -105,7 +105,7 @@ class VersionStore:
             while True:
                 found = self._plan(have)
                 left = until - time.monotonic()
-                if found or left <= 0:
+                if found or not left > 0:
                     return found
                 self._changed.wait(left)
 

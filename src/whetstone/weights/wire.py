@@ -1,8 +1,8 @@
 """The protocol between publisher and replica: mutual authentication, short messages, and raw bytes.
 
 Both sides prove that they know the token without sending it, with a keyed hash of both sides' nonces. Nothing
-is encrypted. Every length is checked before memory is allocated. A side that is silent for too long is
-disconnected.
+is encrypted. Every length is checked before memory is allocated. A side that is silent for too long, or
+slower than 16 KiB/s, is disconnected.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ MESSAGE_BYTES = 4096
 _NONCE = 32
 _LENGTH = struct.Struct("<I")
 _SLICE = 1 << 18
+# Bytes per second. A peer that is slower on average is disconnected, even if it is never silent.
+_SLOWEST = 16 << 10
 T = TypeVar("T")
 
 
@@ -75,7 +77,7 @@ Response = Manifests | PartHeader | FetchFailure
 
 
 class WeightLink:
-    """A connection that fails if the other side is silent for longer than ``silence_s``."""
+    """A connection that fails if the other side is silent for longer than ``silence_s``, or too slow."""
 
     def __init__(self, connection: socket.socket, silence_s: float) -> None:
         self._socket, self._silence_s = connection, silence_s
@@ -83,26 +85,34 @@ class WeightLink:
 
     def send(self, data: bytes) -> None:
         """Send all bytes, as fast as the other side receives them. Raises OSError."""
-        self._socket.settimeout(self._silence_s)
         view = memoryview(data)
+        until = self._deadline(len(data))
         while view:
+            self._socket.settimeout(min(self._left(until), self._silence_s))
             view = view[self._socket.send(view[:_SLICE]) :]
 
     def receive(self, size: int, within_s: float | None = None) -> bytearray:
         """Receive exactly ``size`` bytes, all of them ``within_s`` seconds if given. Raises OSError."""
         data = bytearray(size)
         view = memoryview(data)
-        until = None if within_s is None else time.monotonic() + within_s
+        until = self._deadline(size) if within_s is None else time.monotonic() + within_s
+        most_s = self._silence_s if within_s is None else within_s
         while view:
-            wait = self._silence_s if until is None else until - time.monotonic()
-            if wait <= 0:
-                raise TimeoutError(f"no whole message within {within_s:.0f} s")
-            self._socket.settimeout(wait)
+            self._socket.settimeout(min(self._left(until), most_s))
             count = self._socket.recv_into(view[:_SLICE])
             if not count:
                 raise ConnectionResetError("the connection ended")
             view = view[count:]
         return data
+
+    def _deadline(self, size: int) -> float:
+        return time.monotonic() + self._silence_s + size / _SLOWEST
+
+    def _left(self, until: float) -> float:
+        """Return the seconds until ``until``. Raises TimeoutError if they are over."""
+        if (left := until - time.monotonic()) <= 0:
+            raise TimeoutError("no whole message in time: the other side is too slow")
+        return left
 
     def send_message(self, message: Struct) -> None:
         """Send a message."""
@@ -118,7 +128,7 @@ class WeightLink:
         data = self.receive(size, max(until - time.monotonic(), 0.01))
         try:
             return msgspec.msgpack.decode(data, type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CorruptData(f"no message: {error}") from None
 
     def authenticate_replica(self, token: str, within_s: float) -> bool:
