@@ -112,7 +112,8 @@ class AsyncFlow:
         member = self.scheduler.replicas.get(request.replica)
         if member is not None and not member.claim_name(request.replica, request.incarnation, self._now()):
             # An answer at once would make the second process repeat its request in a loop.
-            await asyncio.sleep(min(request.wait_s, _TICK_S))
+            # A sleep of NaN seconds would never end.
+            await asyncio.sleep(min(request.wait_s, _TICK_S) if request.wait_s > 0 else 0.0)
             return LeaseResponse([], [], {})
         update = self._lease_update(request)
         self.scheduler.replicas[request.replica].incarnation = request.incarnation

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import struct
 import zlib
@@ -29,6 +30,7 @@ from whetstone.rollout.state import FlowState
 FILE_BYTES = 64 << 20
 _MAGIC = b"WSFLOW1\n"
 _HEAD = struct.Struct("<IIII")
+_NAME = re.compile(r"log-(\d{8,18})", re.ASCII)
 _REMEDY = "free some space: the flow then continues, and replicas repeat their deliveries"
 _EVENTS = msgspec.msgpack.Decoder(Event)
 
@@ -65,9 +67,8 @@ class FileLog:
             ) from None
         except OSError as error:
             raise unwritable(folder, error) from None
-        numbers = sorted(int(path.name[4:]) for path in folder.glob("log-[0-9]*[0-9]"))
-        if numbers:
-            self._number = numbers[-1]
+        if files := _log_files(folder):
+            self._number = max(files)
             self.state = self._restore()
 
     def begin(self, state: FlowState) -> None:
@@ -144,8 +145,7 @@ class FileLog:
         self._remove_files_except(state.log_files() | {number})
 
     def _remove_files_except(self, needed: set[int]) -> None:
-        for path in self.folder.glob("log-[0-9]*[0-9]"):
-            number = int(path.name[4:])
+        for number, path in _log_files(self.folder).items():
             if number not in needed:
                 if number in self._open:
                     os.close(self._open.pop(number))
@@ -162,7 +162,7 @@ class FileLog:
         try:
             _, end, snapshot, _ = next(found)
             snapshot_record = msgspec.msgpack.decode(snapshot, type=_LogSnapshot)
-        except (StopIteration, msgspec.MsgspecError):
+        except (StopIteration, ValueError, RecursionError):
             raise UserError(
                 f"{path}: not a flow log of this version; give another folder (`flow.log`)"
             ) from None
@@ -198,6 +198,12 @@ class FileLog:
         return self._open[number]
 
 
+def _log_files(folder: Path) -> dict[int, Path]:
+    """Return the files of a log by number, ascending; other files, such as copies, are not among them."""
+    found = ((_NAME.fullmatch(path.name), path) for path in sorted(folder.glob("log-*")))
+    return {int(match[1]): path for match, path in found if match}
+
+
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of the log in ``folder``, oldest first: the kind of each and its fields by name.
 
@@ -205,7 +211,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     removes files that it no longer needs, so the first events of a long run are missing. The log may be in
     use. Raises UserError if there is no log.
     """
-    paths = sorted(folder.glob("log-[0-9]*[0-9]"))
+    paths = list(_log_files(folder).values())
     if not paths:
         raise UserError(f"{folder}: there is no flow log; give the folder of an asynchronous run")
     for path in paths:
@@ -222,7 +228,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
                 event = _EVENTS.decode(data)
                 fields = {name: getattr(event, name) for name in event.__struct_fields__}
                 yield {"event": type(event).__name__, **msgspec.to_builtins(fields)}
-        except (StopIteration, msgspec.MsgspecError):
+        except (StopIteration, ValueError, RecursionError):
             raise UserError(f"{path}: not a flow log of this version") from None
 
 
@@ -241,6 +247,9 @@ def _records(data: bytes, start: int) -> Iterator[tuple[int, int, bytes, tuple[i
         body = memoryview(data)[at:end]
         # No event is empty, but a machine crash may leave a range of zeros.
         if not event_size or len(body) < size or zlib.crc32(body) != crc:
+            return
+        # The checksum does not cover the head, which may be damaged too.
+        if 4 * count + event_size > size:
             return
         sizes = struct.unpack_from(f"<{count}I", data, at)
         if 4 * count + event_size + sum(sizes) != size:

@@ -19,6 +19,9 @@ from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.loss_free import loss_free_reasons
 from whetstone.core.sample import Group
 
+# More tokens of a reply are a defect of a replica; their sums must fit into the integers of the log.
+MOST_TOKENS = 1 << 32
+
 
 class GroupFacts(Struct, frozen=True, array_like=True):
     """The lists are in sample order: ``rewards`` (None: no verdict that counts), ``tokens`` (the numbers of
@@ -42,8 +45,9 @@ class GroupFacts(Struct, frozen=True, array_like=True):
             )
         if not all(math.isfinite(reward) for reward in self.scored()):
             raise ValueError("a reward is not finite")
-        if any(version < 0 or count < 1 for reply in self.tokens for version, count in reply.items()):
-            raise ValueError("a version is below 0, or a number of tokens below 1")
+        counts = [(version, count) for reply in self.tokens for version, count in reply.items()]
+        if any(version < 0 or not 1 <= count <= MOST_TOKENS for version, count in counts):
+            raise ValueError(f"a version is below 0, or a number of tokens not in 1 to {MOST_TOKENS}")
 
     @property
     def lengths(self) -> list[int]:

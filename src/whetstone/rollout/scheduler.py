@@ -39,13 +39,16 @@ from whetstone.rollout.events import (
 )
 from whetstone.rollout.filters import drop_reason_of_rewards
 from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.group_facts import GroupFacts, LogLocation
+from whetstone.rollout.group_facts import MOST_TOKENS, GroupFacts, LogLocation
 from whetstone.rollout.learning_signal import no_signal_reason
 from whetstone.rollout.leasing import ReplicaState, lease_more, replica_quota
 from whetstone.rollout.ledger import DEAD, DUPLICATE
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, FlowState, ModelState, Offer, new_state
+
+# More draws are no count. The numbers of draws must fit into the integers of the log.
+_MOST_DRAWN = 1 << 48
 
 
 class Log(Protocol):
@@ -173,7 +176,7 @@ class FlowScheduler:
 
     def report(self, replica: str, progress: Progress, reporter: str) -> None:
         """Record what a process of a replica has generated for its leases so far. Ended leases, unknown
-        models and what is known already are ignored."""
+        models, impossible numbers and what is known already are ignored."""
         tokens: dict[int, dict[str, int]] = {}
         oldest: dict[int, dict[str, int]] = {}
         for serial, by_model in progress.items():
@@ -183,9 +186,9 @@ class FlowScheduler:
             known = lease.reported if lease.reporter == reporter else {}
             for name in by_model.keys() & lease.oldest.keys():
                 generated, version = by_model[name]
-                if generated > known.get(name, 0):
+                if known.get(name, 0) < generated <= MOST_TOKENS:
                     tokens.setdefault(serial, {})[name] = generated
-                if version > lease.oldest[name]:
+                if lease.oldest[name] < version <= self.state.models[name].newest:
                     oldest.setdefault(serial, {})[name] = version
         if tokens or oldest:
             self.record(ProgressReported(reporter, tokens, oldest))
@@ -316,15 +319,19 @@ class FlowScheduler:
     def publish(self, name: str, offer: Offer) -> None:
         """Record published weights. Repeating the same offer changes nothing."""
         model = self._model(name)
-        if offer.version > model.next_batch:
+        if not 0 <= offer.version <= model.next_batch:
             raise FlowRefusal("version", self._version_error(name, offer.version))
         if offer != model.offer:
             self.record(WeightsPublished(name, offer))
 
     def checkpoint_saved(self, name: str, version: int) -> None:
-        """Record that a checkpoint holds ``version``. Batches that only older checkpoints need are
-        deleted."""
+        """Record that a checkpoint holds ``version``. Batches that only older checkpoints need are deleted.
+
+        Raises FlowRefusal for a version that no checkpoint can hold yet.
+        """
         model = self._model(name)
+        if not 0 <= version <= model.next_batch:
+            raise FlowRefusal("version", self._version_error(name, version))
         if version not in model.checkpoints:
             self.record(CheckpointSaved(name, version, self.rules.keep_saves))
 
@@ -333,12 +340,14 @@ class FlowScheduler:
         in no batch.
 
         A flow that has the batches from there hands them out again. A flow without events replaces one whose
-        log is lost. Raises FlowRefusal in all other cases.
+        log is lost. Raises FlowRefusal in all other cases, and for draws that were not drawn.
         """
         model = self._model(name)
+        if not 0 <= drawn <= _MOST_DRAWN or any(not 0 <= draw < drawn for draw in unused):
+            raise FlowRefusal("version", f"{name}: {drawn} prompts drawn, and unused draws not among them")
         if model.next_batch == 0 and not self.state.last_serial and version > 0:
             one = len(self.state.models) == 1
-            wanted = [(draw, self.source.at(draw)) for draw in unused] if one else []
+            wanted = [(draw, self.source.at(draw)) for draw in sorted(set(unused))] if one else []
             self.record(TrainerAdopted(name, version, drawn, wanted, 0 if one else len(unused)), synced=True)
         elif version != model.next_batch and version not in model.batches:
             raise FlowRefusal("version", self._version_error(name, version))

@@ -121,9 +121,7 @@ class FlowClient:
         try:
             response = wire.read_batch(answer)
         except wire.MessageError as error:
-            raise UserError(
-                f"{self.url} sent an invalid answer; is it a flow of this version? {error}"
-            ) from None
+            raise self._invalid_answer(error) from None
         return BatchPending(response) if isinstance(response, str) else response
 
     async def publish(self, model: str, offer: Offer) -> None:
@@ -143,7 +141,10 @@ class FlowClient:
             answer = await send("/v1/status", None, "", 0.0)
         except _RetryableError as error:
             raise UserError(str(error)) from None
-        return msgspec.json.decode(answer, type=dict[str, Any])
+        try:
+            return msgspec.json.decode(answer, type=dict[str, Any])
+        except (ValueError, RecursionError) as error:
+            raise self._invalid_answer(error) from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -159,9 +160,10 @@ class FlowClient:
         try:
             return wire.decode(answer, kind)
         except wire.MessageError as error:
-            raise UserError(
-                f"{self.url} sent an invalid answer; is it a flow of this version? {error}"
-            ) from None
+            raise self._invalid_answer(error) from None
+
+    def _invalid_answer(self, error: Exception) -> UserError:
+        return UserError(f"{self.url} sent an invalid answer; is it a flow of this version? {error}")
 
     async def _request_bytes(self, path: str, body: bytes | None, kind: str, wait_s: float) -> bytes:
         """Send a request until there is an answer."""
@@ -207,14 +209,14 @@ class FlowClient:
                 )
         except TimeoutError:
             raise _RetryableError(f"no answer within {wait_s + _ANSWER_MARGIN_S:.0f} s") from None
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:  # also a body that is not in the encoding it claims
             raise _RetryableError(f"{type(error).__name__}: {error}".rstrip(": ")) from None
         if answer.status_code == 200:
             return answer.content
         try:
             refused = msgspec.json.decode(answer.content, type=ErrorReply).error
             code, message = refused.code, refused.message
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):
             raise _RetryableError(f"{answer.status_code} {answer.text[:200]}") from None
         if answer.status_code in _RETRYABLE_STATUS:
             raise _RetryableError(f"{answer.status_code} {message}", answered=True)
