@@ -116,7 +116,7 @@ def _read_struct(kind: type[Any], flag_values: dict[str, Any], title_of: Callabl
                     value = msgspec.json.decode(value)
                 # Not strict, because all values of a command line are text.
                 values[field.name] = msgspec.convert(value, field.type, strict=False)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeEncodeError) as error:
                 raise UserError(f"{title_of(field.name)} is {flag_values[field.name]}: {error}") from None
     return kind(**values)
 

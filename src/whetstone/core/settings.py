@@ -25,6 +25,7 @@ from pydantic import (
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
 from whetstone.core.shipped_recipes import recipe_file, shipped_names
+from whetstone.core.yaml_text import parse_yaml
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -176,7 +177,7 @@ def _read_mapping(file: Path, name: str | Path, kind: str, what: str, example: s
         near = did_you_mean(str(name), shipped_names(kind))
         raise UserError(f"{file}: {error.strerror}; give {what}, such as {example}{near}") from None
     try:
-        data = yaml.safe_load(text)
+        data = parse_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"{file}: not YAML: {error}") from None
     if not isinstance(data, dict):
@@ -207,7 +208,7 @@ def _override(data: Any, override: str) -> None:
             raise UserError(f"override `{override}`: `{parent}` is not a section")
         node = child
     try:
-        node[_key_or_index(node, last, override)] = yaml.safe_load(value)
+        node[_key_or_index(node, last, override)] = parse_yaml(value)
     except yaml.YAMLError as error:
         raise UserError(f"override `{override}`: the value is not YAML: {error}") from None
 

@@ -277,7 +277,7 @@ def _request_digest(request: SourceRequest, plan: ImportSettings) -> str:
 def _read_finished(file: Path) -> _Finished | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=_Finished)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

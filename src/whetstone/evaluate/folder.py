@@ -116,7 +116,7 @@ class EvaluationFolder:
             return
         try:
             earlier = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UserError(f"{place}: not written by `whetstone eval` ({error}); {_WAY_OUT}") from None
         # Replies of another model or prompt must not be counted together.
         changed = resumable_differences(earlier, self.manifest)
@@ -166,7 +166,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest in a folder; empty if there is no readable one."""
     try:
         return msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 
 
@@ -192,7 +192,7 @@ def read_prompts(folder: str | Path) -> dict[str, Prompt]:
     place = Path(folder) / PROMPTS_FILE
     try:
         kept = [msgspec.json.decode(line, type=_KeptPrompt) for line in _lines(place)]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(f"{place}: not written by `whetstone eval`: {error}") from None
     return {each.problem_id: each.prompt for each in kept}
 

@@ -28,6 +28,7 @@ from whetstone.core.settings import (
     TopP,
     read_settings,
 )
+from whetstone.core.yaml_text import parse_yaml
 from whetstone.environments.official_prompts import OFFICIAL_PROMPTS
 from whetstone.environments.settings import EnvironmentSection, Shot
 from whetstone.evaluate.plan import SamplingPlan
@@ -143,7 +144,7 @@ def read_plan(name_or_path: str) -> _EvaluationPlan:
     """
     text, place = _text(name_or_path)
     try:
-        content = yaml.safe_load(text)
+        content = parse_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"{place}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not content.get("benchmarks"):

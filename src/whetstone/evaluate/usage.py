@@ -64,7 +64,7 @@ def seconds_in(folder: Path) -> float:
         return msgspec.json.decode((folder / USAGE_FILE).read_bytes(), type=dict[str, float])["seconds"]
     except FileNotFoundError:
         return 0.0
-    except (OSError, msgspec.MsgspecError, KeyError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
         raise UserError(f"{folder / USAGE_FILE}: not written by `whetstone eval`: {error}") from None
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import yaml
 
 from whetstone.core.errors import UserError
+from whetstone.core.yaml_text import parse_yaml
 from whetstone.evaluate.passk import PairedDifference
 from whetstone.evaluate.results import (
     EVALUATION_FILE,
@@ -162,7 +163,7 @@ def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Rollou
 def read_recipe(file: Path) -> dict[str, Any]:
     """Return a recipe as it is written; empty if there is none. Raises UserError for an unreadable file."""
     try:
-        value = yaml.safe_load(file.read_text(encoding="utf-8"))
+        value = parse_yaml(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:

@@ -90,5 +90,5 @@ def _fetch_info(client: httpx2.Client, url: str) -> Info:
         raise httpx2.RemoteProtocolError(f"status {response.status_code}")
     try:
         return msgspec.json.decode(response.content, type=Info)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         raise UserError(f"{url} is not a `whetstone judge serve`: status {response.status_code}") from None

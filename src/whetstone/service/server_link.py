@@ -144,7 +144,7 @@ class ServerLink:
         if answer.status == 200:
             try:
                 value = msgspec.json.decode(answer.content, type=kind)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 self._failed(None)
                 raise ServersUnavailable(f"{self.url} is not a Whetstone judge: {error}") from None
             self._failures = 0
@@ -156,7 +156,7 @@ class ServerLink:
         try:
             said = msgspec.json.decode(answer.content, type=ErrorReply).error
             code, message = said.code, said.message
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             code, message = "", answer.content[:300].decode(errors="replace")
         if answer.status == 404 and code == "unknown_problem":
             return _Unknown()

@@ -11,6 +11,7 @@ from typing import Any, cast
 import yaml
 
 from whetstone.core.errors import UserError
+from whetstone.core.yaml_text import parse_yaml
 from whetstone.data.sources.source import Row, Skip
 
 SETTINGS = "problem.yaml"
@@ -64,7 +65,7 @@ class Package:
     def yaml(self, name: str) -> dict[str, Any]:
         """Return the mapping in a YAML file; an empty file is an empty mapping. Raises Skip."""
         try:
-            value = yaml.safe_load(self.text(name))
+            value = parse_yaml(self.text(name))
         except yaml.YAMLError as error:
             raise Skip("broken_yaml", f"{name}: {' '.join(str(error).split())}") from None
         if value is not None and not isinstance(value, dict):

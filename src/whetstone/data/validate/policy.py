@@ -17,6 +17,7 @@ from pydantic import Field
 
 from whetstone.core.errors import UserError
 from whetstone.core.settings import Section, checked, read_settings
+from whetstone.core.yaml_text import parse_yaml
 from whetstone.data.validate.reasons import REASONS, DefectFlag, Treatment, check_reason
 
 Reason = Annotated[str, checked(check_reason)]
@@ -86,7 +87,7 @@ class Policy(Section):
 def read_policy(path: str | Path) -> Policy:
     """Read a policy from a YAML file. Raises UserError with the invalid field."""
     try:
-        value: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        value: Any = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {error}; give a YAML file such as `fewest_tests: 8`") from None
     if value is not None and not isinstance(value, dict):

@@ -133,7 +133,7 @@ def _read_problem(file: str, name: str, value: dict[str, Any]) -> Problem:
     if isinstance(tests := value.get("tests"), str):
         try:
             value = {**value, "tests": msgspec.json.decode(tests)}
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise UserError(f"{file}: the tests of `{name}` are not valid JSON: {error}") from None
     problem = problem_from({"id": f"attacks/{name}", "statement": "", **value})
     if not problem.references:
