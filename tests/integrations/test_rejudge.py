@@ -214,7 +214,7 @@ def test_a_dump_of_verl_needs_no_problem_file_if_it_has_whole_problems(
     (tmp_path / "2.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["rejudge", str(tmp_path)]) == 1
     text = capsys.readouterr().out
-    assert "not judged again: 1 (no problem found" in text
+    assert "not judged again: 1 (no single problem found" in text
     assert "reward 1 -> wrong_answer" in text
     (tmp_path / "2.jsonl").write_text('{"input": "p"}\n')
     assert main(["rejudge", str(tmp_path)]) == 2

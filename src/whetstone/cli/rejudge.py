@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from whetstone.report.run_data import RunData
     from whetstone.testing.exam.function_judge import FunctionJudge
 
-_STEPS = re.compile(r"(\d*)(:?)(\d*)")
+_STEPS = re.compile(r"(\d{0,18})(:?)(\d{0,18})", re.ASCII)
 _EXAMPLES = 10
 
 

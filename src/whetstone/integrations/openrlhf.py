@@ -42,6 +42,8 @@ class RewardFunction:
     def replies(self, queries: Sequence[str], prompts: Sequence[str]) -> list[str]:
         """Return the replies in the queries. Raises UserError if a reply cannot be separated from its
         prompt."""
+        if len(queries) != len(prompts):
+            raise UserError(f"{len(queries)} queries and {len(prompts)} prompts: each query needs its prompt")
         return [self._reply(*pair) for pair in zip(queries, prompts, strict=True)]
 
     def result(self, scored: Sequence[ScoredReply]) -> dict[str, Any]:
@@ -62,10 +64,20 @@ class RewardFunction:
     def _reply(self, query: str, prompt: str) -> str:
         """Return the reply in a query without its end token."""
         opened = THINK if prompt.rstrip().endswith(THINK) else ""
-        reply = _text_after(query, prompt).rstrip()
-        while end := next((end for end in self._ends if reply.endswith(end)), ""):
-            reply = reply.removesuffix(end).rstrip()
-        return opened + reply
+        reply = _text_after(query, prompt)
+        return opened + reply[: self._end_of(reply)]
+
+    def _end_of(self, reply: str) -> int:
+        """Return where the end tokens and blanks at the end of a reply begin."""
+        # The text is not copied for each of them: a reply may consist of them.
+        at = len(reply)
+        while True:
+            while at and reply[at - 1].isspace():
+                at -= 1
+            end = next((end for end in self._ends if end and reply.endswith(end, 0, at)), "")
+            if not end:
+                return at
+            at -= len(end)
 
 
 def _text_after(query: str, prompt: str) -> str:

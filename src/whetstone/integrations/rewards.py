@@ -109,16 +109,23 @@ class Rewards:
     def submit(self, reply: str, problem: object) -> Future[ScoredReply]:
         """Score one reply to a problem (see ``rows.problem_of``); ``cancel`` on the future stops judging.
 
-        The future raises UserError for an invalid problem or one that cannot be judged here, and
-        SandboxUnavailable if this machine cannot isolate as requested.
+        Raises UserError for an invalid problem or a reply that is not a text. The future raises UserError
+        for a problem that cannot be judged here, and SandboxUnavailable if this machine cannot isolate as
+        requested.
         """
+        if not isinstance(reply, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UserError(f"a reply is a {type(reply).__name__}; expected a text")
         episodes = self._episodes
         return asyncio.run_coroutine_threadsafe(episodes.score(reply, problem_of(problem)), episodes.loop())
 
     def score(self, replies: Sequence[str], problems: Sequence[object]) -> list[ScoredReply]:
         """Score replies, each to its problem, and wait for all. Raises as ``submit`` does."""
-        futures = [self.submit(*pair) for pair in zip(replies, problems, strict=True)]
+        if len(replies) != len(problems):
+            raise UserError(f"{len(replies)} replies and {len(problems)} problems; each reply needs one")
+        futures = list[Future[ScoredReply]]()
         try:
+            for pair in zip(replies, problems, strict=True):
+                futures.append(self.submit(*pair))
             return [future.result() for future in futures]
         finally:
             for future in futures:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from whetstone.core.errors import UserError
 from whetstone.integrations.rewards import ScoredReply, shared
 from whetstone.integrations.rows import reply_text
 
@@ -21,14 +22,19 @@ from whetstone.integrations.rows import reply_text
 async def code_reward(task: Any, trace: Any) -> float:
     """Return the reward of the last reply in ``trace``; ``task.problem`` is the problem as JSON.
 
-    Raises NoReward if there is no verdict.
+    Raises NoReward if there is no verdict, and UserError for a task without a problem.
     """
-    return shared({}).number(await scored(trace, task.problem))
+    problem = getattr(task, "problem", None)
+    if problem is None:
+        raise UserError("the task has no `problem`; it holds the whole problem as JSON (examples/verifiers)")
+    return shared({}).number(await scored(trace, problem))
 
 
 async def scored(trace: Any, problem: object, settings: Mapping[str, Any] | None = None) -> ScoredReply:
     """Score the last reply in ``trace``; ``settings`` are those of ``RewardSettings``."""
     replies = trace.assistant_messages
     # `trace.last_reply` would strip the indentation, which a continued function body needs.
-    last = {name: getattr(replies[-1], name) for name in ("content", "reasoning_content")} if replies else ""
+    # Messages of some versions have no `reasoning_content`.
+    names = ("content", "reasoning_content")
+    last = {name: getattr(replies[-1], name, None) for name in names} if replies else ""
     return await shared(dict(settings or {})).scored(reply_text(last), problem)

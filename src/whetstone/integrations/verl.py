@@ -43,7 +43,7 @@ def compute_score_sync(
     unless ``judge.workers`` says otherwise. It scores an exception as 0.
     """
     options = _reward_options(settings)
-    options["judge"] = {"workers": 1, **options.get("judge", {})}
+    options["judge"] = {"workers": 1, **(options.get("judge") or {})}
     rewards = shared(options)
     return rewards.number(rewards.submit(solution_str, ground_truth).result())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from math import fsum
+from math import fsum, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def rollout_columns(path: Path, names: list[str]) -> list[list[Any]] | None:
         # One thread: files are small, and handing columns to threads costs more than reading them.
         read = pq.read_table(path, columns=names, schema=_SCHEMA, use_threads=False)
         return [read.column(name).to_pylist() for name in names]
-    except (OSError, pa.ArrowException, KeyError):
+    except (OSError, ValueError, pa.ArrowException, KeyError):  # ValueError: text that is not UTF-8
         return None
 
 
@@ -142,7 +142,7 @@ def read_rollouts(run_dir: str | Path, step: int) -> list[StoredRollout]:
     try:
         rows: list[dict[str, Any]] = pq.read_table(path, schema=_SCHEMA).to_pylist()
         return [_from_row(row) for row in rows]
-    except (OSError, pa.ArrowException, msgspec.MsgspecError, KeyError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, pa.ArrowException, KeyError) as error:
         raise UserError(
             f"{path}: cannot be read as rollouts ({error}); delete it to continue without it"
         ) from None
@@ -185,7 +185,10 @@ def _from_row(row: dict[str, Any]) -> StoredRollout:
     cases = msgspec.json.decode(row["cases"], type=list[CaseJudgement])
     # A single reply has none, and neither has any reply in a file of an earlier version.
     dialogue = msgspec.json.decode(row["dialogue"] or "[]", type=list[tuple[str, str]])
-    return msgspec.convert({**row, "cases": cases, "dialogue": dialogue}, StoredRollout)
+    rollout = msgspec.convert({**row, "cases": cases, "dialogue": dialogue}, StoredRollout)
+    if rollout.reward is not None and not isfinite(rollout.reward):
+        raise ValueError("a reward is not finite")
+    return rollout
 
 
 def _without_surrogates(text: str | None) -> str | None:

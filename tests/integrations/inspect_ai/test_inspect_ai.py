@@ -74,3 +74,32 @@ def test_the_first_verdicts_are_printed(tmp_path: Path) -> None:
     right, wrong, _ = ended.stdout.splitlines()
     assert right == "right: C, accepted"
     assert wrong.startswith("wrong: I, wrong_answer: Tests: ")
+
+
+def test_wrong_settings_and_samples_without_a_problem_are_named(tmp_path: Path) -> None:
+    from inspect_ai import Task, eval
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    from whetstone.core.errors import UserError
+    from whetstone.integrations.inspect_ai import code_dataset, whetstone_scorer
+
+    (tmp_path / "set.jsonl").write_text(json.dumps(ADD))
+    for wrong in ({"no_such_key": 1}, {"judge": {"worker": 1}}, {"environment": {"extraction": "none"}}):
+        # Before any reply is sampled, since replies cost money.
+        with pytest.raises(UserError):
+            whetstone_scorer(**wrong)
+    with pytest.raises(UserError, match="no_such_key"):
+        code_dataset(str(tmp_path / "set.jsonl"), no_such_key=1)
+    task = Task(dataset=MemoryDataset([Sample(input="x", id="own")]), scorer=whetstone_scorer())
+    output = ModelOutput.from_content("mockllm/model", RIGHT).model_copy(
+        update={"usage": ModelUsage(total_tokens=1)}
+    )
+    [log] = eval(
+        task,
+        model=get_model("mockllm/model", custom_outputs=[output]),
+        log_dir=str(tmp_path / "logs"),
+        display="none",
+        fail_on_error=False,
+    )
+    assert "code_dataset" in log.samples[0].error.message

@@ -19,7 +19,7 @@ _IN_FLIGHT = 256
 # Rewards are sums of a few floats. A smaller difference is rounding.
 _SAME = 1e-6
 
-UNKNOWN_PROBLEM = "no problem found for its prompt or id"
+UNKNOWN_PROBLEM = "no single problem found for its prompt or id"
 
 
 class RejudgedReply(Struct, frozen=True):

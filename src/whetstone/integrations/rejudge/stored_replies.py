@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +21,8 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
-from whetstone.integrations.rows import problem_of, reply_text
+from whetstone.core.real_numbers import finite_number
+from whetstone.integrations.rows import problem_of, read_integer, reply_text
 from whetstone.report.rollouts import read_rollouts, rollout_files, rollout_steps, with_groups
 
 # Columns of a TRL dump that are no rewards. Further ones may be what a reward function logs.
@@ -50,25 +52,36 @@ class ProblemIndex:
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self._by_id = {problem.id: problem for problem in problems}
+        by_statement: dict[str, list[Problem]] = {}
+        for problem in self._by_id.values():
+            by_statement.setdefault(problem.statement.strip(), []).append(problem)
         # The longest statement first: a short one may be a part of another problem's.
-        found = ((problem.statement.strip(), problem) for problem in self._by_id.values())
-        self._statements = sorted(((text, p) for text, p in found if text), key=lambda pair: -len(pair[0]))
+        self._statements = sorted(by_statement.items(), key=lambda pair: -len(pair[0]))
         self._of_prompt: dict[str, Problem | None] = {}
+        self._of_rows: dict[str, Problem] = {}
 
     def by_id(self, problem_id: str) -> Problem | None:
         """Return the problem with this id."""
         return self._by_id.get(problem_id)
 
     def of_row(self, truth: object, prompt: str) -> Problem | None:
-        """Return the problem of a row: ``truth`` if it is a whole problem, else the one in ``prompt``."""
+        """Return the problem of a row: ``truth`` if it is a whole problem, else the one in ``prompt``.
+
+        None if there is none, or several have the same statement. Raises UserError for two problems with the
+        same id.
+        """
         if isinstance(truth, str) and truth.lstrip().startswith("{"):
             try:
-                return problem_of(truth)
+                found = problem_of(truth)
             except UserError:
-                pass
+                found = None
+            if found is not None:
+                if self._of_rows.setdefault(found.id, found) != found:
+                    raise UserError(f"two different problems have the id {found.id!r}")
+                return found
         if prompt not in self._of_prompt:
-            matches = (problem for text, problem in self._statements if text in prompt)
-            self._of_prompt[prompt] = next(matches, None)
+            matches = next((those for text, those in self._statements if text and text in prompt), [])
+            self._of_prompt[prompt] = matches[0] if len(matches) == 1 else None
         return self._of_prompt[prompt]
 
 
@@ -90,9 +103,18 @@ def stored_steps(source: Path) -> dict[int, Path]:
 
 
 def _numbered(folder: Path, prefix: str, suffix: str) -> dict[int, Path]:
-    """Return the files that have only a number between ``prefix`` and ``suffix``, by this number."""
-    numbers = ((path.stem.removeprefix(prefix), path) for path in folder.glob(f"{prefix}*{suffix}"))
-    return {int(number): path for number, path in numbers if number.isdigit()}
+    """Return the files that have only a number between ``prefix`` and ``suffix``, by this number.
+
+    Raises UserError for two files with the same number.
+    """
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob(f"{prefix}*{suffix}")):
+        number = path.stem.removeprefix(prefix)
+        if number.isascii() and number.isdigit():
+            other = found.setdefault(int(number), path)
+            if other is not path:
+                raise UserError(f"{other} and {path} are both step {int(number)}; remove one of them")
+    return found
 
 
 def read_replies(
@@ -106,10 +128,12 @@ def read_replies(
     if path.name.startswith("step-"):
         return list(_from_run(source, step, problems))
     try:
+        if path.exists() and not path.is_file():
+            raise UserError("it is not a file")  # a pipe would be read without an end
         rows = _trl_rows(path, column) if path.suffix == ".parquet" else list(_verl_rows(path))
-    except (OSError, ValueError, pa.ArrowException) as error:
+        return list(_from_rows(step, rows, problems))
+    except (OSError, ValueError, RecursionError, pa.ArrowException, UserError) as error:
         raise UserError(f"{path}: cannot be read as stored replies ({error})") from None
-    return list(_from_rows(step, rows, problems))
 
 
 def _from_run(source: Path, step: int, problems: ProblemIndex) -> Iterator[StoredReply]:
@@ -150,8 +174,17 @@ def _from_rows(step: int, rows: Sequence[_Row], problems: ProblemIndex) -> Itera
             yield StoredReply(step, group, name, problem, row.reply, row.reward)
 
 
+def _row(place: str, prompt: object, reply: object, reward: object, truth: object) -> _Row:
+    """Return a row of values that a file may have as any type. Raises UserError that names ``place``."""
+    try:
+        return _Row(_prompt_text(prompt), reply_text(reply), _reward(reward), truth)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
 def _trl_rows(path: Path, column: str) -> list[_Row]:
-    table = pq.read_table(path, use_threads=False)
+    # Folders such as `lr=0.1` on the way to the file are not columns.
+    table = pq.ParquetFile(path).read(use_threads=False)
     names = cast("list[str]", table.column_names)
     numbers = [
         name
@@ -160,42 +193,54 @@ def _trl_rows(path: Path, column: str) -> list[_Row]:
     ]
     chosen = [column] if column else numbers
     if missing := [name for name in ("prompt", "completion", *chosen) if name not in names]:
-        raise UserError(f"{path}: no column {missing[0]!r}; it has {', '.join(names)}")
+        raise UserError(f"no column {missing[0]!r}; it has {', '.join(names)}")
     if len(chosen) != 1:
         listed = ", ".join(numbers) or "none"
-        raise UserError(f"{path}: the columns of rewards are {listed}; choose one with --reward-column")
+        raise UserError(f"the columns of rewards are {listed}; choose one with --reward-column")
     rows = cast("list[dict[str, Any]]", table.to_pylist())
     return [
-        _Row(
-            _text(row["prompt"]),
-            reply_text(row["completion"]),
-            _number(row[chosen[0]]),
+        _row(
+            f"row {number}",
+            row["prompt"],
+            row["completion"],
+            row[chosen[0]],
             row.get("problem", row.get("ground_truth")),
         )
-        for row in rows
+        for number, row in enumerate(rows, 1)
     ]
 
 
 def _verl_rows(path: Path) -> Iterator[_Row]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if not line.strip():
             continue
-        row: Any = json.loads(line)
+        try:
+            row: Any = json.loads(line, parse_int=read_integer)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"line {number} is not JSON: {error}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} is no object")
+            raise UserError(f"line {number} is not an object")
         fields = cast("dict[str, Any]", row)
         if missing := [name for name in _VERL_FIELDS if name not in fields]:
-            raise ValueError(f"line {number} has no field {missing[0]!r}")
-        yield _Row(
-            _text(fields["input"]), reply_text(fields["output"]), _number(fields["score"]), fields.get("gts")
-        )
+            raise UserError(f"line {number} has no field {missing[0]!r}")
+        yield _row(f"line {number}", fields["input"], fields["output"], fields["score"], fields.get("gts"))
 
 
-def _text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
-    """Return a prompt as one text: a string, or messages."""
-    return prompt if isinstance(prompt, str) else "\n".join(reply_text(message) for message in prompt)
+def _prompt_text(prompt: object) -> str:
+    """Return a prompt as one text: a string, or messages. Raises UserError for anything else."""
+    if prompt is None or isinstance(prompt, str):
+        return prompt or ""
+    messages = cast("list[Any]", prompt) if isinstance(prompt, list) else None
+    if messages is None or not all(isinstance(message, Mapping | str | None) for message in messages):
+        raise UserError(f"the prompt is a {type(prompt).__name__}; expected a text, or a list of messages")
+    return "\n".join(reply_text(message) for message in messages)
 
 
-def _number(value: object) -> float | None:
+def _reward(value: object) -> float | None:
     # TRL writes NaN where a reward function returned None.
-    return float(value) if isinstance(value, int | float) and value == value else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    number = finite_number(value)
+    if number is None:
+        raise UserError(f"the reward is a {type(value).__name__} that is not a finite number")
+    return number
