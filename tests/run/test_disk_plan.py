@@ -15,6 +15,8 @@ from whetstone.run import disk_plan
 from whetstone.run.disk_plan import check_disk
 from whetstone.run.recipe import load_recipe
 
+pytestmark = pytest.mark.process
+
 KEEP_ONE = "set trainer.keep_checkpoints=1, "
 LORA = "trainer.lora={rank: 4}"
 

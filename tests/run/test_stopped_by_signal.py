@@ -121,6 +121,7 @@ def test_the_first_signal_saves_the_current_step_and_the_run_resumes_exactly(
         assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_stopped_in_every_step_it_is_still_the_uninterrupted_run(
     recipe: Path, uninterrupted: Path, tmp_path: Path
