@@ -2,7 +2,8 @@
 #   make tour          own environment, cheating programs before the judge, a tiny model that learns: minutes
 #   make quickstart    own environment, a real small model, RL on the problems that ship, a report
 #   make test-fast     own environment without torch, linters, tests without processes, models or sockets
-#   make test          own environment, linters, types, the whole test suite
+#   make test          own environment, linters, types, every property once: what CI runs
+#   make test-all      the whole test suite, before a release
 #   make test-slow     the proofs that are too long for every run
 #   make test-integrations    other trainers, each in an environment of its own, with our reward
 #   make docs          the documentation site in .cache/site; every warning is an error
@@ -21,7 +22,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: tour quickstart test test-fast test-slow test-integrations smoke docs lint types suite tier release benchmarks clean
+.PHONY: tour quickstart test test-fast test-all test-slow test-integrations smoke docs lint types suite tier release benchmarks clean
 
 tour: $(VENV)/.train
 	$(BIN)/whetstone tour
@@ -30,9 +31,12 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 	$(BIN)/whetstone train recipes/quickstart.yaml model.path=$(MODEL) seed=$(SEED) out=$(RUN)
 	$(BIN)/whetstone report $(RUN)
 
-# The types are checked beside the tests: pyright needs one core for minutes.
-test: $(VENV)/.dev lint
-	$(MAKE) -j 2 types suite
+# Types come after the tests, which need both cores: pyright takes one core for minutes.
+test: $(VENV)/.dev lint suite types
+
+# What `make test` leaves out too; see tests/README.md.
+test-all: STANDARD :=
+test-all: test
 
 types: $(VENV)/.dev
 	$(BIN)/pyright
@@ -41,9 +45,11 @@ types: $(VENV)/.dev
 # and these take the longest.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
+STANDARD := and not extended
+
 suite: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not crowd and not integration"
-	$(BIN)/python -m pytest -m "crowd and not slow and not integration"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not crowd and not integration $(STANDARD)"
+	$(BIN)/python -m pytest -m "crowd and not slow and not integration $(STANDARD)"
 
 # What starts no process, opens no connection and loads no model; see tests/fast.py.
 test-fast: lint
@@ -100,7 +106,7 @@ tier: $(VENV)/.test
 # The version is in src/whetstone/__init__.py, packages/graders/pyproject.toml and CITATION.cff.
 PYTHONS ?= 3.11 3.12 3.13
 
-release: .cache/release/.installed
+release: test-all .cache/release/.installed
 	.cache/release/bin/python packages/release.py --pythons $(PYTHONS)
 
 .cache/release/.installed:

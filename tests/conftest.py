@@ -1,7 +1,7 @@
 """Settings for every area of the suite."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,3 +17,38 @@ def deterministic_mode_ends_with_the_test() -> Iterator[None]:
     yield
     if torch := sys.modules.get("torch"):
         torch.use_deterministic_algorithms(False)
+
+
+class _LeftOut:
+    """Counts the tests that only ``make test-all`` runs, and says so at the end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Count in the process that collects: a worker, under xdist."""
+        self.count += sum(item.get_closest_marker("extended") is not None for item in items)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell the process that reports."""
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["left_out"] = self.count
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take over the count of a worker. Each of them collects all tests."""
+        output: dict[str, int] = getattr(node, "workeroutput", {})
+        self.count = max(self.count, output.get("left_out", 0))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print how many tests were left out, and the command that runs them."""
+        if self.count:
+            terminalreporter.write_line(
+                f"{self.count} extended tests were left out; `make test-all` runs them"
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the count of the tests that are left out."""
+    config.pluginmanager.register(_LeftOut(), "left-out")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.drawn import drawn
 from tests.tiers import every_tier
 from whetstone.cli.main import main
 from whetstone.core.errors import SandboxUnavailable
@@ -71,13 +72,32 @@ def test_trials_need_the_language_of_the_checker_too(monkeypatch: pytest.MonkeyP
     assert checkers(corpus_trials(load_corpus())) == {"python"}
 
 
+def first_attacks(corpus: Corpus) -> Corpus:
+    """Return the corpus with the first attack of each class."""
+    return Corpus(corpus.problems, {name: attacks[:1] for name, attacks in corpus.classes.items()})
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("tier", every_tier())
-def test_every_program_of_the_corpus_gets_what_it_must_get(corpus: Corpus, tier: Tier) -> None:
+@pytest.mark.parametrize("tier", list(Tier), ids=lambda tier: tier.label)
+def test_the_first_attack_of_each_class_fails_on_every_tier(corpus: Corpus, tier: Tier) -> None:
     needs(tier)
-    assert failures(corpus_trials(corpus), tier=tier.label) == {}
+    trials = corpus_trials(first_attacks(corpus))
+    assert {trial.class_name for trial in trials} >= set(corpus.classes)
+    assert failures(trials, tier=tier.label) == {}
 
 
+QUARTERS = 4
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("quarter", drawn(range(QUARTERS), 1))
+@pytest.mark.parametrize("tier", every_tier())
+def test_every_program_of_the_corpus_gets_its_verdict(corpus: Corpus, tier: Tier, quarter: int) -> None:
+    needs(tier)
+    assert failures(corpus_trials(corpus)[quarter::QUARTERS], tier=tier.label) == {}
+
+
+@pytest.mark.extended
 @pytest.mark.process
 def test_the_weakest_tier_stops_the_attacks_that_leave_their_process(corpus: Corpus) -> None:
     """Its layers are other ones than those of the tiers with namespaces. ``make test-slow`` has all tiers."""
@@ -94,13 +114,14 @@ def excused(trial: AttackTrial) -> bool:
 
 
 @pytest.mark.process
-def test_cases_in_one_process_let_no_attack_in(corpus: Corpus) -> None:
+@pytest.mark.parametrize("quarter", drawn(range(QUARTERS), 1, name="one process"))
+def test_cases_in_one_process_let_no_attack_in(corpus: Corpus, quarter: int) -> None:
     """Where there is more than one case and the program is Python; all else is judged as above."""
     several = [
         t for t in corpus_trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1
     ]
     assert len(several) > 100
-    assert failures(several, fork_per_case=False) == {}
+    assert failures(several[quarter::QUARTERS], fork_per_case=False) == {}
 
 
 def attack_trial(corpus: Corpus, **fields: Any) -> AttackTrial:

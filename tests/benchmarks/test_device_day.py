@@ -61,6 +61,7 @@ def notes(context: SectionContext) -> list[dict[str, Any]]:
     return [record["values"] for record in context.results.read() if record["kind"] == "note"]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_the_command_runs_sections_in_processes_and_writes_figures_and_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -132,6 +133,7 @@ def test_a_record_that_was_cut_off_loses_nothing_else(tmp_path: Path) -> None:
     assert "| 8,192 | a\\|b c | 0.1235 |" in results.page.read_text(encoding="utf-8")
 
 
+@pytest.mark.extended
 def test_a_measurement_that_fails_is_recorded_and_the_section_goes_on(context: SectionContext) -> None:
     with context.attempt(tokens=1):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -185,6 +187,7 @@ def test_overlapping_times_are_counted_once() -> None:
     assert total_length([]) == 0
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_server_is_measured_asleep_and_awake(context: SectionContext) -> None:
     with listening(StandIn("vllm")) as server:

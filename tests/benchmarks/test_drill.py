@@ -14,6 +14,7 @@ from benchmarks.drill.policy import HACK_SHARE, RIGHT_SHARE, write_policy
 from benchmarks.drill.world import FORMS, HACKS, mixed_problems, problems, right_program, vocabulary
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_right_programs_solve_their_problems_in_every_form_and_hacks_solve_none() -> None:
     programs = vocabulary(hacks=True)
@@ -28,6 +29,7 @@ def test_right_programs_solve_their_problems_in_every_form_and_hacks_solve_none(
                 assert not solutions & set(HACKS.values())
 
 
+@pytest.mark.extended
 def test_the_policy_begins_with_the_stated_shares(tmp_path: Path) -> None:
     tasks, programs = mixed_problems()[:3], vocabulary(hacks=True)
     write_policy(tmp_path, tasks, programs, 0)
@@ -42,6 +44,7 @@ def test_the_policy_begins_with_the_stated_shares(tmp_path: Path) -> None:
         assert sum(hacks) == pytest.approx(HACK_SHARE, rel=0.2)
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_policy_is_trained_with_this_judge(tmp_path: Path) -> None:
     figures = Drill(tmp_path, cpu_hours=1, steps=2, samples=16, lr=1e-3).run("whetstone", 0, "")

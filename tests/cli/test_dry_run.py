@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drawn import drawn
 from tests.run.roles_by_hand import until, write_async_recipe
 from tests.warm_command import WarmCommand
 from whetstone.cli.main import main
@@ -150,7 +151,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", drawn(REFUSED, 8))
 def test_what_would_stop_a_run_is_refused(
     what: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drawn import drawn
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, StdinTests, case_count
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.builtin import shipped_files
@@ -30,6 +31,7 @@ from whetstone.judge import Judge
 
 MINIMUM = 240
 GRAM = 10
+PARTS = 6
 SPLITS = ("train", "heldout")
 
 
@@ -51,6 +53,18 @@ def asserts_of(tests: AssertTests) -> int:
     return len(tests.asserts or []) or (tests.check or tests.unittest or "").count("assert")
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("part", drawn(range(PARTS), 1))
+def test_a_part_of_the_references_is_accepted_and_no_wrong_program(shipped: list[Problem], part: int) -> None:
+    with Judge(workers=2) as judge:
+        for problem in shipped[part::PARTS]:
+            verdicts = [judge.judge(problem, program).accepted for program in problem.references]
+            assert all(verdicts), problem.id
+            wrong = [judge.judge(problem, program).accepted for program in problem.wrong]
+            assert not any(wrong), problem.id
+
+
+@pytest.mark.extended
 @pytest.mark.process
 def test_every_reference_is_accepted_and_every_wrong_program_is_not(shipped: list[Problem]) -> None:
     policy, shared = Policy(repeats=1, mutants=0, trivial_programs=False), count_tests("builtin:all")

@@ -419,6 +419,7 @@ def command(source: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "whetstone", *map(str, words), "--tests", "6"]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
     problems = [

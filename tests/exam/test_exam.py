@@ -103,6 +103,7 @@ def test_a_sample_has_every_class_before_it_has_one_twice() -> None:
 # This judge
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_this_judge_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, card, text = examine(capsys, tmp_path / "card.json", "self", "--items", "75", "--seed", "1")
@@ -149,6 +150,7 @@ def test_the_defect_of_a_grader_is_found_and_one_item_shows_it(
     assert "Answer: accepted (score 1)" in text
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_a_grader_that_leaves_tests_out_accepts_wrong_programs() -> None:
@@ -167,6 +169,7 @@ def test_a_grader_that_leaves_tests_out_accepts_wrong_programs() -> None:
     assert not [one for one in outcomes["in_process"] if one.outcome == ACCEPTED_WRONG]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_wrong_programs_depend_on_the_seed_alone() -> None:
     few = dict(list(load_corpus().problems.items())[:6])
@@ -191,6 +194,7 @@ def test_the_page_escapes_what_programs_and_targets_say() -> None:
     assert "<b>" not in text
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_rejecting_all_and_guessing_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

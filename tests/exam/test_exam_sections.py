@@ -71,6 +71,7 @@ def test_a_grader_that_looks_for_words_in_the_output_is_deceived() -> None:
     assert {one.outcome for one in graded("exit_status", words) if one.item.kind == "honest"} == {RIGHT}
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_a_grader_without_limits_gives_no_answer() -> None:
@@ -98,6 +99,7 @@ def test_further_attempts_are_found() -> None:
     assert not any(finding.failed for finding in findings("in_process", ATTEMPTS).values())
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_processes_that_a_grader_leaves_running_are_found() -> None:
@@ -107,6 +109,7 @@ def test_processes_that_a_grader_leaves_running_are_found() -> None:
     assert not found["temporary files"].failed
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_failures_of_the_machine_that_become_rejections_are_found() -> None:
@@ -136,6 +139,7 @@ def test_a_grader_that_replaces_standard_input_rejects_right_programs() -> None:
 # This judge
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_this_judge_passes_all_sections() -> None:
     def start(failure: str) -> JudgeTarget | CallableTarget:
@@ -162,6 +166,7 @@ def test_this_judge_accepts_every_style() -> None:
 # Services
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_services_are_examined_by_the_protocols_of_other_projects(tmp_path: Path) -> None:
     easy = [

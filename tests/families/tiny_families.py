@@ -97,6 +97,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
+DIFFERENT = ("llama", "qwen3_moe", "deepseek_v3", "mistral", "gemma2", "phi3")
+"""Families that prove most together: dense, experts, latent attention, window, soft caps and long RoPE."""
+
+
 def tiny_family(name: str, seed: int = 0) -> Any:
     """A random model of a family, fp32, in evaluation mode, with weights so large that attention matters."""
     settings: dict[str, Any] = {

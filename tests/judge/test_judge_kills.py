@@ -135,6 +135,7 @@ def test_a_program_that_brings_down_every_worker_meets_a_verdict() -> None:
     assert "ended the judge's worker 3 times" in judgement.reason
 
 
+@pytest.mark.extended
 def test_what_was_refused_outlasts_the_worker() -> None:
     """The first case would be right if it were judged again; the worker dies in the second."""
     problem = stdin_problem(("1\n", "1\n"), ("2\n", "2\n"))

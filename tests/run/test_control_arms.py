@@ -63,6 +63,7 @@ def test_all_replies_are_those_of_the_starting_weights(arm: Path, recipe: Path, 
     assert ours[2] != ours[4]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_with_the_current_weights_later_replies_differ(arm: Path, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -73,6 +74,7 @@ def test_with_the_current_weights_later_replies_differ(arm: Path, recipe: Path, 
     assert later[-1] != replies(arm)[-1]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_resumed_arm_equals_an_uninterrupted_one(arm: Path, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"

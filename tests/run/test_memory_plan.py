@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.drawn import drawn
 from tests.families.tiny_families import FAMILIES, tiny_family
 from tests.run.memory_cases import CASES, SHARDED, measured, measured_rank, planned, planned_rank
 from tests.run.recipe_memory import PLANNED, recipe_plans, recipe_table
@@ -38,7 +39,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", drawn(CASES, 3))
 def test_the_planned_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     plan, found = planned(CASES[name]), measured(CASES[name])
     step = max(size for phase, size in plan.items() if phase != GENERATION)
@@ -46,12 +47,12 @@ def test_the_planned_peak_is_within_a_tenth_of_the_measured_one(name: str) -> No
     assert max(plan.values()) == pytest.approx(max(found.values()), rel=0.1)
 
 
-@pytest.mark.parametrize("name", SHARDED)
+@pytest.mark.parametrize("name", drawn(SHARDED, 1))
 def test_the_planned_peak_of_a_rank_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     assert planned_rank(*SHARDED[name]) == pytest.approx(measured_rank(*SHARDED[name]), rel=0.1)
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - OWN_ATTENTION))
+@pytest.mark.parametrize("family", drawn(sorted(set(FAMILIES) - OWN_ATTENTION), 6))
 def test_every_family_has_a_plan(family: str) -> None:
     model = tiny_family(family)
     memory = planned_step(model.config)
@@ -106,12 +107,13 @@ def test_every_recipe_for_accelerators_names_its_machine() -> None:
     assert set(PLANNED) == set(shipped_names()) - laptop
 
 
-@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("name", drawn(PLANNED, 3))
 def test_a_recipe_fits_the_machine_that_it_names(name: str) -> None:
     for _, plan in recipe_plans(name):
         assert plan.excess <= 0, "\n".join(plan.lines())
 
 
+@pytest.mark.extended
 def test_the_page_has_the_figures_of_the_plan() -> None:
     page = (TINY.parents[1] / "docs" / "scaling.md").read_text(encoding="utf-8")
     assert "\n".join(recipe_table(PLANNED)) in page, "benchmarks/memory.py --recipes prints the table"
@@ -153,6 +155,7 @@ def test_the_dry_run_prints_the_memory_of_each_device_and_the_keys(
     assert re.search(r"total +\d.* 22\.8 may be used", said)
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_the_dry_run_plans_another_machine_although_something_is_missing_here(
     capsys: pytest.CaptureFixture[str],
@@ -164,6 +167,7 @@ def test_the_dry_run_plans_another_machine_although_something_is_missing_here(
     assert "memory: training needs" in said
 
 
+@pytest.mark.extended
 def test_what_cannot_fit_is_refused_with_settings_that_fit() -> None:
     [fault] = refusals("machine.memory_gb=0.2")
     found = re.fullmatch(
@@ -176,6 +180,7 @@ def test_what_cannot_fit_is_refused_with_settings_that_fit() -> None:
     assert refusals("machine.memory_gb=0.2", *found[2].split()) == []
 
 
+@pytest.mark.extended
 def test_what_no_setting_makes_fit_is_refused_with_what_else_helps() -> None:
     [fault] = refusals("machine.memory_gb=0.01", "engine.options={cache_mb: 20}")
     assert "use more devices (torchrun's --nproc-per-node or `flow.ranks`" in fault

@@ -44,6 +44,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_two_ranks_of_a_flows_trainer_make_the_run_of_one(one: Path, tmp_path: Path) -> None:
     two = tmp_path / "run"

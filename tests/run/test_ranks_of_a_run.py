@@ -53,6 +53,7 @@ def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) ->
     assert movement(one / last, two / last, start) < 1e-3
 
 
+@pytest.mark.extended
 def test_a_control_arm_of_two_ranks_is_that_of_one(recipe: Path, tmp_path: Path) -> None:
     arm = ("algorithm={preset: ssd}", "sampling.temperature=1.3", "trainer.steps=3")
     apart = (*SHORT, "evaluation.process=separate", "trainer.checkpoint_every=100")

@@ -128,6 +128,7 @@ def test_the_servers_of_two_ranks_get_the_weights_of_the_sharded_model(
     assert {path.name for path in tmp_path.iterdir()} == {"logs", "packages", "python"}
 
 
+@pytest.mark.extended
 def test_a_run_of_two_ranks_samples_with_a_server_for_each(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

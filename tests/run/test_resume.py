@@ -51,7 +51,7 @@ def kill_in_step(recipe: Path, out: Path, records: int) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "records", [1, 3, *(pytest.param(records, marks=pytest.mark.slow) for records in (2, 5))]
+    "records", [1, *(pytest.param(records, marks=pytest.mark.extended) for records in (2, 3, 5))]
 )
 def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
     records: int, recipe: Path, uninterrupted: Path, tmp_path: Path
@@ -65,6 +65,7 @@ def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
     assert kinds == sorted(p.name for p in (uninterrupted / "rollouts").iterdir())
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_resumed_run_says_from_where_and_may_take_other_threads(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -159,6 +160,7 @@ def test_the_start_that_is_kept_takes_the_place_of_a_killed_attempt(tmp_path: Pa
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["start", "start/whole"]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_no_room_for_a_checkpoint_leaves_the_last_one_valid(
     recipe: Path, uninterrupted: Path, tmp_path: Path

@@ -23,6 +23,7 @@ def train(folder: Path, *overrides: str) -> int:
     return main(["train", str(write_recipe(folder)), f"out={folder / 'run'}", *words])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("began_with_bf16", [True, False])
 def test_a_run_resumed_on_a_machine_of_the_other_kind_keeps_its_dtype(
     began_with_bf16: bool,

@@ -96,6 +96,7 @@ def test_a_second_model_has_the_engine_of_the_first(tmp_path: Path, monkeypatch:
     assert (recipe.engine.kind, partner_recipe(recipe).engine.kind) == ("torch", "torch")
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_resumed_run_keeps_its_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
