@@ -65,8 +65,9 @@ def extract_program(
     - ``all_fences``: all complete blocks joined; if there is none, the unterminated one.
     - ``whole``: the whole text.
 
-    If there is no fence, the three rules of fences return the whole text if it is a Python program, and
-    Python is requested.
+    Without such a block, the three rules of fences take Python programs in blocks with the tag of no
+    language. If there is no fence, they return the whole text if it is a Python program and Python is
+    requested.
     """
     if rule == "whole":
         return text if text.strip() else None
