@@ -26,7 +26,7 @@ class Clock:
         return self.now
 
 
-class Watched:
+class WatchedSandbox:
     """A Progress without a terminal, whose clock and ticks are a test's."""
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class Watched:
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
+def watched() -> WatchedSandbox:
+    return WatchedSandbox()
 
 
-def test_a_line_has_amount_rate_elapsed_and_remaining_time(watched: Watched) -> None:
+def test_a_line_has_amount_rate_elapsed_and_remaining_time(watched: WatchedSandbox) -> None:
     work = watched.progress.begin("evaluating heldout at step 0", 1584)
     watched.pass_s(5)
     work.update(120, "accepted 0.12")
@@ -56,7 +56,7 @@ def test_a_line_has_amount_rate_elapsed_and_remaining_time(watched: Watched) -> 
     ]
 
 
-def test_lines_come_in_time_while_one_unit_takes_long(watched: Watched) -> None:
+def test_lines_come_in_time_while_one_unit_takes_long(watched: WatchedSandbox) -> None:
     work = watched.progress.begin("training", 30, done=2)
     watched.pass_s(8)
     work.phase("generate")
@@ -72,7 +72,7 @@ def test_the_interval_is_within_what_is_promised() -> None:
     assert 5 <= LINE_EVERY_S < 15
 
 
-def test_work_that_ends_in_a_moment_prints_nothing(watched: Watched) -> None:
+def test_work_that_ends_in_a_moment_prints_nothing(watched: WatchedSandbox) -> None:
     for _ in range(30):
         with watched.progress.work("reading", 10) as work:
             watched.clock.now += 3
@@ -81,7 +81,7 @@ def test_work_that_ends_in_a_moment_prints_nothing(watched: Watched) -> None:
     assert watched.out.getvalue() == ""
 
 
-def test_a_line_of_its_own_puts_the_next_one_off(watched: Watched) -> None:
+def test_a_line_of_its_own_puts_the_next_one_off(watched: WatchedSandbox) -> None:
     work = watched.progress.begin("training", 100)
     for step in range(1, 20):
         assert watched.pass_s(4) == []
@@ -91,7 +91,7 @@ def test_a_line_of_its_own_puts_the_next_one_off(watched: Watched) -> None:
     assert len(watched.pass_s(15)) == 1
 
 
-def test_what_was_done_before_says_nothing_about_the_rate(watched: Watched) -> None:
+def test_what_was_done_before_says_nothing_about_the_rate(watched: WatchedSandbox) -> None:
     work = watched.progress.begin("judging", 1000)
     work.skip(900)
     watched.clock.now += 9
@@ -99,13 +99,13 @@ def test_what_was_done_before_says_nothing_about_the_rate(watched: Watched) -> N
     assert watched.pass_s(1) == ["judging: 910/1000 (91%), 1.0/s, 10 s elapsed, about 90 s left"]
 
 
-def test_bytes_are_shown_as_a_share(watched: Watched) -> None:
+def test_bytes_are_shown_as_a_share(watched: WatchedSandbox) -> None:
     work = watched.progress.begin("apps", 4_000_000, counted=False)
     work.update(1_000_000, "1,234 rows")
     assert watched.pass_s(10) == ["apps: 25%, 10 s elapsed, about 30 s left  1,234 rows"]
 
 
-def test_an_unknown_total_has_no_remaining_time(watched: Watched) -> None:
+def test_an_unknown_total_has_no_remaining_time(watched: WatchedSandbox) -> None:
     def slow() -> Iterator[int]:
         for number in range(30):
             watched.clock.now += 1
@@ -120,12 +120,12 @@ def test_an_unknown_total_has_no_remaining_time(watched: Watched) -> None:
     ]
 
 
-def test_work_without_units_shows_its_time(watched: Watched) -> None:
+def test_work_without_units_shows_its_time(watched: WatchedSandbox) -> None:
     with watched.progress.work("looking for accelerators", counted=False):
         assert watched.pass_s(10) == ["looking for accelerators: 10 s elapsed"]
 
 
-def test_names_and_notes_are_plain_text(watched: Watched) -> None:
+def test_names_and_notes_are_plain_text(watched: WatchedSandbox) -> None:
     watched.progress.begin("[red]set", 4).update(1, "[/] 1 of [bold]")
     assert watched.pass_s(10) == [
         "[red]set: 1/4 (25%), 10 s each, 10 s elapsed, about 30 s left  [/] 1 of [bold]"

@@ -11,7 +11,7 @@ from rich.console import Console
 from whetstone.run.display import Display, PartnerDisplay
 
 
-class Watched:
+class WatchedSandbox:
     """A display whose clock a test moves, and the steps and evaluations of a run."""
 
     def __init__(self, steps: int, evaluations: int) -> None:
@@ -59,7 +59,7 @@ def minutes(line: str) -> float:
 
 
 def test_the_total_is_steps_and_evaluations_at_their_measured_rates() -> None:
-    run = Watched(steps=30, evaluations=3)
+    run = WatchedSandbox(steps=30, evaluations=3)
     run.now = 60.0  # a warm-up
     run.display.plan(30, 3)
     assert run.evaluate(300) == ["estimated time of all 3 evaluations: about 15 min"]
@@ -69,7 +69,7 @@ def test_the_total_is_steps_and_evaluations_at_their_measured_rates() -> None:
 
 
 def test_an_estimate_of_evaluations_comes_before_the_first_one_ends() -> None:
-    run = Watched(steps=30, evaluations=3)
+    run = WatchedSandbox(steps=30, evaluations=3)
     run.display.on_evaluation(0.0)
     run.now = 20
     run.display.on_evaluation(0.1)
@@ -77,7 +77,7 @@ def test_an_estimate_of_evaluations_comes_before_the_first_one_ends() -> None:
 
 
 def test_steady_steps_bring_one_estimate() -> None:
-    run = Watched(steps=100, evaluations=0)
+    run = WatchedSandbox(steps=100, evaluations=0)
     said = [line for _ in range(100) for line in run.step(10)]
     assert len(said) == 1
     assert minutes(said[0]) == 17
@@ -85,19 +85,19 @@ def test_steady_steps_bring_one_estimate() -> None:
 
 @pytest.mark.parametrize("steps", [20, 100])
 def test_it_is_refined_at_most_twice(steps: int) -> None:
-    run = Watched(steps=steps, evaluations=0)
+    run = WatchedSandbox(steps=steps, evaluations=0)
     said = [line for number in range(steps) for line in run.step(10 * 1.2**number)]
     assert 1 < len(said) <= 3
 
 
 def test_a_run_that_soon_ends_has_no_estimate() -> None:
-    run = Watched(steps=5, evaluations=2)
+    run = WatchedSandbox(steps=5, evaluations=2)
     said = run.evaluate(2) + [line for _ in range(5) for line in run.step(1)] + run.evaluate(2)
     assert said == []
 
 
 def test_later_evaluations_count_and_take_no_time_from_the_steps() -> None:
-    run = Watched(steps=40, evaluations=3)
+    run = WatchedSandbox(steps=40, evaluations=3)
     run.evaluate(100)
     for _ in range(9):
         run.step(10)
@@ -107,7 +107,7 @@ def test_later_evaluations_count_and_take_no_time_from_the_steps() -> None:
 
 
 def test_a_step_line_counts_as_a_line_about_the_training() -> None:
-    run = Watched(steps=100, evaluations=0)
+    run = WatchedSandbox(steps=100, evaluations=0)
     run.display.begin("training", 100)
     for _ in range(30):
         run.now += 4
@@ -117,7 +117,7 @@ def test_a_step_line_counts_as_a_line_about_the_training() -> None:
 
 
 def test_of_two_models_one_estimates() -> None:
-    run = Watched(steps=5, evaluations=0)
+    run = WatchedSandbox(steps=5, evaluations=0)
     beside = PartnerDisplay("verifier", run.display)
     beside.plan(100, 3)
     beside.on_evaluation(0.0)

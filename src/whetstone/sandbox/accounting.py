@@ -12,7 +12,7 @@ from whetstone.sandbox.cpu_starvation import StallObservation, ThreadWait, waite
 from whetstone.sandbox.meter import ProcessMeter
 from whetstone.sandbox.process_table import ProcessTable, TreeUsage
 from whetstone.sandbox.proportional import Proportional
-from whetstone.sandbox.stopping import GroupProcesses, OnlyProcess, Processes
+from whetstone.sandbox.stopping import GroupProcesses, OnlyProcess, RunProcesses
 from whetstone.sandbox.zygote.lockdown import COUNTED, MAX_TASKS, TASKS_CEILING
 
 _SLACK_BYTES = 96 << 20
@@ -275,7 +275,7 @@ class TreeMeter:
         if self.several and self._accounting.table is not None:
             self._accounting.table.kill_all()
 
-    def processes(self) -> Processes:
+    def processes(self) -> RunProcesses:
         """Return the processes of the run."""
         accounting = self._accounting
         if accounting.table is not None:

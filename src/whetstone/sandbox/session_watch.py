@@ -13,7 +13,7 @@ _PERIOD_S = 0.1
 _LARGEST_SHARE = 0.02
 
 
-class Watched(Protocol):
+class WatchedSandbox(Protocol):
     """A sandbox for sessions."""
 
     def watch(self) -> None:
@@ -24,7 +24,7 @@ class Watched(Protocol):
 class SessionWatch:
     """The thread. It ends with the owner of the sandboxes, which it does not keep alive."""
 
-    def __init__(self, sandboxes: Callable[[], Sequence[Watched]]) -> None:
+    def __init__(self, sandboxes: Callable[[], Sequence[WatchedSandbox]]) -> None:
         """``sandboxes`` is a method of the owner and returns those that exist now."""
         self._sandboxes = weakref.WeakMethod(sandboxes)
         self._stopped = threading.Event()

@@ -21,7 +21,7 @@ from whetstone.sandbox.process_table import STALLED, ThreadState, thread_states
 _STOPPED = frozenset((b"T", b"t", b"Z", b"X"))
 
 
-class Processes(Protocol):
+class RunProcesses(Protocol):
     """The processes of a run."""
 
     def pids(self) -> list[str]:
@@ -44,16 +44,16 @@ class OnlyProcess:
         self._meter = meter
 
     def pids(self) -> list[str]:
-        """See Processes."""
+        """See RunProcesses."""
         pid = self._meter.pid()
         return [str(pid)] if pid > 0 else []
 
     def thread_states(self, pid: str) -> frozenset[ThreadState]:
-        """See Processes."""
+        """See RunProcesses."""
         return thread_states(f"/proc/{pid}")
 
     def signal(self, pid: str, number: signal.Signals) -> None:
-        """See Processes."""
+        """See RunProcesses."""
         self._meter.signal(number)
 
 
@@ -66,15 +66,15 @@ class GroupProcesses:
         self._others = others
 
     def pids(self) -> list[str]:
-        """See Processes."""
+        """See RunProcesses."""
         return [pid for pid in self._group.pids() if pid not in self._others]
 
     def thread_states(self, pid: str) -> frozenset[ThreadState]:
-        """See Processes."""
+        """See RunProcesses."""
         return thread_states(f"/proc/{pid}")
 
     def signal(self, pid: str, number: signal.Signals) -> None:
-        """See Processes."""
+        """See RunProcesses."""
         with contextlib.suppress(OSError):  # it has ended
             pidfd = os.pidfd_open(int(pid))
             try:
@@ -84,7 +84,7 @@ class GroupProcesses:
                 os.close(pidfd)
 
 
-def stop_all(run: Processes) -> bool:
+def stop_all(run: RunProcesses) -> bool:
     """Send SIGSTOP to every process that is not stopped. Returns whether all were stopped at one moment.
 
     That is the case if two complete readings show the same threads, none of which computes, and none ran
@@ -102,7 +102,7 @@ def stop_all(run: Processes) -> bool:
     return before == {pid: run.thread_states(pid) for pid in run.pids()}
 
 
-def continue_all(run: Processes) -> None:
+def continue_all(run: RunProcesses) -> None:
     """Let all processes continue."""
     for pid in run.pids():
         run.signal(pid, signal.SIGCONT)
