@@ -28,8 +28,11 @@ from whetstone.integrations.settings import reward_settings
 _LOG = logging.getLogger(__name__)
 
 
-def code_app(problems: str, *, sessions: int = 64, **settings: Any) -> Any:
+def code_app(problems: str, *, sessions: int = 64, idle_s: float = 3600.0, **settings: Any) -> Any:
     """Return the server of a problem set as an ASGI application, for at most ``sessions`` clients at once.
+
+    A client that sends nothing for ``idle_s`` seconds loses its session; otherwise silent clients would keep
+    others out for ever.
 
     ``problems``: a file of problems, or FOLDER:SPLIT of a dataset. ``settings``: those of ``RewardSettings``.
     All sessions share one judge. Raises UserError for a set that cannot be read.
@@ -45,7 +48,7 @@ def code_app(problems: str, *, sessions: int = 64, **settings: Any) -> Any:
         types["action"],
         types["observation"],
         env_name="whetstone",
-        max_concurrent_envs=sessions,
+        concurrency_config=types["concurrency"](max_concurrent_envs=sessions, session_timeout=idle_s),
     )
 
 
@@ -62,6 +65,7 @@ def _types() -> dict[str, Any]:
         "action": create_model("CodeAction", __base__=base.Action, reply=(str, ...)),
         "observation": create_model("CodeObservation", __base__=base.Observation, **observation),
         "state": base.State,
+        "concurrency": base.ConcurrencyConfig,
     }
 
 

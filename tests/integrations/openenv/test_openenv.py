@@ -35,7 +35,7 @@ WRONG = "```python\nprint(4)\n```"
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder: Path, **options: Any) -> Iterator[str]:
     import uvicorn
 
     from whetstone.integrations.openenv import code_app
@@ -44,7 +44,8 @@ def served(folder: Path) -> Iterator[str]:
     path.write_text("".join(json.dumps(problem) + "\n" for problem in (ADD, FORGEABLE)))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(code_app(str(path), judge={"workers": 1}), log_level="error"))
+        app = code_app(str(path), judge={"workers": 1}, **options)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:
@@ -97,3 +98,19 @@ def test_the_client_of_the_example_plays_an_episode(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "user: Print the sum." in ended.stdout
     assert ended.stdout.endswith("reward 1.0: accepted\n")
+
+
+def test_a_silent_client_loses_its_place(tmp_path: Path) -> None:
+    from openenv.core.generic_client import GenericEnvClient
+
+    with served(tmp_path, sessions=1, idle_s=1.0) as url, GenericEnvClient(base_url=url).sync() as silent:
+        silent.reset(problem_id="t/add")
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with GenericEnvClient(base_url=url).sync() as other:
+                    assert other.reset(problem_id="t/add").done is False
+                return
+            except Exception:
+                assert time.monotonic() < deadline, "the place of the silent client was never free"
+                time.sleep(1)
