@@ -35,7 +35,7 @@ from whetstone.data.sources.table import source_named
 ADD = Problem(
     "set/add",
     "Read two numbers and print their sum.",
-    StdinTests([StdinCase("1 2\r\n", "3\n"), StdinCase("4 5", "9")]),
+    StdinTests([StdinCase("1 2\n", "3\n"), StdinCase("4 5", "9")]),
     references=[Program("cpp", "int main() {}"), Program("python", "print(sum(map(int, input().split())))")],
     source="deepcoder-taco",
     meta={"original_id": "17", "difficulty": "easy"},
@@ -73,7 +73,7 @@ def test_verl_rows_hold_a_chat_and_columns_of_tests(tmp_path: Path) -> None:
     assert ADD.statement in add["prompt"][0]["content"]
     assert add["reward_model"]["style"] == "rule"
     assert json.loads(add["reward_model"]["ground_truth"]) == {
-        "inputs": ["1 2\r\n", "4 5"],
+        "inputs": ["1 2\n", "4 5"],
         "outputs": ["3\n", "9"],
     }
     assert add["extra_info"] == {
@@ -112,7 +112,7 @@ def test_open_r1_rows_hold_cases_in_a_structure(tmp_path: Path) -> None:
     assert row["verification_info"] == {
         "language": "python",
         "test_cases": [
-            {"fn_name": None, "input": "1 2\r\n", "output": "3\n", "type": "stdin_stdout"},
+            {"fn_name": None, "input": "1 2\n", "output": "3\n", "type": "stdin_stdout"},
             {"fn_name": None, "input": "4 5", "output": "9", "type": "stdin_stdout"},
         ],
     }

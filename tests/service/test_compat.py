@@ -142,7 +142,7 @@ def test_a_killed_runner_costs_no_run(fusion: ServiceProcess) -> None:
 
 def test_a_run_whose_client_hung_up_is_ended(fusion: ServiceProcess) -> None:
     body = json.dumps({"code": "while True: pass", "language": "python", "run_timeout": 600}).encode()
-    head = f"POST /run_code HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with fusion.socket() as client:
         client.sendall(head + body)
         wait_until(lambda: fusion.metric("whetstone_judge_running_programs") > 0)

@@ -35,7 +35,7 @@ _WORKER = "whetstone.judge.workers.main"
 def request_bytes(path: str, body: object, length: int | None = None) -> bytes:
     data = json.dumps(body).encode()
     length = len(data) if length is None else length
-    return f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n".encode() + data
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode() + data
 
 
 def read_until(client: socket.socket, words: bytes) -> bytes:
@@ -99,7 +99,9 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -
             client.sendall(request_bytes("/v1/judge", {}, length=1 << 40))
             assert b"413" in client.recv(1 << 16)
         with server.socket() as client:  # in pieces, whose sum nobody announced
-            client.sendall(b"POST /v1/judge HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+            client.sendall(
+                b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
             piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
             for _ in range(17):
                 client.sendall(piece)
@@ -113,7 +115,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -
 
 
 def test_a_head_that_does_not_end_is_hung_up_on_and_a_long_answer_is_not(tmp_path: Path) -> None:
-    head = b"GET /v1/ping HTTP/1.1\r\nHost: t\r\n"
+    head = b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n"
     wakes = program("import time\ntime.sleep(1.5)\nprint(sum(map(int, input().split())))\n")
     with service(tmp_path, "--head-time", "0.5") as server:
         with server.socket() as silent, server.socket() as busy, server.socket() as slow:
@@ -129,14 +131,14 @@ def test_a_head_that_does_not_end_is_hung_up_on_and_a_long_answer_is_not(tmp_pat
 
 
 _LONG = 120 << 10
-_PING = b"GET /v1/ping HTTP/1.1\r\nHost: t\r\n"
-_CHUNKED = b"POST /v1/judge HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+_PING = b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n"
+_CHUNKED = b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 _LONG_HEADS = {
     "that never ends": _PING + b"X-More: " + b"x" * _LONG,
     "at once": _PING + b"X-More: " + b"x" * _LONG + b"\r\n\r\n",
     "of many fields": _PING + b"X-More: x\r\n" * (_LONG // 11) + b"\r\n",
     "of many empty fields": _PING + b"x:\r\n" * (_LONG // 4) + b"\r\n",
-    "by its address": b"GET /v1/ping?" + b"x" * (65 << 10) + b" HTTP/1.1\r\nHost: t\r\n\r\n",
+    "by its address": b"GET /v1/ping?" + b"x" * (65 << 10) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "by a name": _PING + b"x" * _LONG + b": x\r\n\r\n",
     "with a body": b"POST /v1/judge HTTP/1.1\r\nX: " + b"x" * _LONG + b"\r\nContent-Length: 2\r\n\r\n{}",
     "after a body in pieces": _CHUNKED + b"2\r\n{}\r\n0\r\nX-More: " + b"x" * _LONG + b"\r\n\r\n",
@@ -204,7 +206,7 @@ def test_sigterm_lets_what_runs_end_and_nothing_begin(tmp_path: Path) -> None:
     slow = program("import time\ntime.sleep(5)\nprint(sum(map(int, input().split())))\n")
     with service(tmp_path) as server:
         kept = server.socket()
-        kept.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: t\r\n\r\n")
+        kept.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         read_until(kept, b"pong")
         with server.socket() as client:
             client.sendall(request_bytes("/v1/judge", {"program": slow, "problem": _SLOW}))

@@ -62,6 +62,7 @@ class AgentEnvironment(Environment):
     """
 
     Options = AgentOptions
+    packages = ("starlette", "uvicorn")
     smoke_obstacle = "an agent asks its own questions, and a smoke run plants replies to the problems only"
 
     def __init__(self, settings: EnvironmentSection, options: AgentOptions) -> None:

@@ -39,6 +39,9 @@ class Environment(ABC):
     needs_all_cases: bool = False
     """Whether rewards or messages depend on single test cases, so that the judge must run all of them."""
 
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages of the extra `serve` that its episodes need; a run is refused without them."""
+
     smoke_obstacle: str = ""
     """Why a run with random replies and some planted programs earns no reward to learn from, and what to set
     instead; empty if it does."""

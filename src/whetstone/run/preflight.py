@@ -20,6 +20,7 @@ from whetstone.data.dataset import check_set
 from whetstone.engine.factory import check_plugin_engine, no_routing
 from whetstone.engine.settings import SERVERS
 from whetstone.engine.sources import check_folder as check_model_folder
+from whetstone.environments.registry import environment_class
 from whetstone.judge.environments.environment import environment_named
 from whetstone.report.sinks.shown import check_views
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
@@ -165,8 +166,8 @@ def _needed_packages(recipe: Recipe) -> Iterator[tuple[str, tuple[str, ...], str
         yield "trainer.lora", ("peft",), "lora"
     if recipe.flow is not None:
         yield "flow", ("starlette", "uvicorn", "httpx2"), "serve"
-    if recipe.environment.kind == "agent":
-        yield "environment.kind: agent", ("starlette", "uvicorn"), "serve"
+    if packages := environment_class(recipe.environment.kind).packages:
+        yield f"environment.kind: {recipe.environment.kind}", packages, "serve"
     if recipe.judge.url:
         yield "judge.url", ("httpx2", "httptools"), "serve"
 

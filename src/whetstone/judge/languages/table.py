@@ -310,7 +310,7 @@ _BY_ENDING = {ending: language for language in _LANGUAGES for ending in language
 _BY_ANY_NAME = {name: language for language in _LANGUAGES for name in (language.name, *language.aliases)}
 # Names with versions, as sites of contests and datasets write them, in lowercase. The compiler of a language
 # accepts its older standards too. Python 2 and newer standards are other languages.
-_VERSION = r"(?: ?v?\d+(?:[.-]\d+)*)*"
+_VERSION = r"(?: ?v?\d++(?:[.-]\d++)*+)*+"
 _SPELLINGS = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
