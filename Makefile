@@ -39,7 +39,7 @@ test-all: STANDARD :=
 test-all: test
 
 types: $(VENV)/.dev
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 
 # --no-loadscope-reorder keeps the order of files. xdist would otherwise start those with few tests last,
 # and these take the longest.

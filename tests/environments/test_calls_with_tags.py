@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.drawn import drawn
 from whetstone.environments.tool_calls import Call, read_calls, read_text
 
 CALL = '<tool_call>\n{"name": "never", "arguments": {}}\n</tool_call>'
@@ -239,6 +240,7 @@ def dearest(seconds: float, seed: int, size: int = 20_000) -> list[tuple[float, 
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(2))
 def test_the_dearest_texts_that_a_search_finds_cost_linear_time(seed: int) -> None:
     for _, shape in dearest(2.0, seed)[:6]:
@@ -268,6 +270,6 @@ KNOWN: list[Any] = [
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shape", KNOWN)
+@pytest.mark.parametrize("shape", drawn(KNOWN, 3))
 def test_known_hostile_shapes_cost_linear_time(shape: Shape) -> None:
     assert is_linear(shape)

@@ -112,9 +112,9 @@ def test_a_process_that_does_not_read_ends_after_the_time_limit(name: str) -> No
         answer(made, f"{DEAF[name]}\n{RIGHT}")
         time.sleep(0.5)
         later = [answer(made, f"{source}\n# {LONG}") for source in (WRONG, RIGHT, WRONG, RIGHT)]
-    wanted = [False, True, False, True]
-    assert all(found.accepted in (None, want) for found, want in zip(later, wanted, strict=True)), later
-    assert [settled(made, source) for source in (WRONG, RIGHT)] == [False, True]
+        wanted = [False, True, False, True]
+        assert all(found.accepted in (None, want) for found, want in zip(later, wanted, strict=True)), later
+        assert [settled(made, source) for source in (WRONG, RIGHT)] == [False, True]
 
 
 def test_no_forged_line_makes_a_wrong_program_accepted_in_the_judge_of_a_function() -> None:

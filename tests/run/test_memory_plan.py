@@ -191,6 +191,7 @@ def test_a_cache_without_room_for_a_reply_is_refused() -> None:
     assert "raise `engine.options.cache_mb`" in fault
 
 
+@pytest.mark.extended
 def test_a_stage_that_does_not_fit_is_named() -> None:
     stages = "stages=[{name: small}, {name: large, trainer: {micro_batch_tokens: 100000}}]"
     prompts = ["trainer.prompts_per_step=256", "machine.memory_gb=4", "engine.options={cache_mb: 200}"]
