@@ -115,6 +115,8 @@ def judge() -> Iterator[Remembers]:
     with Judge(1) as running, pytest.MonkeyPatch.context() as patch:
         remembers = Remembers(running, {})
         patch.setattr(rewards, "_judge", lambda settings: remembers)
+        # Objects that this process shares must not keep a judge that ends with these tests.
+        patch.setattr(rewards, "_shared", rewards._Shared())
         yield remembers
 
 
@@ -139,7 +141,7 @@ def from_openenv(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
         episode_id: Any = None
         step_count: int = 0
 
-    made = {"Action": Message, "Observation": Message, "State": Message}
+    made = {"Action": Message, "Observation": Message, "State": Message, "ConcurrencyConfig": dict}
     _module(patch, "openenv.core.env_server.types", **made)
     _module(patch, "openenv.core.env_server.interfaces", Environment=object)
     _module(patch, "openenv.core.env_server.http_server", create_app=lambda *given, **more: given)
