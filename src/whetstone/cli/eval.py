@@ -10,8 +10,8 @@ from msgspec import Struct
 from whetstone.cli.eval_tasks import measure_benchmarks
 from whetstone.cli.eval_watch import add_watch
 from whetstone.cli.flags import add_command, run_command, set_command
+from whetstone.cli.package_commands import add_package_actions
 from whetstone.core.flag import Flag
-from whetstone.core.graders import installed_eval_actions, load_eval_action
 
 EXAMPLES = """\
 examples:
@@ -39,10 +39,6 @@ class _ComparedEvaluations(Struct, frozen=True, kw_only=True):
     list: Annotated[bool, Flag("list the problems gained and lost")] = False
 
 
-# The actions of the package whetstone-graders.
-GRADER_ACTIONS = ("rejudge", "rating")
-
-
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
@@ -57,24 +53,7 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | rating | watch")
     add_watch(actions)
     add_command(actions, "compare", compare, help="paired difference of two evaluations, with its interval")
-    for name in GRADER_ACTIONS:
-        _add_grader_action(actions, name)
-
-
-def _add_grader_action(actions: Any, name: str) -> None:
-    """Declare an action of whetstone-graders. Without the package, declare one that rejects every use."""
-    if name in installed_eval_actions():
-        load_eval_action(name)(actions)
-        return
-    # The options of the missing package are unknown. So the command accepts all arguments, and fails with the
-    # remedy.
-    parser = actions.add_parser(name, help="needs the package whetstone-graders", add_help=False)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-
-    def not_installed() -> int:
-        return load_eval_action(name)
-
-    parser.set_defaults(command=not_installed)
+    add_package_actions(actions, "eval")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta, Struct, structs
 
 from whetstone.core.flag import Flag
-from whetstone.core.graders import installed_comparisons
+from whetstone.core.optional_packages import installed_comparisons
 
 if TYPE_CHECKING:
     from whetstone.judge import Judge

@@ -11,8 +11,8 @@ from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import Isolation, Processes
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
-from whetstone.core.graders import installed_comparisons
 from whetstone.core.http.settings import read_tokens
+from whetstone.core.optional_packages import installed_comparisons
 from whetstone.service.settings import ServiceLimits, from_environment
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from whetstone import __version__
 from whetstone.core.errors import BAD_INPUT, INTERRUPTED, UserError
+from whetstone.core.optional_packages import PACKAGE_OF_COMMAND
 from whetstone.core.outputs import no_room
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 # The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)` and
-# `run(args) -> int`.
+# `run(args) -> int`, or a command of an optional package (`PACKAGE_OF_COMMAND`).
 VERBS = {
     "tour": "a demonstration in two minutes: the judge with cheating programs, and a small training run",
     "judge": "run programs against the tests of problems",
@@ -87,7 +88,11 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"whetstone {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, description in VERBS.items():
-        if name == verb:
+        if name == verb and name in PACKAGE_OF_COMMAND:
+            from whetstone.cli.package_commands import add_package_command
+
+            add_package_command(subparsers, name)
+        elif name == verb:
             importlib.import_module(f"whetstone.cli.{name}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=description)
@@ -129,7 +134,7 @@ def _run(argv: Sequence[str]) -> int:
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
     _allow_open_files()
-    run: Callable[[argparse.Namespace], int] = importlib.import_module(f"whetstone.cli.{args.verb}").run
+    run = _function_of(args.verb)
     # Without this handler SIGTERM would end the process without its clean-up.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -151,6 +156,15 @@ def _run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("whetstone: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _function_of(verb: str) -> Callable[[argparse.Namespace], int]:
+    """Return the function that runs a parsed command line of ``verb``."""
+    if verb in PACKAGE_OF_COMMAND:
+        from whetstone.cli.flags import run_command
+
+        return run_command
+    return importlib.import_module(f"whetstone.cli.{verb}").run
 
 
 def _discard_output(status: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from whetstone.core.graders import load_grader
+from whetstone.core.optional_packages import load_grader
 from whetstone.core.problem import Problem
 from whetstone.environments.environment import Environment
 from whetstone.environments.runner import open_environment

@@ -15,7 +15,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from whetstone.core.errors import UserError
-from whetstone.core.graders import installed_comparisons
+from whetstone.core.optional_packages import installed_comparisons
 from whetstone.core.progress import Progress
 from whetstone.environments.environment import Environment
 from whetstone.environments.settings import EnvironmentSection

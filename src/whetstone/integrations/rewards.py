@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
-from whetstone.core.graders import installed_comparisons
+from whetstone.core.optional_packages import installed_comparisons
 from whetstone.core.problem import Problem, Program
 from whetstone.core.verdict import Judgement, Verdict
 from whetstone.environments.conversation import THINK, Conversation, Reply, ReplyLimits

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from whetstone.core.errors import UserError
-from whetstone.core.graders import load_grader
+from whetstone.core.optional_packages import load_grader
 from whetstone.core.settings import read_settings
 from whetstone.data.dataset import check_set
 from whetstone.engine.factory import check_plugin_engine, no_routing

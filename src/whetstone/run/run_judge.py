@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from whetstone.core.graders import installed_comparisons
+from whetstone.core.optional_packages import installed_comparisons
 from whetstone.judge import AsyncJudge
 from whetstone.run.recipe import Recipe
 

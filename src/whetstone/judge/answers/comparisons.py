@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.core.graders import INSTALL_COMMAND
+from whetstone.core.optional_packages import install_command
 from whetstone.core.problem import GRADER_PREFIX, CallTests, Compare, Problem
 from whetstone.judge.answers.equality import equal
 
@@ -76,7 +76,8 @@ def check_comparison(problem: Problem, modes: frozenset[str]) -> None:
         raise UserError(
             f"problem {problem.id!r} uses the comparison `{mode}`, which this judge does not have: {known}"
             f"{did_you_mean(mode, modes)}. Pass the module that defines it with Judge(comparisons=…); the "
-            f"comparisons of published graders need the package whetstone-graders: {INSTALL_COMMAND}"
+            f"comparisons of published graders need the package whetstone-graders: "
+            f"{install_command('whetstone-graders')}"
         )
     oracle, oracles = problem.compare.oracle, _ADDED[mode].oracles
     if oracle is not None and oracle not in oracles:

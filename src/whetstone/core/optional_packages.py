@@ -1,0 +1,60 @@
+"""The optional packages beside Whetstone, which it finds through entry points and never imports by name.
+
+``importlib.metadata`` takes 20 ms to import, and judge workers import this module. So it is imported on use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from whetstone.core.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+# The commands of packages: a verb, or a verb and its action. Each is an entry point of the group
+# `whetstone.commands`: a function that declares the command, as `add_command` of `whetstone.cli.flags` does.
+PACKAGE_OF_COMMAND = {
+    "eval.rejudge": "whetstone-graders",
+    "eval.rating": "whetstone-graders",
+}
+
+
+def install_command(package: str) -> str:
+    """Return the command that installs an optional package of this repository."""
+    return f"pip install ./packages/{package.removeprefix('whetstone-')}"
+
+
+def load_part(group: str, name: str, *, subject: str, package: str) -> Any:
+    """Return the object that the entry point ``name`` of a group refers to.
+
+    subject: what needs it, for the message. Raises UserError with the command that installs ``package`` if no
+    installed package provides it.
+    """
+    installed = _entry_points(group)
+    if name not in installed.names:
+        raise UserError(f"{subject} needs the package {package}; install it: {install_command(package)}")
+    return installed[name].load()
+
+
+def load_command(name: str) -> Any:
+    """Return the function that declares a command of ``PACKAGE_OF_COMMAND``. Raises UserError without its
+    package."""
+    subject = f"`whetstone {name.replace('.', ' ')}`"
+    return load_part("whetstone.commands", name, subject=subject, package=PACKAGE_OF_COMMAND[name])
+
+
+def load_grader(name: str) -> Any:
+    """Return the grader ``name``. Raises UserError if no installed package provides it."""
+    return load_part("whetstone.graders", name, subject=f"harness `{name}`", package="whetstone-graders")
+
+
+def installed_comparisons() -> tuple[str, ...]:
+    """Return the names of the installed comparison modules, for ``Judge(comparisons=…)``."""
+    return tuple(sorted(entry.value for entry in _entry_points("whetstone.comparisons")))
+
+
+def _entry_points(group: str) -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)

@@ -1,0 +1,55 @@
+"""Whetstone without its optional packages: what needs one is rejected with the command that installs it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+
+from whetstone.cli.main import main
+from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import PACKAGE_OF_COMMAND, installed_comparisons, load_command
+from whetstone.evaluate.grading import check_grading
+
+
+@pytest.fixture
+def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**_: Any) -> EntryPoints:
+        return EntryPoints(list[EntryPoint]())
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", none)
+
+
+@pytest.mark.usefixtures("no_packages")
+@pytest.mark.parametrize("command", PACKAGE_OF_COMMAND)
+def test_a_command_of_a_missing_package_names_what_to_install(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = PACKAGE_OF_COMMAND[command]
+    words = command.split(".")
+    for arguments in ([], ["folder", "--option", "x"], ["--option=x", "folder"], ["--help"]):
+        assert main([*words, *arguments]) == 2
+        assert capsys.readouterr().err == (
+            f"whetstone: `whetstone {' '.join(words)}` needs the package {package}; "
+            f"install it: pip install ./packages/{package.removeprefix('whetstone-')}\n"
+        )
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_official_rules_name_the_command_that_installs_them() -> None:
+    check_grading("ours", [])
+    needed = (
+        r"harness `official` needs the package whetstone-graders; install it: pip install \./packages/graders"
+    )
+    with pytest.raises(UserError, match=needed):
+        check_grading("official", [])
+    assert installed_comparisons() == ()
+
+
+def test_the_parts_of_installed_packages_are_found() -> None:
+    assert installed_comparisons() == ("whetstone_graders.comparisons",)
+    check_grading("official", [])
+    for command in PACKAGE_OF_COMMAND:
+        assert callable(load_command(command))
