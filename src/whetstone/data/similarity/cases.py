@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.asserted_call import read_asserted_call
 from whetstone.core.problem import (
     AssertTests,
     CallTests,
@@ -103,23 +104,10 @@ def _assert_cases(tests: AssertTests) -> CaseSet:
 
 def _asserted_case(node: ast.Assert) -> tuple[str, str] | None:
     """Return arguments and value of ``assert f(…) == literal``, ``assert f(…)`` or ``assert not f(…)``."""
-    test, expected = node.test, True
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test, expected = test.operand, False
-    elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.Is):
-        try:
-            expected = ast.literal_eval(test.comparators[0])
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            return None
-        test = test.left
-    if not isinstance(test, ast.Call):
+    found = read_asserted_call(node.test)
+    if found is None or found.relation not in ("equal", "is", "true", "false"):
         return None
-    try:
-        values = [ast.literal_eval(argument) for argument in test.args]
-        named = {k.arg or "": ast.literal_eval(k.value) for k in test.keywords}
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return _arguments(None, values, named), _value(expected)
+    return _arguments(None, found.args, found.kwargs), _value(found.expected)
 
 
 def _called_name(node: ast.Assert) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from whetstone.core.asserted_call import asserted_expressions, is_named, read_asserted_call
 from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, Problem
 from whetstone.core.syntax import parsed
 from whetstone.data.similarity.words import hash64
@@ -30,7 +31,6 @@ _SYNONYMS = {"yes": "true", "no": "false", "null": "none"}
 # One large number or long word must not be enough evidence alone.
 _BITS_CAP = 24.0
 _MAX_TEXT = 4096
-_EQUAL = ("assertEqual", "assertEquals", "assertAlmostEqual", "assertListEqual", "assertIs")
 _CONVERSIONS = ("set", "sorted", "list", "tuple", "frozenset", "Counter", "round", "str", "float", "int")
 
 
@@ -174,70 +174,16 @@ def _bits(atoms: list[str]) -> float:
 def _assert_pairs(tests: AssertTests) -> Iterator[tuple[list[Any], Any]]:
     """Yield arguments and results of asserts about a call with plain values."""
     tree = parsed(tests.check or tests.unittest or "\n".join(tests.asserts or []))
-    found = (_asserted_case(test) for test in _conditions(tree)) if tree else ()
-    yield from islice((case for case in found if case is not None), MAX_CASES)
+    conditions = asserted_expressions(tree) if tree else ()
+    found = (read_asserted_call(test, _plain_value, _CONVERSIONS) for test in conditions)
+    cases = (case for case in found if case is not None and case.relation != "unequal")
+    for case in islice(cases, MAX_CASES):
+        yield [*case.args, *case.kwargs.values()], case.expected
 
 
-def _conditions(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the asserted expressions: of an ``assert``, or the equivalent of a ``unittest`` method."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert):
-            yield node.test
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            method, args = node.func.attr, node.args
-            if method in _EQUAL and len(args) >= 2:
-                # Either argument may be the expected value.
-                yield ast.Compare(args[0], [ast.Eq()], [args[1]])
-                yield ast.Compare(args[1], [ast.Eq()], [args[0]])
-            elif method == "assertTrue":
-                yield args[0]
-            elif method == "assertFalse":
-                yield ast.UnaryOp(ast.Not(), args[0])
-
-
-def _asserted_case(test: ast.expr) -> tuple[list[Any], Any] | None:
-    try:
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return _call(test.operand), False
-        if isinstance(test, ast.Call) and not _is_call_of(test, ("isclose", "allclose")):
-            return _call(test), True
-        if isinstance(test, ast.Call):
-            return _call(test.args[0]), ast.literal_eval(test.args[1])
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            left, right = test.left, test.comparators[0]
-            if (
-                isinstance(test.ops[0], ast.Lt | ast.LtE)
-                and isinstance(left, ast.Call)
-                and _is_call_of(left, ("abs",))
-            ):
-                difference = left.args[0]
-                if isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub):
-                    return _call(difference.left), ast.literal_eval(difference.right)
-            if isinstance(test.ops[0], ast.Eq | ast.Is):
-                return _call(left), _result(right)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, IndexError):
-        return None
-    return None
-
-
-def _result(node: ast.expr) -> Any:
-    """Return a plain value, also if it is written as ``set((4, 5))``."""
-    if isinstance(node, ast.Call) and _is_call_of(node, _CONVERSIONS) and len(node.args) == 1:
-        value = _result(node.args[0])
-        return set(value) if _is_call_of(node, ("set", "frozenset")) else value
+def _plain_value(node: ast.expr) -> Any:
+    """Return the value of a literal, also of one that is written as ``set((4, 5))``."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and is_named(node.func, _CONVERSIONS):
+        value = _plain_value(node.args[0])
+        return set(value) if is_named(node.func, ("set", "frozenset")) else value
     return ast.literal_eval(node)
-
-
-def _call(node: ast.expr) -> list[Any]:
-    """Return the arguments of the innermost call. Raises ValueError if they are not plain values."""
-    while isinstance(node, ast.Call) and _is_call_of(node, _CONVERSIONS) and len(node.args) >= 1:
-        node = node.args[0]
-    if not isinstance(node, ast.Call):
-        raise ValueError("no call")
-    return [ast.literal_eval(a) for a in (*node.args, *(k.value for k in node.keywords))]
-
-
-def _is_call_of(call: ast.Call, names: tuple[str, ...]) -> bool:
-    function = call.func
-    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-    return name in names

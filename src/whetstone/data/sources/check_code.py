@@ -12,6 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any, cast
 
+from whetstone.core.asserted_call import NOT_CONSTANT, check_parameter, read_asserted_call
 from whetstone.core.problem import AssertTests, CallCase, CallTests
 from whetstone.core.syntax import NotPython, parse
 from whetstone.data.sources.source import Skip
@@ -40,19 +41,35 @@ def script_tests(code: str) -> CallTests | AssertTests:
 def calls_in_check(check: ast.FunctionDef) -> list[CallCase] | None:
     """Return the cases of ``def check(candidate)`` if it contains only ``assert candidate(…) == value``."""
     # With more arguments, it is not known what they are called with.
-    if len(check.args.args) != 1:
-        return None
-    candidate = check.args.args[0].arg
+    candidate = check_parameter(check)
     cases: list[CallCase] = []
     for statement in check.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             # A docstring.
             continue
-        case = _assert_case(statement, candidate)
+        case = asserted_case(statement, candidate) if candidate else None
         if case is None:
             return None
         cases.append(case)
     return cases or None
+
+
+def asserted_case(statement: ast.stmt, candidate: str) -> CallCase | None:
+    """Return the case of ``assert candidate(arguments) == value``; None for other statements or values."""
+    if not isinstance(statement, ast.Assert) or not isinstance(statement.test, ast.Compare):
+        return None
+    found = read_asserted_call(statement.test)
+    if found is None or found.name != candidate or found.relation not in ("equal", "is"):
+        return None
+    # With the value on the left, its type compares, and not that of the result.
+    if found.call is not statement.test.left:
+        return None
+    args, kwargs = _jsonable(found.args, tuples=False), _jsonable(found.kwargs, tuples=False)
+    # A compared value may be a tuple, which equals the list; an argument may not.
+    expected = _jsonable(found.expected, tuples=True)
+    if any(value is _NOT_PLAIN for value in (expected, args, kwargs)):
+        return None
+    return CallCase(expected=expected, args=args, kwargs=kwargs)
 
 
 def _parse(code: str) -> ast.Module:
@@ -82,40 +99,8 @@ def callee(target: ast.expr) -> tuple[str | None, str] | None:
             return None
 
 
-def _assert_case(statement: ast.stmt, candidate: str) -> CallCase | None:
-    """Return the case of ``assert candidate(arguments) == value``; None for other statements or values."""
-    match statement:
-        case ast.Assert(
-            test=ast.Compare(
-                left=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords),
-                ops=[ast.Eq() | ast.Is()],
-                comparators=[value],
-            )
-        ) if name == candidate:
-            pass
-        case _:
-            return None
-    expected = _plain(value, returned=True)
-    given = [_plain(argument) for argument in args]
-    named = {keyword.arg or "": _plain(keyword.value) for keyword in keywords}
-    if expected is _NOT_PLAIN or "" in named or any(v is _NOT_PLAIN for v in (*given, *named.values())):
-        return None
-    return CallCase(expected=expected, args=given, kwargs=named)
-
-
-def _plain(node: ast.expr, returned: bool = False) -> Any:
-    """Return the value of a literal that JSON can represent, else _NOT_PLAIN.
-
-    A compared value may be a tuple, which equals the list; an argument may not.
-    """
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return _NOT_PLAIN
-    return _jsonable(value, returned)
-
-
 def _jsonable(value: Any, tuples: bool) -> Any:
+    """Return a value that JSON can represent, with lists in place of ``tuples``; else _NOT_PLAIN."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -178,7 +163,10 @@ def _assigned_value(before: list[ast.stmt], name: str, returned: bool = False) -
     for statement in before:
         match statement:
             case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == name:
-                return _plain(value, returned)
+                try:
+                    return _jsonable(ast.literal_eval(value), returned)
+                except NOT_CONSTANT:
+                    return _NOT_PLAIN
             case _:
                 continue
     return None

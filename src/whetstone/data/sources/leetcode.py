@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from whetstone.core.problem import COMPLETES_STARTER, AssertTests, CallCase, CallTests, Problem, Program
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, CallTests, Problem, Program
 from whetstone.core.syntax import NotPython, parse, parse_expression
+from whetstone.data.sources.check_code import asserted_case
 from whetstone.data.sources.row_problem import known
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, dict_of, list_of, text_of
 
@@ -28,7 +28,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     prelude, function = text_of(row, "prompt"), entry[1]
     starter = text_of(row, "starter_code", default=str(older.get("lang_code") or "")).rstrip()
     asserts = _asserts(text_of(row, "test"))
-    cases = [_case(statement) for statement in asserts]
+    cases = [asserted_case(statement, "candidate") for statement in asserts]
     meta = known(
         licence=source.licence,
         url=f"https://leetcode.com/problems/{own_id}/",
@@ -67,34 +67,6 @@ def _asserts(test: str) -> list[ast.Assert]:
     if len(asserts) < len(check.body):
         raise Skip("malformed_tests", "check() has more than asserts")
     return asserts
-
-
-def _case(statement: ast.Assert) -> CallCase | None:
-    """Convert ``assert candidate(a=…) == …`` with plain values to a case; None for another assertion."""
-    match statement.test:
-        case ast.Compare(
-            left=ast.Call(func=ast.Name("candidate"), args=args, keywords=keywords),
-            ops=[ast.Eq()],
-            comparators=[expected],
-        ) if all(keyword.arg for keyword in keywords):
-            pass
-        case _:
-            return None
-    try:
-        given = {str(keyword.arg): _plain(keyword.value) for keyword in keywords}
-        return CallCase(expected=_plain(expected), args=[_plain(arg) for arg in args], kwargs=given)
-    except (ValueError, TypeError):
-        return None
-
-
-def _plain(node: ast.expr) -> Any:
-    """Return the value of a literal that JSON can represent. Raises ValueError for another one."""
-    if any(isinstance(part, ast.Set | ast.Tuple) for part in ast.walk(node)):
-        raise ValueError("JSON has neither sets nor tuples")
-    value = ast.literal_eval(node)
-    if isinstance(value, bytes | complex):
-        raise ValueError("JSON has neither bytes nor complex numbers")
-    return value
 
 
 def _assert_tests(prelude: str, function: str, asserts: list[ast.Assert]) -> AssertTests:

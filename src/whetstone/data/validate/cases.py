@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.asserted_call import read_asserted_call
 from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, Problem, StdinTests, case_count
 from whetstone.core.syntax import parsed
 from whetstone.data.text_lines import plain_lines
@@ -152,22 +153,13 @@ def _contradict(problem: Problem, one: int, other: int) -> bool:
 def _compared_call(code: str) -> tuple[str, Any] | None:
     """Return the call and the value of ``assert call(plain values) == value``; None for other asserts."""
     tree = parsed(code)
-    try:
-        body = tree.body if tree is not None else []
-        if len(body) != 1 or not isinstance(body[0], ast.Assert):
-            return None
-        test = body[0].test
-        if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
-            return None
-        call = test.left
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            return None
-        # Calls are compared as text, which is only right for plain values.
-        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
-            ast.literal_eval(argument)
-        return ast.unparse(call), ast.literal_eval(test.comparators[0])
-    except (ValueError, TypeError, RecursionError, MemoryError):
+    if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
         return None
+    # Calls are compared as text, which is only right for plain values.
+    found = read_asserted_call(tree.body[0].test)
+    if found is None or not found.name or found.relation != "equal":
+        return None
+    return ast.unparse(found.call), found.expected
 
 
 def _weak_tests(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from whetstone.core.asserted_call import NOT_CONSTANT, read_assertion
 from whetstone.core.problem import AssertTests, CallTests, Problem, Program, StdinTests
 from whetstone.core.syntax import parsed
 
@@ -104,13 +105,12 @@ def _literal(value: Any) -> str:
 def _compared_with(code: str) -> str | None:
     """Return the text of ``value`` in ``assert call == value`` if it is a plain value."""
     tree = parsed(code)
+    if tree is None or not tree.body or not isinstance(tree.body[0], ast.Assert):
+        return None
     try:
-        statement = tree.body[0] if tree is not None else None
-        if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
-            return _literal(ast.literal_eval(statement.test.comparators[-1]))
-    except (ValueError, TypeError, IndexError, RecursionError, MemoryError):
-        pass
-    return None
+        return _literal(read_assertion(tree.body[0].test).split()[1])
+    except NOT_CONSTANT:
+        return None
 
 
 def _names_to_define(problem: Problem, tests: AssertTests) -> list[str]:

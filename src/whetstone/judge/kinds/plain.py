@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+from whetstone.core.asserted_call import Assertion, check_parameter, read_arguments, read_assertion
 from whetstone.core.syntax import nodes
 from whetstone.judge.answers.inert import Inert
 from whetstone.judge.kinds.constants import constant
@@ -123,13 +124,10 @@ def _has_no_effect(node: ast.stmt, names: frozenset[str] | None = None) -> bool:
 def _check_function(body: list[ast.stmt]) -> ast.FunctionDef:
     """Return the function ``check`` with one parameter, if it is the only statement. Raises NotPlain."""
     match body:
-        case [ast.FunctionDef(name="check", args=parameters, decorator_list=[]) as function]:
-            # No defaults, no other kind of parameter: each would be a node.
-            if len(parameters.args) == 1 and [*ast.iter_child_nodes(parameters)] == parameters.args:
-                return function
+        case [ast.FunctionDef(name="check", decorator_list=[]) as function] if check_parameter(function):
+            return function
         case _:
-            pass
-    raise _NotPlain
+            raise _NotPlain
 
 
 class _Asserts:
@@ -183,7 +181,7 @@ class _Asserts:
                 for part in parts:
                     self._check_message(part.value if isinstance(part, ast.FormattedValue) else part)
             case _:
-                constant(message, self._taken)
+                self._constant(message)
 
     def _request(self, call: ast.expr) -> tuple[bytes, str]:
         """Return the encoded request for a call of the program, and the name of the function."""
@@ -198,68 +196,46 @@ class _Asserts:
             raise _NotPlain
         if call.func.id not in self._known:
             raise _NotPlain
-        args = [constant(argument, self._taken) for argument in call.args]
-        kwargs = {keyword.arg: constant(keyword.value, self._taken) for keyword in call.keywords}
-        if None in kwargs or len(kwargs) != len(call.keywords):
-            raise _NotPlain
+        args, kwargs = read_arguments(call, self._constant)
         name = self._known[call.func.id]
         return encode([name, args, kwargs, *conversion], max_bytes=MAX_REQUEST_BYTES), name
 
     def _call_and_rule(self, test: ast.expr) -> tuple[ast.expr, Rule]:
         """Return the call in an asserted expression, and the rule for its result."""
-        match test:
-            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as op], comparators=[right]):
-                call, expected = self._split_sides(left, right)
+        assertion = read_assertion(test)
+        call, expected = assertion.split(self._constant)
+        match assertion.relation:
+            case "equal" | "unequal" as relation:
                 answer = encode(["value", expected], max_bytes=_MAX_EXPECTED_BYTES)
-                wanted = isinstance(op, ast.Eq)
+                wanted = relation == "equal"
                 right = partial(_is_equal, expected, wanted)
                 return call, Rule(right, not wanted, expected, len(answer), answer if wanted else None)
-            case ast.Compare(
-                left=call, ops=[ast.Is()], comparators=[ast.Constant(value=True | False | None as literal)]
-            ):
-                return call, Rule(partial(operator.is_, literal), False, literal, 1)
-            case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() as op], comparators=[right]):
-                return self._read_distance(left, op, right)
-            case ast.UnaryOp(op=ast.Not(), operand=call):
-                return call, Rule(partial(_has_truth, False), None, False, 1)
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose")):
-                return self._read_isclose(test)
-            case _:
-                return test, Rule(partial(_has_truth, True), None, True, 1)
-
-    def _split_sides(self, left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
-        """Return the side that calls the program, and the value of the other side."""
-        try:
-            return left, constant(right, self._taken)
-        except ValueError:
-            return right, constant(left, self._taken)
-
-    def _read_isclose(self, test: ast.Call) -> tuple[ast.expr, Rule]:
-        """Read ``math.isclose(call, literal, …)``."""
-        if "math" in self._taken:
-            raise _NotPlain
-        call, other = test.args
-        expected = constant(other, self._taken)
-        within = {str(keyword.arg): constant(keyword.value, self._taken) for keyword in test.keywords}
-        right = partial(math.isclose, b=expected, **within)
-        # A trial call raises the error of invalid tolerances, with which the test cannot be plain.
-        right(1.0)
-        return call, Rule(right, False, expected, len(encode(expected)))
-
-    def _read_distance(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> tuple[ast.expr, Rule]:
-        """Read ``abs(call - number) < number``."""
-        match left:
-            case ast.Call(
-                func=ast.Name(id="abs"), args=[ast.BinOp(left=one, op=ast.Sub(), right=other)], keywords=[]
-            ) if "abs" not in self._taken:
-                call, expected = self._split_sides(one, other)
-                limit = constant(right, self._taken)
-                if type(expected) not in (int, float) or type(limit) not in (int, float):
-                    raise _NotPlain
-                under = operator.lt if isinstance(op, ast.Lt) else operator.le
-                return call, Rule(partial(_is_within, expected, under, limit), False, expected, 9)
+            case "is" if expected is None or isinstance(expected, bool):
+                return call, Rule(partial(operator.is_, expected), False, expected, 1)
+            case "true" | "false":
+                return call, Rule(partial(_has_truth, expected), None, expected, 1)
+            case "distance":
+                return call, self._distance_rule(assertion, expected)
+            case "close" if assertion.function == "math.isclose" and "math" not in self._taken:
+                within = {name: self._constant(node) for name, node in assertion.tolerance}
+                right = partial(math.isclose, b=expected, **within)
+                # A trial call raises the error of invalid tolerances, with which the test cannot be plain.
+                right(1.0)
+                return call, Rule(right, False, expected, len(encode(expected)))
             case _:
                 raise _NotPlain
+
+    def _distance_rule(self, assertion: Assertion, expected: object) -> Rule:
+        """Return the rule of ``abs(call - number) < number``."""
+        [(sign, limit)] = assertion.tolerance
+        most = self._constant(limit)
+        if "abs" in self._taken or type(expected) not in (int, float) or type(most) not in (int, float):
+            raise _NotPlain
+        under = operator.lt if sign == "<" else operator.le
+        return Rule(partial(_is_within, expected, under, most), False, expected, 9)
+
+    def _constant(self, node: ast.expr) -> Any:
+        return constant(node, self._taken)
 
 
 def _is_equal(expected: object, wanted: bool, value: object) -> bool:
