@@ -20,6 +20,9 @@ RUN ?= runs/quickstart-seed$(SEED)
 
 VENV := .venv
 BIN := $(VENV)/bin
+# The optional packages beside this one, as arguments of pip.
+PROJECTS := $(wildcard packages/*/pyproject.toml)
+PACKAGES := $(PROJECTS:%/pyproject.toml=-e ./%)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .PHONY: tour quickstart test test-fast test-all test-slow test-integrations smoke docs lint types suite tier release benchmarks clean
@@ -103,7 +106,7 @@ TIER ?= restricted
 tier: $(VENV)/.test
 	$(BIN)/whetstone exam self --tier $(TIER) --sections programs --items 400
 
-# The version is in src/whetstone/__init__.py, packages/graders/pyproject.toml and CITATION.cff.
+# The version is in src/whetstone/__init__.py, packages/*/pyproject.toml and CITATION.cff.
 PYTHONS ?= 3.11 3.12 3.13
 
 release: test-all .cache/release/.installed
@@ -126,12 +129,12 @@ $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[train,serve]'
 	touch $@
 
-$(VENV)/.test: $(VENV)/.python pyproject.toml packages/graders/pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[test]' -e ./packages/graders
+$(VENV)/.test: $(VENV)/.python pyproject.toml $(PROJECTS) constraints.txt
+	$(PIP) install -c constraints.txt -e '.[test]' $(PACKAGES)
 	touch $@ $(VENV)/.graders
 
-$(VENV)/.dev: $(VENV)/.python pyproject.toml packages/graders/pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[dev]' -e ./packages/graders
+$(VENV)/.dev: $(VENV)/.python pyproject.toml $(PROJECTS) constraints.txt
+	$(PIP) install -c constraints.txt -e '.[dev]' $(PACKAGES)
 	touch $@ $(VENV)/.train $(VENV)/.test $(VENV)/.graders
 
 $(VENV)/.graders: $(VENV)/.train packages/graders/pyproject.toml

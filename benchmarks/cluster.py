@@ -31,7 +31,7 @@ from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.core.verdict import Judgement
 from whetstone.service.ray_servers import RayServers
 from whetstone.service.settings import ServiceLimits
-from whetstone.testing.load.footprint import process_tree, process_usage
+from whetstone_exam.load.footprint import process_tree, process_usage
 
 ADDS = Program("python", "print(sum(map(int, input().split())))\n")
 SLEEP_S = 0.5

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/exam.py verl_prime_code=PYTHON livecodebench=PYTHON ...
     .venv/bin/python benchmarks/exam.py --table
 
-Each argument is a module of ``whetstone.integrations.graders`` with the interpreter in which its project is
+Each argument is a module of ``whetstone_exam.graders`` with the interpreter in which its project is
 installed; this judge is ``self``. The figures of each judge are kept in ``exam.json``, so that one judge can
 be examined again. ``--table`` prints the tables of what is there, with the command for one failed item of
 each judge.
@@ -22,7 +22,7 @@ from typing import Any
 FIGURES = Path(__file__).with_suffix(".json")
 OURS = "self"
 _KEPT = 3
-PACKAGE = "whetstone.integrations.graders"
+PACKAGE = "whetstone_exam.graders"
 
 Card = dict[str, Any]
 

@@ -26,7 +26,7 @@ from whetstone.judge import Judge, Judgement
 from whetstone.sandbox import Tier
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone.testing.attacks.suite import AttackTrial, corpus_trials, run_trials
-from whetstone.testing.load.busy import busy_processes
+from whetstone_exam.load.busy import busy_processes
 
 WORKERS = (1, 2, 4, 8)
 Verdicts = dict[str, str]

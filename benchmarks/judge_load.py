@@ -22,9 +22,9 @@ import msgspec
 
 from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Program, Verdict
-from whetstone.testing.load.footprint import Process, ProcessUsage, process_tree, process_usage
-from whetstone.testing.load.load import Load
-from whetstone.testing.load.mix import CPU_S, KnownProgram, known_programs, mix
+from whetstone_exam.load.footprint import Process, ProcessUsage, process_tree, process_usage
+from whetstone_exam.load.load import Load
+from whetstone_exam.load.mix import CPU_S, KnownProgram, known_programs, mix
 
 CORES = len(os.sched_getaffinity(0))
 MIB = 1 << 20

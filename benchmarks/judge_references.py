@@ -19,7 +19,7 @@ from pathlib import Path
 from whetstone.core.problem import Limits, Problem
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Program
-from whetstone.testing.load.busy import busy_processes
+from whetstone_exam.load.busy import busy_processes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "judge"))
 from mutants import mutants, plainly_right

@@ -27,7 +27,7 @@ import msgspec
 from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.judge import AsyncJudge, Program, Verdict
 from whetstone.service.client import AsyncJudgeClient
-from whetstone.testing.load.footprint import process_tree, process_usage
+from whetstone_exam.load.footprint import process_tree, process_usage
 
 CORES = len(os.sched_getaffinity(0))
 UNDER_WAY = (1, 16, 256, 1000)

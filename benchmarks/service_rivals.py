@@ -29,7 +29,7 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.service.connections import Broken, Connections
-from whetstone.testing.load.footprint import process_tree, process_usage
+from whetstone_exam.load.footprint import process_tree, process_usage
 
 CORES = len(os.sched_getaffinity(0))
 UNDER_WAY = (1, 16, 256, 1000)

@@ -1,4 +1,4 @@
-"""Builds both distributions, checks them in clean environments, and dates the section of the changelog.
+"""Builds all distributions, checks them in clean environments, and dates the section of the changelog.
 
     python packages/release.py --out dist --pythons 3.11 3.12 3.13 [--no-date]
 
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = (ROOT, ROOT / "packages" / "graders")
+PACKAGES = (ROOT, *sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml")))
 
 _CHECK = """
 import sys
@@ -74,12 +74,13 @@ def common_version(root: Path) -> str:
     """Return the version that all files name. Raises ReleaseError if they differ."""
     module = (root / "src/whetstone/__init__.py").read_text(encoding="utf-8")
     citation = (root / "CITATION.cff").read_text(encoding="utf-8")
-    graders = tomllib.loads((root / "packages/graders/pyproject.toml").read_text(encoding="utf-8"))
     found = {
         "src/whetstone/__init__.py": _match(r'^__version__ = "([^"]+)"$', module),
         "CITATION.cff": _match(r"^version: (\S+)$", citation),
-        "packages/graders/pyproject.toml": graders["project"]["version"],
     }
+    for project in sorted(root.glob("packages/*/pyproject.toml")):
+        content = tomllib.loads(project.read_text(encoding="utf-8"))
+        found[str(project.relative_to(root))] = content["project"]["version"]
     if len({*found.values()}) != 1:
         listed = ", ".join(f"{version} in {file}" for file, version in found.items())
         raise ReleaseError(f"the versions differ: {listed}; write the same one into each file")

@@ -32,7 +32,8 @@ def test_all_files_name_one_version_and_the_changelog_begins_with_it(release: Mo
 
 
 def test_versions_that_differ_are_named(release: ModuleType, tmp_path: Path) -> None:
-    for name in ("src/whetstone/__init__.py", "CITATION.cff", "packages/graders/pyproject.toml"):
+    projects = [str(path.relative_to(ROOT)) for path in ROOT.glob("packages/*/pyproject.toml")]
+    for name in ("src/whetstone/__init__.py", "CITATION.cff", *projects):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     citation = tmp_path / "CITATION.cff"

@@ -3,7 +3,7 @@
     python -m benchmarks.drill WORK verl_prime_code=PYTHON livecodebench=PYTHON ...
     python -m benchmarks.drill WORK --table     # only the tables and the picture of what is there
 
-Each argument is a module of ``whetstone.integrations.graders`` and its interpreter. The runs with this judge,
+Each argument is a module of ``whetstone_exam.graders`` and its interpreter. The runs with this judge,
 with and without hacks in the vocabulary, are always made. A judge's answers for all problems and programs are
 asked once, in the protected process of ``whetstone exam``, and its runs look them up; this judge judges every
 reply. A finished run is not made again. Figures are kept in ``drill.json``, and the picture is ``drill.svg``.
@@ -30,7 +30,7 @@ from kept_runs import KeptRuns
 from whetstone.core.problem import Problem, Program
 from whetstone.data.files import write_problems
 from whetstone.judge import Judge
-from whetstone.testing.exam.callable_target import CallableTarget
+from whetstone_exam.exam.callable_target import CallableTarget
 
 BENCHMARKS = Path(__file__).parents[1]
 FIGURES, PICTURE = BENCHMARKS / "drill.json", BENCHMARKS / "drill.svg"
@@ -135,7 +135,7 @@ class Drill(KeptRuns):
         file = self.work / f"answers-{name}.json"
         if not file.exists():
             target = CallableTarget(
-                f"whetstone.integrations.graders.{name}:grade", python=python, workers=2, timeout_s=60
+                f"whetstone_exam.graders.{name}:grade", python=python, workers=2, timeout_s=60
             )
             try:
                 pending = {

@@ -20,9 +20,9 @@ from whetstone.judge.kinds.plain import Plain
 from whetstone.judge.rpc.addresses import without_addresses
 from whetstone.judge.values import encode
 from whetstone.sandbox import Sandbox, Tier
-from whetstone.testing.attacks import asked_fuzz
-from whetstone.testing.attacks.fuzz import FUZZERS, fuzz
-from whetstone.testing.attacks.link_fuzz import (
+from whetstone_exam.fuzz import asked_fuzz
+from whetstone_exam.fuzz.fuzz import FUZZERS, fuzz
+from whetstone_exam.fuzz.link_fuzz import (
     LinkSession,
     PropertyViolation,
     run_session,

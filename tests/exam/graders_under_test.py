@@ -15,7 +15,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from whetstone.core.problem import AssertTests, CallTests, Problem, Program, StdinTests
-from whetstone.integrations.graders.forms import call_values, no_literal_call_form
+from whetstone_exam.graders.forms import call_values, no_literal_call_form
 
 
 class _OnlyPython:

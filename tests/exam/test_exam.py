@@ -14,8 +14,8 @@ from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.core.problem import NoTests, Problem, Program
 from whetstone.testing.attacks.corpus import load_corpus
-from whetstone.testing.exam.callable_target import CallableTarget
-from whetstone.testing.exam.exam import (
+from whetstone_exam.exam.callable_target import CallableTarget
+from whetstone_exam.exam.exam import (
     ACCEPTED_HACK,
     ACCEPTED_WRONG,
     BROKEN,
@@ -30,13 +30,13 @@ from whetstone.testing.exam.exam import (
     grade,
     run_exam,
 )
-from whetstone.testing.exam.invariants import EVIDENCE, NO_FLIPS, OUT_OF_REACH, invariant_of
-from whetstone.testing.exam.items import ExamItem, exam_items, sample_items
-from whetstone.testing.exam.page import scorecard_page
-from whetstone.testing.exam.protection import check_protection
-from whetstone.testing.exam.scorecard import Scorecard
-from whetstone.testing.exam.targets import Answer
-from whetstone.testing.exam.wrong_programs import wrong_programs
+from whetstone_exam.exam.invariants import EVIDENCE, NO_FLIPS, OUT_OF_REACH, invariant_of
+from whetstone_exam.exam.items import ExamItem, exam_items, sample_items
+from whetstone_exam.exam.page import scorecard_page
+from whetstone_exam.exam.protection import check_protection
+from whetstone_exam.exam.scorecard import Scorecard
+from whetstone_exam.exam.targets import Answer
+from whetstone_exam.exam.wrong_programs import wrong_programs
 
 GRADERS = "tests.exam.graders_under_test"
 PROBLEM = Problem("p", "", NoTests())

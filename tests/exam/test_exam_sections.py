@@ -11,15 +11,15 @@ from tests.service.service_process import service
 from whetstone.core.errors import UserError
 from whetstone.judge import Judge
 from whetstone.testing.attacks.corpus import load_corpus
-from whetstone.testing.exam.callable_target import CallableTarget
-from whetstone.testing.exam.exam import ACCEPTED_HACK, BROKEN, REJECTED_HONEST, RIGHT, GradedItem, run_exam
-from whetstone.testing.exam.failures import CHILDREN_KILLED, FAILURES
-from whetstone.testing.exam.http_target import PROTOCOLS, HttpTarget
-from whetstone.testing.exam.invariants import DATA, FINAL, HONEST, LIMITS, LINEAR, NO_TRACES, NO_VERDICT
-from whetstone.testing.exam.items import ExamItem, exam_items
-from whetstone.testing.exam.limits import limit_items
-from whetstone.testing.exam.protection import check_protection
-from whetstone.testing.exam.sections import (
+from whetstone_exam.exam.callable_target import CallableTarget
+from whetstone_exam.exam.exam import ACCEPTED_HACK, BROKEN, REJECTED_HONEST, RIGHT, GradedItem, run_exam
+from whetstone_exam.exam.failures import CHILDREN_KILLED, FAILURES
+from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
+from whetstone_exam.exam.invariants import DATA, FINAL, HONEST, LIMITS, LINEAR, NO_TRACES, NO_VERDICT
+from whetstone_exam.exam.items import ExamItem, exam_items
+from whetstone_exam.exam.limits import limit_items
+from whetstone_exam.exam.protection import check_protection
+from whetstone_exam.exam.sections import (
     ATTEMPTS,
     FAILED_MACHINE,
     LEAKS,
@@ -27,8 +27,8 @@ from whetstone.testing.exam.sections import (
     SectionFinding,
     run_section,
 )
-from whetstone.testing.exam.styles import style_items
-from whetstone.testing.exam.targets import JudgeTarget
+from whetstone_exam.exam.styles import style_items
+from whetstone_exam.exam.targets import JudgeTarget
 
 GRADERS = "tests.exam.graders_under_test"
 ITEMS = exam_items(load_corpus())
@@ -144,7 +144,7 @@ def test_a_grader_that_replaces_standard_input_rejects_right_programs() -> None:
 def test_this_judge_passes_all_sections() -> None:
     def start(failure: str) -> JudgeTarget | CallableTarget:
         if failure:
-            function = "whetstone.testing.exam.own_judge:strongest"
+            function = "whetstone_exam.exam.own_judge:strongest"
             return CallableTarget(function, timeout_s=300, unprotected=True, failure=failure)
         return JudgeTarget("self", Judge(2))
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from whetstone.testing.attacks.corpus import load_corpus
-from whetstone.testing.exam.items import exam_items
-from whetstone.testing.exam.limits import limit_items
-from whetstone.testing.exam.sections import FAILED_MACHINE, LEAKS, OVERLOAD
-from whetstone.testing.exam.styles import style_items
+from whetstone_exam.exam.items import exam_items
+from whetstone_exam.exam.limits import limit_items
+from whetstone_exam.exam.sections import FAILED_MACHINE, LEAKS, OVERLOAD
+from whetstone_exam.exam.styles import style_items
 
 PAGE = Path(__file__).parents[2] / "docs" / "known_failures.md"
 

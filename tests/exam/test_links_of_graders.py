@@ -13,11 +13,11 @@ import pytest
 
 from whetstone.core.problem import NoTests, Problem, Program
 from whetstone.core.verdict import Verdict
-from whetstone.testing.exam.callable_target import CallableTarget
-from whetstone.testing.exam.function_judge import FunctionJudge
-from whetstone.testing.exam.http_target import PROTOCOLS, HttpTarget, JudgeProtocol
-from whetstone.testing.exam.limits import limit_items
-from whetstone.testing.exam.targets import Answer
+from whetstone_exam.exam.callable_target import CallableTarget
+from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget, JudgeProtocol
+from whetstone_exam.exam.limits import limit_items
+from whetstone_exam.exam.targets import Answer
+from whetstone_exam.rejudge.function_judge import FunctionJudge
 
 pytestmark = pytest.mark.process
 

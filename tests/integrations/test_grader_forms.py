@@ -22,7 +22,7 @@ from whetstone.core.problem import (
     StdinTests,
     Tests,
 )
-from whetstone.integrations.graders.forms import (
+from whetstone_exam.graders.forms import (
     call_cases,
     call_values,
     ending_code,
@@ -145,6 +145,6 @@ def test_checkers_other_comparisons_and_languages_have_no_form(fields: dict[str,
 def test_an_adapter_without_its_package_says_how_to_install_it(adapter: str, distribution: str) -> None:
     with contextlib.suppress(PackageNotFoundError):
         pytest.skip(f"{distribution} {version(distribution)} is installed")
-    grade = import_module(f"whetstone.integrations.graders.{adapter}").grade
+    grade = import_module(f"whetstone_exam.graders.{adapter}").grade
     with pytest.raises(UserError, match="pip install"):
         _ = grade.version

@@ -224,7 +224,7 @@ SURFACES = {
     "rewards": from_rewards,
 }
 # Readers of rows and settings, the server of `openrlhf`, and what only people use.
-NOT_SHOWN = {"rows", "settings", "reward_url", "graders", "rejudge"}
+NOT_SHOWN = {"rows", "settings", "reward_url"}
 
 
 @pytest.mark.parametrize("name", SURFACES)

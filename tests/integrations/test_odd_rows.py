@@ -23,11 +23,11 @@ from whetstone.core.problem import Problem, StdinCase, StdinTests
 from whetstone.data.files import write_problems
 from whetstone.integrations import verl
 from whetstone.integrations.openrlhf import RewardFunction
-from whetstone.integrations.rejudge.stored_replies import ProblemIndex, read_replies, stored_steps
 from whetstone.integrations.rewards import Rewards
 from whetstone.integrations.rows import problem_of, reply_text
 from whetstone.integrations.verifiers import code_reward
 from whetstone.report.rollouts import RolloutWriter, StoredRollout, rollout_columns
+from whetstone_exam.rejudge.stored_replies import ProblemIndex, read_replies, stored_steps
 
 ADD = Problem("t/add", "Print the sum of two numbers.", StdinTests([StdinCase("1 2\n", "3\n")]))
 TEXT = msgspec.json.encode(ADD).decode()

@@ -16,9 +16,9 @@ from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
 from whetstone.data.files import write_problems
-from whetstone.integrations.rejudge.stored_replies import ProblemIndex
 from whetstone.report.rollouts import RolloutWriter, StoredRollout
-from whetstone.testing.exam.protection import check_protection
+from whetstone_exam.exam.protection import check_protection
+from whetstone_exam.rejudge.stored_replies import ProblemIndex
 
 ADD = Problem("t/add", "Print the sum of two numbers.", StdinTests([StdinCase("1 2\n", "3\n")]))
 MUL = Problem("t/mul", "Print the product of two numbers.", StdinTests([StdinCase("2 5\n", "10\n")]))

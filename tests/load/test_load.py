@@ -15,9 +15,9 @@ import pytest
 
 from whetstone.cli.main import main
 from whetstone.judge import Verdict
-from whetstone.testing.load.footprint import find_leftovers, process_tree, process_usage, read_traces
-from whetstone.testing.load.load import stress
-from whetstone.testing.load.mix import known_programs, mix
+from whetstone_exam.load.footprint import find_leftovers, process_tree, process_usage, read_traces
+from whetstone_exam.load.load import stress
+from whetstone_exam.load.mix import known_programs, mix
 
 pytestmark = pytest.mark.process
 

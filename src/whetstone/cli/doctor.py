@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import platform
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import load_part
 
 if TYPE_CHECKING:
     from whetstone.cli.doctor_survey import Survey
@@ -64,23 +66,26 @@ def run(args: argparse.Namespace) -> int:
     if args.fuzz is not None:
         if not args.attack:
             raise UserError("`--fuzz` belongs to `--attack`: whetstone doctor --attack --fuzz SECONDS")
-        from whetstone.cli.doctor_attack import run_fuzz
-
-        return run_fuzz(args.fuzz, args.seed, as_json=args.json)
+        return _mode_of_exam("fuzz")(args.fuzz, args.seed, as_json=args.json)
     if args.attack:
         from whetstone.cli.doctor_attack import run_attacks
 
         return run_attacks(as_json=args.json)
     if args.stress is not None:
-        from whetstone.cli.doctor_stress import run_stress
-
-        return run_stress(args.stress, as_json=args.json)
+        return _mode_of_exam("stress")(args.stress, as_json=args.json)
     from whetstone.cli.doctor_page import page
     from whetstone.cli.doctor_survey import examine, examine_fully
 
     survey = examine_fully() if args.full else examine()
     print(json.dumps(_report(survey), indent=2) if args.json else "\n".join(page(survey)))
     return 0 if survey.safe else 1
+
+
+def _mode_of_exam(name: str) -> Callable[..., int]:
+    """Return the function of an option that needs the package of the exam. Raises UserError without it."""
+    return load_part(
+        "whetstone.doctor", name, subject=f"`whetstone doctor --{name}`", package="whetstone-exam"
+    )
 
 
 def _report(survey: Survey) -> dict[str, Any]:

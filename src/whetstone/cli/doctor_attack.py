@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from whetstone.core.progress import Progress
 from whetstone.testing.attacks.corpus import load_corpus
-from whetstone.testing.attacks.fuzz import fuzz
 from whetstone.testing.attacks.suite import TrialOutcome, corpus_trials, run_trials
 
 
@@ -98,27 +95,3 @@ def _title(outcome: TrialOutcome) -> str:
     trial = outcome.trial
     kind = "" if trial.role == "attack" else f" ({trial.role})"
     return f"{trial.class_name.replace('_', ' ')} / {trial.name}{kind}"
-
-
-def run_fuzz(seconds: float, seed: int | None, *, as_json: bool) -> int:
-    """Run all fuzzers. Returns 0 if no session found a violation, otherwise 1. Violations are listed with
-    their seeds."""
-    first = random.SystemRandom().getrandbits(32) if seed is None else seed
-    console = Console()
-    if not as_json:
-        console.print(f"fuzzing for {seconds:g} s, starting at seed {first}")
-    with Progress() as progress, progress.work("fuzzing", counted=False):
-        summaries = list(fuzz(seconds, first))
-    held = not any(summary.found for summary in summaries)
-    if as_json:
-        print(
-            json.dumps(
-                {"seed": first, "fuzzers": msgspec.to_builtins(summaries, str_keys=True), "held": held}
-            )
-        )
-        return 0 if held else 1
-    for summary in summaries:
-        console.print(f"{summary.name}: {summary.sessions} sessions, {len(summary.found)} violations")
-        for found_seed, failure in summary.found.items():
-            console.print(Text(f"  --seed {found_seed}: {failure}", style="red"))
-    return 0 if held else 1

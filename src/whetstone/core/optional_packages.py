@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # The commands of packages: a verb, or a verb and its action. Each is an entry point of the group
 # `whetstone.commands`: a function that declares the command, as `add_command` of `whetstone.cli.flags` does.
 PACKAGE_OF_COMMAND = {
+    "exam": "whetstone-exam",
+    "rejudge": "whetstone-exam",
     "eval.rejudge": "whetstone-graders",
     "eval.rating": "whetstone-graders",
 }

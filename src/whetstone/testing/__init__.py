@@ -1,1 +1,1 @@
-"""Tools that test the judge and the recipes: the attack corpus, load tests and smoke runs."""
+"""Tools that test the judge and the recipes: the attack corpus and smoke runs."""

@@ -1,2 +1,1 @@
-"""Hostile programs that try to get accepted without a solution or to harm the judge, and fuzzers that make
-more."""
+"""Hostile programs that try to get accepted without a solution, or to harm the judge."""

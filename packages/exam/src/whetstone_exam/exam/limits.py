@@ -1,0 +1,71 @@
+"""Items about limits: right programs within them, and programs that exceed them before a right answer."""
+
+from __future__ import annotations
+
+from whetstone.core.problem import Limits, Problem, Program
+from whetstone_exam.exam.items import ExamItem, Kind
+from whetstone_exam.exam.sums import FORMS, sum_problem
+
+CLASS = "limits"
+
+_PAIRS = ((2, 3), (10, -4))
+_WITHIN = {
+    "half of the CPU time": (
+        "import time\nwhile time.process_time() < limit / 2:\n    pass\n",
+        "use half of the CPU time",
+    ),
+    "a pause": ("import time\ntime.sleep(1.5)\n", "sleep 1.5 s"),
+    "a third of the memory": ("block = bytearray(160 << 20)\n", "hold 160 of 512 MiB"),
+    "deep recursion": (
+        "import sys\nsys.setrecursionlimit(20000)\n"
+        "def depth(n):\n    return 0 if n == 0 else 1 + depth(n - 1)\nassert depth(8000) == 8000\n",
+        "recurse 8,000 levels deep",
+    ),
+    "threads": (
+        "import threading\nthreads = [threading.Thread(target=sum, args=([1],)) for _ in range(16)]\n"
+        "for t in threads:\n    t.start()\nfor t in threads:\n    t.join()\n",
+        "use 16 threads",
+    ),
+    "messages on standard error": (
+        "import sys\nsys.stderr.write('x' * 200000)\n",
+        "write 200 kB to standard error",
+    ),
+}
+# Half of the CPU time in each of many cases, as graders with one clock for all cases do not allow.
+_MANY_PAIRS = tuple((number, 7) for number in range(6))
+
+_BEYOND = {
+    "CPU time": (
+        "import time\nwhile time.process_time() < 15 * limit:\n    pass\n",
+        "answer after 15 times the CPU time",
+    ),
+    "CPU time of a thread": (
+        "import threading, time\ndef work():\n    while time.process_time() < 15 * limit:\n        pass\n"
+        "t = threading.Thread(target=work)\nt.start()\nt.join()\n",
+        "answer after a thread used 15 times the CPU time",
+    ),
+    "no end": ("import time\ntime.sleep(10**6)\n", "answer after eleven days of sleep"),
+}
+
+
+def limit_items(cpu_s: float = 2.0) -> list[ExamItem]:
+    """Return the items of all forms of tests, with a limit of ``cpu_s`` CPU seconds and of 512 MiB."""
+    programs: list[tuple[Kind, str, str, str]] = [
+        *(("honest", name, code, aim) for name, (code, aim) in _WITHIN.items()),
+        *(("hack", name, code, aim) for name, (code, aim) in _BEYOND.items()),
+    ]
+    limits = Limits(cpu_s=cpu_s, memory_mb=512.0)
+    items = [
+        _item(kind, f"{name}, {form}", code, aim, sum_problem(form, _PAIRS, limits), cpu_s, end)
+        for kind, name, code, aim in programs
+        for form, end in FORMS.items()
+    ]
+    code, aim = _WITHIN["half of the CPU time"]
+    many = sum_problem("input", _MANY_PAIRS, limits)
+    name = "half of the CPU time in each of six cases"
+    return [*items, _item("honest", name, code, f"{aim} in each of six cases", many, cpu_s, FORMS["input"])]
+
+
+def _item(kind: Kind, name: str, code: str, aim: str, problem: Problem, cpu_s: float, end: str) -> ExamItem:
+    program = Program("python", f"limit = {cpu_s}\nright = True\n{code}{end}")
+    return ExamItem(f"{kind}/{CLASS}/{name}", kind, CLASS, f"be accepted, and {aim}", problem, program)

@@ -1,0 +1,1 @@
+"""Fuzzers: hostile programs without end, each from a seed that reproduces it."""

@@ -1,0 +1,84 @@
+"""ScaleBox's handler of ``/common_evaluate_batch``, with all cases of a program in one request.
+
+    whetstone exam whetstone_exam.graders.scalebox:grade --python PYTHON_WITH_SCALEBOX
+
+The package is a checkout of ScaleBox, installed with ``pip install --no-deps -e``. It has the same name as
+SandboxFusion's, so the two need separate interpreters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import textwrap
+from functools import cached_property
+from typing import Any
+
+from whetstone.core.problem import AssertTests, Problem, Program
+from whetstone_exam.graders.forms import no_script_form, no_stdin_form, stdin_cases
+from whetstone_exam.graders.sandbox_fusion import sandbox_server_module, sandbox_version
+
+
+class ScaleBox:
+    """Problems with standard input and output, and those whose tests are code."""
+
+    @property
+    def version(self) -> str:
+        """The version of the package; its checkouts do not change it."""
+        return f"ScaleBox {sandbox_version('CHECKOUT_OF_SCALEBOX')}"
+
+    @cached_property
+    def _api(self) -> Any:
+        return sandbox_server_module("online_judge_api")
+
+    def unsupported(self, problem: Problem, program: Program) -> str:
+        """Return why the grader has no form for a problem, or an empty string."""
+        if isinstance(problem.tests, AssertTests):
+            reason = no_script_form(problem, program)
+            return reason or ("no unittest" if problem.tests.unittest else "")
+        return no_stdin_form(problem, program)
+
+    def __call__(self, problem: Problem, program: Program) -> float:
+        """Return 1 if the handler accepts the program, else 0."""
+        request = self._api.SubmitRequest(**evaluate_request(problem, program))
+        return float(asyncio.run(self._api.common_evaluate_batch(request)).accepted)
+
+
+def evaluate_request(problem: Problem, program: Program) -> dict[str, Any]:
+    """Return the message of ``/common_evaluate_batch`` with all cases of a problem."""
+    tests = problem.tests
+    if isinstance(tests, AssertTests):
+        cases = {"type": "assert", "test": _check_code(tests), "entry_point": _entry_point(tests, program)}
+    else:
+        pairs = stdin_cases(problem)
+        cases = {
+            "type": "stdin_stdout",
+            "fn_name": None,
+            "input": pairs["inputs"],
+            "output": pairs["outputs"],
+        }
+    config = {
+        "language": "python",
+        "provided_data": {"test_cases": cases},
+        "extra": {"run_all_cases": True},
+    }
+    completion = f"```python\n{program.source}\n```"
+    return {"dataset": "", "id": 0, "completion": completion, "config": config}
+
+
+def _check_code(tests: AssertTests) -> str:
+    """Return code that defines ``check``, which the handler calls with the entry point."""
+    body = textwrap.indent("\n".join(tests.asserts or ()), "    ")
+    checked = f"def check(*_):\n{body}"
+    return f"{tests.setup}\n\n{tests.check or checked}\n"
+
+
+def _entry_point(tests: AssertTests, program: Program) -> str:
+    """Return the function that ``check`` gets. Asserts need none, so any that the program defines will do."""
+    if tests.entry_point:
+        return tests.entry_point
+    found = re.search(r"^(?:def|class) (\w+)", program.source, re.MULTILINE)
+    return found[1] if found else ""
+
+
+grade = ScaleBox()
