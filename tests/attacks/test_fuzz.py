@@ -18,10 +18,12 @@ from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge.kinds.by_calls import AssertConversation
 from whetstone.judge.kinds.plain import Plain
 from whetstone.judge.rpc.addresses import without_addresses
+from whetstone.judge.rpc.link import mutables
 from whetstone.judge.values import encode
 from whetstone.sandbox import Sandbox, Tier
 from whetstone_exam.fuzz import asked_fuzz
 from whetstone_exam.fuzz.fuzz import FUZZERS, fuzz
+from whetstone_exam.fuzz.hostile import _name_of
 from whetstone_exam.fuzz.link_fuzz import (
     LinkSession,
     PropertyViolation,
@@ -142,9 +144,12 @@ def test_a_program_that_knows_the_secret_passes(boxes: list[Sandbox]) -> None:
     """So it is not for bad grammar that the others do not; and a session in which a test passes is found."""
     seed = next(seed for seed in range(1000) if Random(seed).randrange(16) == 0)
     session = LinkSession(boxes, Random(seed), secret_known=True)
-    next_reply = session.program.replies_with(session.secret)
+    program = session.program
+    program._violation_rate = 0.0
     while session.alive:
-        session.send(next_reply())
+        request = program.unanswered.pop()
+        known = program._valid_result(request) if request[0] in ("names", "ping") else session.secret
+        session.send(b"!" + encode([["returned", known], len(mutables(request)), []], _name_of))
     assert session.finish() == ["passed", "passed"]
     assert session.test == 0
 

@@ -144,7 +144,7 @@ def test_a_grader_that_replaces_standard_input_rejects_right_programs() -> None:
 def test_this_judge_passes_all_sections() -> None:
     def start(failure: str) -> JudgeTarget | CallableTarget:
         if failure:
-            function = "whetstone_exam.exam.own_judge:strongest"
+            function = "whetstone_exam.exam.targets:strongest"
             return CallableTarget(function, timeout_s=300, unprotected=True, failure=failure)
         return JudgeTarget("self", Judge(2))
 

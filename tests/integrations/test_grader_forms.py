@@ -23,10 +23,10 @@ from whetstone.core.problem import (
     Tests,
 )
 from whetstone_exam.graders.forms import (
-    call_cases,
+    apps_cases,
     call_values,
     ending_code,
-    no_call_form,
+    no_apps_form,
     no_literal_call_form,
     no_script_form,
     no_stdin_form,
@@ -91,7 +91,7 @@ def test_inputs_and_outputs_keep_their_text_and_order() -> None:
 
 
 def test_calls_are_a_line_of_json_for_each_argument() -> None:
-    cases = call_cases(problem(CALLS))
+    cases = apps_cases(problem(CALLS))
     assert cases["fn_name"] == "add"
     decoded = [[json.loads(line) for line in text.split("\n")] for text in cases["inputs"]]
     assert decoded == [[1, 2], [["a"], {"b": None}]]
@@ -106,8 +106,8 @@ def test_calls_with_literals_are_python_values() -> None:
 @pytest.mark.parametrize(
     ("tests", "forms"),
     [
-        (STDIN, {no_stdin_form}),
-        (CALLS, {no_call_form, no_literal_call_form}),
+        (STDIN, {no_stdin_form, no_apps_form}),
+        (CALLS, {no_apps_form, no_literal_call_form}),
         (LITERALS, {no_literal_call_form}),
         (CallTests([CallCase(3, [1], {"b": 2})], function="add"), set()),
         (CallTests([CallCase(3, [1, 2])], function="add", class_="Solution"), set()),
@@ -115,7 +115,7 @@ def test_calls_with_literals_are_python_values() -> None:
     ],
 )
 def test_a_problem_has_the_forms_of_its_tests_alone(tests: Tests, forms: set[Any]) -> None:
-    every = (no_stdin_form, no_call_form, no_literal_call_form, no_script_form)
+    every = (no_stdin_form, no_apps_form, no_literal_call_form, no_script_form)
     assert {form for form in every if not form(problem(tests), PYTHON)} == forms
 
 

@@ -116,7 +116,7 @@ def judge() -> Iterator[Remembers]:
         remembers = Remembers(running, {})
         patch.setattr(rewards, "_judge", lambda settings: remembers)
         # Objects that this process shares must not keep a judge that ends with these tests.
-        patch.setattr(rewards, "_shared", rewards._Shared())
+        patch.setattr(rewards, "_shared", {})
         yield remembers
 
 

@@ -307,37 +307,20 @@ def reward(replies: Sequence[str], problems: Sequence[object], **settings: Any) 
     return [scored.reward for scored in shared(settings).score(replies, problems)]
 
 
-class _Shared:
-    """One ``Rewards`` object per process and settings."""
-
-    def __init__(self) -> None:
-        self._instances: dict[str, Rewards] = {}
-        self._lock = threading.Lock()
-
-    def for_settings(self, settings: RewardSettings) -> Rewards:
-        """Return the object for these settings."""
-        key = settings.model_dump_json()
-        with self._lock:
-            if key not in self._instances:
-                self._instances[key] = Rewards(settings)
-            return self._instances[key]
-
-    def reset_lock(self) -> None:
-        """In a forked process: a thread of the parent may hold the lock."""
-        self._lock = threading.Lock()
-
-
 def shared(options: dict[str, Any]) -> Rewards:
     """Return this process's ``Rewards`` object for these settings. Raises UserError."""
-    return _shared.for_settings(reward_settings(options))
+    settings = reward_settings(options)
+    key = settings.model_dump_json()
+    # `setdefault` is atomic. A lock could be held by another thread when this process is forked.
+    return _shared.get(key) or _shared.setdefault(key, Rewards(settings))
 
 
 _ALL: weakref.WeakSet[Rewards] = weakref.WeakSet()
-_shared = _Shared()
+_shared: dict[str, Rewards] = {}
+"""The objects of ``shared``, by their settings as JSON."""
 
 
 def _reset_all_after_fork() -> None:
-    _shared.reset_lock()
     for rewards in _ALL:
         rewards.reset_after_fork()
 

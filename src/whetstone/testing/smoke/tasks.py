@@ -1,4 +1,4 @@
-"""Six simple tasks, as rows in the schema of each source that recipes read.
+"""Six simple tasks, as rows in the schema of each source that recipes read (``rows.json``).
 
 A smoke run puts these rows through the recipe's pipeline, without a network.
 """
@@ -6,9 +6,11 @@ A smoke run puts these rows through the recipe's pipeline, without a network.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -60,6 +62,11 @@ TASKS = (
     _SmokeTask("the smaller one of a and b", "min(a, b)"),
     _SmokeTask("the square of a, and b added to it", "a * a + b"),
 )
+_IN_PROMPT = (
+    "Solve the following coding problem using the programming language python:\n\n{statement}\n\n"
+    "The input will be stdin and you should print your solution to stdout\n\n\n"
+    "Now solve the problem and return the code."
+)
 
 
 def find_task(statement: str) -> _SmokeTask | None:
@@ -67,176 +74,65 @@ def find_task(statement: str) -> _SmokeTask | None:
     return next((task for task in TASKS if task.result in statement), None)
 
 
-def _fence(code: str) -> str:
-    return f"```python\n{code}```"
-
-
-def _columns(task: _SmokeTask) -> str:
+def _texts(task: _SmokeTask, number: int) -> dict[str, str]:
+    """Return what replaces the names after ``$`` in the rows."""
     inputs, outputs = zip(*task.cases, strict=True)
-    return json.dumps({"inputs": inputs, "outputs": outputs})
-
-
-def _case_list(task: _SmokeTask, kind: str, name: str = "type") -> list[dict[str, str]]:
-    return [{name: kind, "input": given, "output": asked} for given, asked in task.cases]
-
-
-def _asserts(task: _SmokeTask) -> str:
-    calls = (
-        f"    assert candidate(a = {given.split()[0]}, b = {given.split()[1]}) == {y}"
-        for given, y in task.cases
-    )
-    return "def check(candidate):\n" + "\n".join(call.rstrip() for call in calls) + "\n"
-
-
-def _archer(task: _SmokeTask, number: int) -> dict[str, Any]:
+    cases = _case_list(task, "type", "stdin_stdout")
+    first, *others = typed_cases = _case_list(task, "testtype", "stdin")
+    asserts = [
+        f"    assert candidate(a = {given.split()[0]}, b = {given.split()[1]}) == {answer.rstrip()}\n"
+        for given, answer in task.cases
+    ]
     return {
-        "data_source": "code_contests",
-        "prompt": [{"role": "user", "content": task.statement}],
-        "ability": "code",
-        "reward_model": {"style": "rule", "ground_truth": _columns(task)},
-        "extra_info": {"index": number},
-        "index": number,
+        "number": str(number),
+        "statement": task.statement,
+        "result": task.result,
+        "formula": task.formula,
+        "right": task.right,
+        "fenced": f"```python\n{task.right}```",
+        "starter": _STARTER,
+        "method": task.method,
+        "in_prompt": _IN_PROMPT.format(statement=task.statement),
+        "columns": json.dumps({"inputs": inputs, "outputs": outputs}),
+        "cases": json.dumps(cases),
+        "typed_cases": json.dumps(typed_cases),
+        "first_case": json.dumps([first]),
+        "other_cases": json.dumps(others),
+        "python_cases": repr({"language": "python", "test_cases": cases}),
+        "asserts": f"def check(candidate):\n{''.join(asserts)}",
     }
 
 
-def _code_r1(task: _SmokeTask, number: int) -> dict[str, Any]:
-    asked = f"Solve the programming task below in a Python markdown code block.\n{task.statement}"
-    return {
-        "data_source": "code",
-        "prompt": [
-            {"role": "system", "content": "You are a helpful programming assistant."},
-            {"role": "user", "content": asked},
-        ],
-        "ability": "coding",
-        "reward_model": {"style": "rule", "ground_truth": _columns(task)},
-        "extra_info": {
-            "split": "train",
-            "index": number,
-            "reference": task.right,
-            "prompt": asked,
-            "dataset": "likaixin/TACO-verified",
-        },
-    }
+def _case_list(task: _SmokeTask, key: str, kind: str) -> list[dict[str, str]]:
+    return [{key: kind, "input": given, "output": answer} for given, answer in task.cases]
 
 
-def _leetcode(task: _SmokeTask, number: int) -> dict[str, Any]:
-    return {
-        "task_id": f"task-{number}",
-        "question_id": number,
-        "difficulty": "Easy",
-        "tags": ["Math"],
-        "problem_description": f"Given two integers a and b, return {task.result}.",
-        "starter_code": f"{_STARTER}        ",
-        "estimated_date": "2024-08-04",
-        "prompt": "from typing import *\n",
-        "completion": task.method,
-        "entry_point": "Solution().solve",
-        "test": _asserts(task),
-        "input_output": [],
-        "query": "",
-        "response": "",
-    }
-
-
-def _taco(task: _SmokeTask, number: int) -> dict[str, Any]:
-    return {"problem": task.statement, "tests": _columns(task), "solutions": [task.right]}
-
-
-def _synthetic(task: _SmokeTask, number: int) -> dict[str, Any]:
-    return {
-        "problem": _in_prompt(task),
-        "solutions": [_fence(task.right)],
-        "tests": json.dumps(_case_list(task, "stdin_stdout")),
-    }
-
-
-def _lcbv5(task: _SmokeTask, number: int) -> dict[str, Any]:
-    tests = json.dumps(_case_list(task, "stdin", "testtype"))
-    return {
-        "problem": task.statement,
-        "starter_code": "",
-        "tests": tests,
-        "metadata": {"func_name": None},
-    }
-
-
-def _primeintellect(task: _SmokeTask, number: int) -> dict[str, Any]:
-    tests = {"language": "python", "test_cases": _case_list(task, "stdin_stdout")}
-    return {
-        "source": "apps",
-        "task_type": "verifiable_code",
-        "in_source_id": f"vfc_{number}",
-        "prompt": _in_prompt(task),
-        "gold_standard_solution": _fence(task.right),
-        "verification_info": repr(tests),
-        "metadata": "{'difficulty': None}",
-        "problem_id": f"vcp_{number}",
-    }
-
-
-def _livecodebench(task: _SmokeTask, number: int) -> dict[str, Any]:
-    public, *private = _case_list(task, "stdin", "testtype")
-    return {
-        "question_title": f"{number}_A",
-        "question_content": task.statement,
-        "platform": "codeforces",
-        "question_id": f"{number}_A",
-        "contest_id": "c1",
-        "contest_date": "2024-09-01T00:00:00",
-        "starter_code": "",
-        "difficulty": "easy",
-        "public_test_cases": json.dumps([public]),
-        "private_test_cases": json.dumps(private),
-        "metadata": "{}",
-    }
-
-
-def _codeforces(task: _SmokeTask, number: int) -> dict[str, Any]:
-    return {"problem": task.statement, "tests": json.dumps(_case_list(task, "stdin", "testtype"))}
-
-
-def _humaneval(task: _SmokeTask, number: int) -> dict[str, Any]:
-    return {
-        "task_id": f"HumanEval/{number}",
-        "prompt": f'def solve(a: int, b: int) -> int:\n    """Return {task.result}."""\n',
-        "canonical_solution": f"    return {task.formula}\n",
-        "test": _asserts(task),
-        "entry_point": "solve",
-    }
-
-
-def _in_prompt(task: _SmokeTask) -> str:
-    return (
-        f"Solve the following coding problem using the programming language python:\n\n{task.statement}\n\n"
-        "The input will be stdin and you should print your solution to stdout\n\n\n"
-        "Now solve the problem and return the code."
-    )
-
-
-_ROWS: dict[str, Callable[[_SmokeTask, int], dict[str, Any]]] = {
-    "archer": _archer,
-    "code-r1": _code_r1,
-    "deepcoder-codeforces": _codeforces,
-    "deepcoder-lcbv5": _lcbv5,
-    "deepcoder-primeintellect": _synthetic,
-    "deepcoder-taco": _taco,
-    "humaneval": _humaneval,
-    "leetcode": _leetcode,
-    "livecodebench": _livecodebench,
-    "primeintellect": _primeintellect,
-}
+def _filled(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return a row with its texts filled in. ``$number`` alone is an integer."""
+    match value:
+        case dict():
+            return {key: _filled(item, texts) for key, item in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_filled(item, texts) for item in cast("list[Any]", value)]
+        case "$number":
+            return int(texts["number"])
+        case str():
+            return Template(value).substitute(texts)
+        case _:
+            return value
 
 
 def write_rows(source: str, folder: Path) -> Path:
     """Write the tasks as rows of a source to a file, and return it. Raises UserError for a source without
-    rows here."""
-    if source not in _ROWS:
+    rows in ``rows.json``."""
+    rows = json.loads((resources.files("whetstone.testing.smoke") / "rows.json").read_text(encoding="utf-8"))
+    if source not in rows:
         raise UserError(
-            f"a smoke run has no rows in the schema of `{source}`, only for {', '.join(_ROWS)}; use a "
+            f"a smoke run has no rows in the schema of `{source}`, only for {', '.join(rows)}; use a "
             "problem file instead: data.build=null data.train=FILE"
         )
-    # All tasks, because the steps of a pipeline may drop some of them.
-    rows = [_ROWS[source](task, number) for number, task in enumerate(TASKS)]
     file = folder / f"{source}.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    # All tasks, because the steps of a pipeline may drop some of them.
+    filled = (_filled(rows[source], _texts(task, number)) for number, task in enumerate(TASKS))
+    file.write_text("".join(json.dumps(row) + "\n" for row in filled), encoding="utf-8")
     return file

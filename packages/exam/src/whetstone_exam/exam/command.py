@@ -8,7 +8,7 @@ import resource
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -17,12 +17,20 @@ from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs, replacing
 from whetstone.core.progress import Progress
-
-if TYPE_CHECKING:
-    from whetstone_exam.exam.items import ExamItem
-    from whetstone_exam.exam.scorecard import Scorecard
-    from whetstone_exam.exam.sections import SectionFinding
-    from whetstone_exam.exam.targets import ExamTarget
+from whetstone.judge import Judge
+from whetstone.testing.attacks.corpus import load_corpus
+from whetstone_exam.exam.callable_target import CallableTarget
+from whetstone_exam.exam.exam import run_exam
+from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
+from whetstone_exam.exam.items import ExamItem, exam_items, sample_items
+from whetstone_exam.exam.limits import limit_items
+from whetstone_exam.exam.page import scorecard_page
+from whetstone_exam.exam.scorecard import Scorecard, figures
+from whetstone_exam.exam.sections import SectionFinding, run_section
+from whetstone_exam.exam.styles import style_items
+from whetstone_exam.exam.targets import ExamTarget, JudgeTarget
+from whetstone_exam.exam.text import explain_item, print_scorecard
+from whetstone_exam.exam.wrong_programs import wrong_programs
 
 _SELF = "self"
 _PROGRAMS = "programs"
@@ -93,15 +101,6 @@ def add_exam(subparsers: Any) -> None:
 
 def exam(options: _Exam) -> int:
     """Run the command. Returns 1 if an item or a section failed."""
-    from whetstone.testing.attacks.corpus import load_corpus
-    from whetstone_exam.exam.items import exam_items, sample_items
-    from whetstone_exam.exam.limits import limit_items
-    from whetstone_exam.exam.page import scorecard_page
-    from whetstone_exam.exam.scorecard import figures
-    from whetstone_exam.exam.styles import style_items
-    from whetstone_exam.exam.text import explain_item, print_scorecard
-    from whetstone_exam.exam.wrong_programs import wrong_programs
-
     sections = _sections(options)
     check_outputs(options.json, options.html, replace=options.replace)
     target = _target(options)
@@ -141,10 +140,6 @@ def _examine(
     items: Sequence[ExamItem],
 ) -> Scorecard:
     """Judge the chosen items, close the target, and run the other sections."""
-    from whetstone_exam.exam.exam import run_exam
-    from whetstone_exam.exam.scorecard import Scorecard
-    from whetstone_exam.exam.sections import run_section
-
     cpu, began = _cpu_of_children(), time.monotonic()
     with Progress() as progress:
         try:
@@ -196,12 +191,10 @@ def _target_with(failure: str, options: _Exam) -> ExamTarget | None:
         return _target(options)
     if _is_address(options.target):
         return None
-    from whetstone_exam.exam.callable_target import CallableTarget
-
     own = options.target == _SELF
     # One process: the failure begins after its first answer.
     return CallableTarget(
-        f"whetstone_exam.exam.own_judge:{options.tier or 'strongest'}" if own else options.target,
+        f"whetstone_exam.exam.targets:{options.tier or 'strongest'}" if own else options.target,
         python=options.python,
         timeout_s=options.timeout,
         unprotected=own or options.unprotected,
@@ -214,12 +207,8 @@ def _is_address(target: str) -> bool:
 
 
 def _target(options: _Exam) -> ExamTarget:
-    from whetstone_exam.exam.targets import JudgeTarget
-
     cores = len(os.sched_getaffinity(0))
     if options.target == _SELF:
-        from whetstone.judge import Judge
-
         # Some programs wait for their whole time limit, so more workers than cores have work.
         judge = Judge(options.workers or 4 * cores, tier=options.tier)
         return JudgeTarget(f"whetstone, isolation {judge.isolation}", judge)
@@ -232,8 +221,6 @@ def _target(options: _Exam) -> ExamTarget:
         raise UserError(
             f"TARGET is {options.target!r}; give `self`, the http:// address of a service, or module:function"
         )
-    from whetstone_exam.exam.callable_target import CallableTarget
-
     return CallableTarget(
         options.target,
         python=options.python,
@@ -245,11 +232,8 @@ def _target(options: _Exam) -> ExamTarget:
 
 def _service(address: str, workers: int, timeout_s: float) -> ExamTarget:
     """Return a service; the protocol of another project stands before the address, as ``scalebox+http``."""
-    from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
-    from whetstone_exam.exam.targets import JudgeTarget
-
     if address.startswith(("http://", "https://")):
-        from whetstone.service.client import JudgeClient
+        from whetstone.service.client import JudgeClient  # needs an HTTP client
 
         return JudgeTarget(address, JudgeClient(address))
     protocol, plus, url = address.partition("+")

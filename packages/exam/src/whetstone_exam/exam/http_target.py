@@ -19,6 +19,7 @@ from msgspec import Struct
 from whetstone.core.problem import Problem, Program
 from whetstone_exam.exam.targets import Answer
 from whetstone_exam.graders import sandbox_fusion, scalebox
+from whetstone_exam.graders.forms import no_script_form
 from whetstone_exam.load.footprint import Process
 
 _MOST_BYTES = 16 << 20
@@ -42,13 +43,13 @@ class JudgeProtocol(Struct, frozen=True):
 PROTOCOLS = {
     "sandboxfusion": JudgeProtocol(
         "/run_code",
-        sandbox_fusion.grade.unsupported,
+        no_script_form,
         sandbox_fusion.run_code_request,
         lambda answer: sandbox_fusion.run_succeeded(answer.get("status"), answer.get("message")),
     ),
     "scalebox": JudgeProtocol(
         "/common_evaluate_batch",
-        scalebox.grade.unsupported,
+        scalebox.no_form,
         scalebox.evaluate_request,
         lambda answer: bool(answer["accepted"]),
     ),
@@ -100,15 +101,7 @@ class HttpTarget:
             accepted = self._protocol.accepted(json.loads(text))
         except TimeoutError:
             return Answer(None, f"no answer within {self._timeout_s:g} s")
-        except (
-            OSError,
-            HTTPException,
-            ValueError,
-            LookupError,
-            AttributeError,
-            TypeError,
-            RuntimeError,
-        ) as error:
+        except _NO_VERDICT as error:
             return Answer(None, f"{type(error).__name__}: {error}"[:500])
         return Answer(accepted, "accepted" if accepted else "rejected", seconds=time.monotonic() - began)
 

@@ -1,12 +1,32 @@
-"""Items about limits: right programs within them, and programs that exceed them before a right answer."""
+"""Items about limits: right programs within them, and programs that exceed them before a right answer.
+
+Their problem is the sum of two numbers, in each form of tests.
+"""
 
 from __future__ import annotations
 
-from whetstone.core.problem import Limits, Problem, Program
+from collections.abc import Sequence
+
+from whetstone.core.problem import (
+    AssertTests,
+    CallCase,
+    CallTests,
+    Limits,
+    Problem,
+    Program,
+    StdinCase,
+    StdinTests,
+)
 from whetstone_exam.exam.items import ExamItem, Kind
-from whetstone_exam.exam.sums import FORMS, sum_problem
 
 CLASS = "limits"
+
+FORMS = {
+    "input": "print(sum(map(int, input().split())) if right else -1)\n",
+    "call": "def add(a, b):\n    return a + b if right else -1\n",
+    "asserts": "def add(a, b):\n    return a + b if right else -1\n",
+}
+"""The end of a program in each form. It is right if the global ``right`` is true."""
 
 _PAIRS = ((2, 3), (10, -4))
 _WITHIN = {
@@ -46,6 +66,21 @@ _BEYOND = {
     ),
     "no end": ("import time\ntime.sleep(10**6)\n", "answer after eleven days of sleep"),
 }
+
+
+def sum_problem(form: str, pairs: Sequence[tuple[int, int]], limits: Limits | None = None) -> Problem:
+    """Return the sum of two numbers as a problem in a form of ``FORMS``, with a case for each pair."""
+    sums = [(a, b, a + b) for a, b in pairs]
+    if form == "input":
+        statement = "Print the sum of the two numbers on the line."
+        tests = StdinTests([StdinCase(f"{a} {b}\n", f"{total}\n") for a, b, total in sums])
+    else:
+        statement = "Write `add(a, b)`, which returns the sum of two numbers."
+        if form == "call":
+            tests = CallTests([CallCase(total, [a, b]) for a, b, total in sums], "add")
+        else:
+            tests = AssertTests(asserts=[f"assert add({a}, {b}) == {total}" for a, b, total in sums])
+    return Problem(f"exam/sum, {form}", statement, tests, limits=limits or Limits())
 
 
 def limit_items(cpu_s: float = 2.0) -> list[ExamItem]:

@@ -19,7 +19,7 @@ from whetstone.core.problem import Problem, Program
 from whetstone_exam.exam.failures import FAILURES
 from whetstone_exam.exam.invariants import FINAL, NO_FLIPS, NO_TRACES, NO_VERDICT
 from whetstone_exam.exam.items import ExamItem
-from whetstone_exam.exam.sums import FORMS, sum_problem
+from whetstone_exam.exam.limits import FORMS, sum_problem
 from whetstone_exam.exam.targets import Answer, ExamTarget
 from whetstone_exam.load.busy import busy_processes
 from whetstone_exam.load.footprint import Process, open_descriptors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -113,3 +114,30 @@ def answer_of(judgement: Judgement) -> Answer:
     accepted = None if judgement.score is None else judgement.accepted
     seconds = sum(case.wall_s for case in judgement.cases)
     return Answer(accepted, detail, judgement.isolation, withheld=withheld, seconds=seconds)
+
+
+class _OwnJudge:
+    """This judge as a function, for sections of the exam that harm the process in which a judge runs.
+
+    It has one worker, which starts with the first program. ``tier``: None for the strongest.
+    """
+
+    def __init__(self, tier: str | None) -> None:
+        self._tier = tier
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(1, tier=self._tier)
+
+    def __call__(self, problem: Problem, program: Program) -> bool:
+        """Return whether the program is accepted. Raises RuntimeError if there is no reward."""
+        answer = answer_of(self._judge.judge(problem, program))
+        if answer.accepted is None:
+            raise RuntimeError(answer.detail)
+        return answer.accepted
+
+
+strongest = _OwnJudge(None)
+root = _OwnJudge("root")
+userns = _OwnJudge("userns")
+restricted = _OwnJudge("restricted")

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from whetstone_exam.exam.exam import GradedItem
-    from whetstone_exam.exam.items import ExamItem
-    from whetstone_exam.exam.scorecard import Scorecard
+from whetstone_exam.exam.exam import (
+    ACCEPTED_HACK,
+    ACCEPTED_WRONG,
+    BROKEN,
+    FLIP,
+    KNOWN,
+    NO_ANSWER,
+    REJECTED_HONEST,
+    UNSUPPORTED,
+    WITHHELD,
+    GradedItem,
+)
+from whetstone_exam.exam.invariants import invariant_of
+from whetstone_exam.exam.items import ExamItem
+from whetstone_exam.exam.scorecard import Scorecard
 
 _SHOWN = 5
 
 
 def print_scorecard(card: Scorecard, command: Callable[[ExamItem], str]) -> None:
     """Print the figures, and what failed. ``command``: the command that examines one item again."""
-    from whetstone_exam.exam.exam import (
-        ACCEPTED_HACK,
-        ACCEPTED_WRONG,
-        BROKEN,
-        FLIP,
-        KNOWN,
-        NO_ANSWER,
-        REJECTED_HONEST,
-        UNSUPPORTED,
-        WITHHELD,
-    )
-
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(f"{card.target}: {len(card.items)} items, {card.rounds} rounds, {card.seconds:.0f} s"))
     if card.protection:
@@ -82,8 +81,6 @@ def _list(
 
 def explain_item(item: ExamItem, graded: Sequence[GradedItem]) -> None:
     """Print an item with its problem, its program and the answers."""
-    from whetstone_exam.exam.invariants import invariant_of
-
     write = sys.stdout.write
     write(f"{item.id}\n\nAim: {item.aim}.\n")
     write(f"A right judge {'accepts' if item.must_accept else 'rejects'} this program.\n")
@@ -100,8 +97,6 @@ def explain_item(item: ExamItem, graded: Sequence[GradedItem]) -> None:
 
 
 def _tests(item: ExamItem) -> str:
-    import msgspec
-
     return msgspec.json.format(msgspec.json.encode(item.problem.tests), indent=1).decode()
 
 

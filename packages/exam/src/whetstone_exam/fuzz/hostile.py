@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -164,18 +163,6 @@ class Hostile:
         """Return the shortest valid reply to the last unanswered request, so that the test ends."""
         request = self.unanswered.pop() if self.unanswered else []
         return self._encode(b"!", [[_RETURNED, self._valid_result(request)], len(mutables(request)), []])
-
-    def replies_with(self, value: object) -> Callable[[], bytes]:
-        """Return a function that makes the replies of a program which keeps to the protocol and returns this
-        value from every call."""
-
-        def answer() -> bytes:
-            request = self.unanswered.pop()
-            result = self._valid_result(request) if request[0] in ("names", "ping") else value
-            return self._encode(b"!", [[_RETURNED, result], len(mutables(request)), []])
-
-        self._violation_rate = 0.0
-        return answer
 
     def answer(self, request: list[Any]) -> object:
         """Return a value that fits the request in most cases."""

@@ -20,19 +20,12 @@ def no_stdin_form(problem: Problem, program: Program) -> str:
     return "" if isinstance(problem.tests, StdinTests) else "only standard input and output"
 
 
-def no_call_form(problem: Problem, program: Program) -> str:
-    """Return why the tests are not calls of one function with positional arguments of JSON."""
-    if reason := no_literal_call_form(problem, program):
-        return reason
-    assert isinstance(problem.tests, CallTests)
-    return "only arguments of JSON" if problem.tests.literals else ""
-
-
 def no_apps_form(problem: Problem, program: Program) -> str:
-    """Return why the tests have no form in ``apps_cases``."""
-    if isinstance(problem.tests, CallTests):
-        return no_call_form(problem, program)
-    return no_stdin_form(problem, program)
+    """Return why the tests have no form in ``apps_cases``: calls need positional arguments of JSON."""
+    if not isinstance(problem.tests, CallTests):
+        return no_stdin_form(problem, program)
+    literals = "only arguments of JSON" if problem.tests.literals else ""
+    return no_literal_call_form(problem, program) or literals
 
 
 def no_literal_call_form(problem: Problem, program: Program) -> str:
@@ -70,21 +63,19 @@ def stdin_cases(problem: Problem) -> dict[str, list[str]]:
     }
 
 
-def call_cases(problem: Problem) -> dict[str, Any]:
-    """Return LiveCodeBench's form of calls: a line of JSON for each argument, and JSON of the result."""
+def apps_cases(problem: Problem) -> dict[str, Any]:
+    """Return ``inputs`` and ``outputs`` as LiveCodeBench reads them.
+
+    For calls there is also ``fn_name``; an input has a line of JSON for each argument, an output is JSON.
+    """
     tests = problem.tests
-    assert isinstance(tests, CallTests)
+    if not isinstance(tests, CallTests):
+        return stdin_cases(problem)
     return {
         "fn_name": tests.function,
         "inputs": ["\n".join(json.dumps(value) for value in case.args) for case in tests.cases],
         "outputs": [json.dumps(case.expected) for case in tests.cases],
     }
-
-
-def apps_cases(problem: Problem) -> dict[str, Any]:
-    """Return ``inputs`` and ``outputs``, with ``fn_name`` if a function is called, as LiveCodeBench reads
-    them."""
-    return call_cases(problem) if isinstance(problem.tests, CallTests) else stdin_cases(problem)
 
 
 def call_values(problem: Problem) -> tuple[list[list[Any]], list[Any]]:

@@ -2,8 +2,9 @@
 
     whetstone exam whetstone_exam.graders.scalebox:grade --python PYTHON_WITH_SCALEBOX
 
-The package is a checkout of ScaleBox, installed with ``pip install --no-deps -e``. It has the same name as
-SandboxFusion's, so the two need separate interpreters.
+It takes problems with standard input and output, and those whose tests are code. The package is a checkout of
+ScaleBox, installed with ``pip install --no-deps -e``. It has the same name as SandboxFusion's, so the two
+need separate interpreters.
 """
 
 from __future__ import annotations
@@ -11,37 +12,28 @@ from __future__ import annotations
 import asyncio
 import re
 import textwrap
-from functools import cached_property
 from typing import Any
 
 from whetstone.core.problem import AssertTests, Problem, Program
 from whetstone_exam.graders.forms import no_script_form, no_stdin_form, stdin_cases
-from whetstone_exam.graders.sandbox_fusion import sandbox_server_module, sandbox_version
+from whetstone_exam.graders.package_grader import PackageGrader
+from whetstone_exam.graders.sandbox_fusion import sandbox_server_module
+
+_INSTALL = "pip install --no-deps -e CHECKOUT_OF_SCALEBOX"
 
 
-class ScaleBox:
-    """Problems with standard input and output, and those whose tests are code."""
-
-    @property
-    def version(self) -> str:
-        """The version of the package; its checkouts do not change it."""
-        return f"ScaleBox {sandbox_version('CHECKOUT_OF_SCALEBOX')}"
-
-    @cached_property
-    def _api(self) -> Any:
-        return sandbox_server_module("online_judge_api")
-
-    def unsupported(self, problem: Problem, program: Program) -> str:
-        """Return why the grader has no form for a problem, or an empty string."""
-        if isinstance(problem.tests, AssertTests):
-            reason = no_script_form(problem, program)
-            return reason or ("no unittest" if problem.tests.unittest else "")
+def no_form(problem: Problem, program: Program) -> str:
+    """Return why the tests are neither standard input and output nor code without unittest."""
+    if not isinstance(problem.tests, AssertTests):
         return no_stdin_form(problem, program)
+    return no_script_form(problem, program) or ("no unittest" if problem.tests.unittest else "")
 
-    def __call__(self, problem: Problem, program: Program) -> float:
-        """Return 1 if the handler accepts the program, else 0."""
-        request = self._api.SubmitRequest(**evaluate_request(problem, program))
-        return float(asyncio.run(self._api.common_evaluate_batch(request)).accepted)
+
+def _score(problem: Problem, program: Program) -> float:
+    """Return 1 if the handler accepts the program, else 0."""
+    api = sandbox_server_module("online_judge_api")
+    request = api.SubmitRequest(**evaluate_request(problem, program))
+    return float(asyncio.run(api.common_evaluate_batch(request)).accepted)
 
 
 def evaluate_request(problem: Problem, program: Program) -> dict[str, Any]:
@@ -81,4 +73,4 @@ def _entry_point(tests: AssertTests, program: Program) -> str:
     return found[1] if found else ""
 
 
-grade = ScaleBox()
+grade = PackageGrader("ScaleBox", "sandbox", _INSTALL, no_form, _score)

@@ -2,8 +2,9 @@
 
     whetstone exam whetstone_exam.graders.tinker_cookbook:grade --python PYTHON_WITH_BOTH
 
-The cookbook sends its script to a SandboxFusion server by HTTP. Here the same request goes to the handler of
-that server in this process, because an exam gives graders no network.
+It takes problems with standard input and output, and calls of a function with arguments of JSON. The cookbook
+sends its script to a SandboxFusion server by HTTP. Here the same request goes to the handler of that server
+in this process, because an exam gives graders no network.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import importlib
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 from whetstone.core.problem import Problem, Program
 from whetstone_exam.graders.forms import apps_cases, no_apps_form
-from whetstone_exam.graders.packages import installed_version
+from whetstone_exam.graders.package_grader import PackageGrader
 from whetstone_exam.graders.sandbox_fusion import sandbox_server_module
 
 _INSTALL = "pip install --no-deps tinker-cookbook"
@@ -40,37 +41,22 @@ class _LocalClient:
         return answer.status == "Success", {}
 
 
-class TinkerCookbook:
-    """Problems with standard input and output, and calls of a function with arguments of JSON."""
+@cache
+def _client() -> _LocalClient:
+    return _LocalClient()
 
-    @property
-    def version(self) -> str:
-        """The version of the cookbook."""
-        return f"tinker-cookbook {installed_version('tinker-cookbook', _INSTALL)}"
 
-    @cached_property
-    def _client(self) -> _LocalClient:
-        return _LocalClient()
+def _score(problem: Problem, program: Program) -> float:
+    """Return 1 if the script's exit status is 0, else 0.
 
-    @cached_property
-    def _module(self) -> Any:
-        module: Any = importlib.import_module("tinker_cookbook.recipes.code_rl.code_grading")
-        module._sandboxfusion_client = self._client
-        return module
-
-    def unsupported(self, problem: Problem, program: Program) -> str:
-        """Return why the grader has no form for a problem, or an empty string."""
-        return no_apps_form(problem, program)
-
-    def __call__(self, problem: Problem, program: Program) -> float:
-        """Return 1 if the script's exit status is 0, else 0.
-
-        Raises RuntimeError if the sandbox fails. The cookbook itself gives reward 0 for that.
-        """
-        passed, _ = asyncio.run(self._module.sandbox_check_correctness(_sample(problem), program.source))
-        if self._client.failure:
-            raise RuntimeError(self._client.failure)
-        return float(passed)
+    Raises RuntimeError if the sandbox fails. The cookbook itself gives reward 0 for that.
+    """
+    grading: Any = importlib.import_module("tinker_cookbook.recipes.code_rl.code_grading")
+    grading._sandboxfusion_client = _client()
+    passed, _ = asyncio.run(grading.sandbox_check_correctness(_sample(problem), program.source))
+    if _client().failure:
+        raise RuntimeError(_client().failure)
+    return float(passed)
 
 
 def _sample(problem: Problem) -> list[dict[str, Any]]:
@@ -85,4 +71,4 @@ def _sample(problem: Problem) -> list[dict[str, Any]]:
     ]
 
 
-grade = TinkerCookbook()
+grade = PackageGrader("tinker-cookbook", "tinker-cookbook", _INSTALL, no_apps_form, _score)
