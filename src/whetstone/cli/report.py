@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
@@ -63,7 +62,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "report",
         report,
-        help="write one self-contained HTML page of runs or of evaluations",
         description="Write one self-contained HTML page. For a run, finished or not, it has the result with "
         "intervals, curves, verdicts, and all rollouts to browse. For an evaluation it has the figures, and "
         "every problem with its prompt, replies, programs and cases; for two, the problems gained and lost. "
@@ -73,11 +71,6 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples: whetstone report runs/tiny; whetstone report before after --out comparison.html; "
         "whetstone report runs/quickstart runs/quickstart-ssd",
     )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verb."""
-    return run_command(args)
 
 
 def report(args: _Reporting) -> int:

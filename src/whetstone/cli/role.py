@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct, structs
 from rich.console import Console
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.cli.results import print_results
 from whetstone.core.errors import INTERRUPTED, UserError
 from whetstone.core.flag import Flag
@@ -98,18 +98,12 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "role",
         run_role,
-        help="start one role of an asynchronous run",
         description="Start one role of a recipe with a section `flow`. `whetstone train` starts all roles "
         "on one machine; for several machines, start each role on its host, from the same "
         "recipe. Ctrl-C drains, and a second Ctrl-C ends. The same command resumes. All roles "
         "need the token, in the variable WHETSTONE_FLOW_TOKEN or in a file.",
         epilog="example: whetstone role rollout recipes/async-quickstart.yaml --flow http://10.0.0.1:8090",
     )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verb."""
-    return run_command(args)
 
 
 def run_role(args: _RoleFlags) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Struct
 from rich.console import Console
 
+from whetstone.cli.flags import add_command
 from whetstone.cli.results import print_results
 from whetstone.cli.tour_parts.programs import STATEMENT, JudgedProgram, judge_programs
 from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
 from whetstone.core.run_lock import is_locked
 from whetstone.core.shipped_recipes import shipped_folder
 from whetstone.report.metrics import read_metrics
@@ -23,28 +25,33 @@ _INDENT = "    "
 _RECIPE = "tour.yaml"
 
 
+class _Touring(Struct, frozen=True, kw_only=True):
+    """The parts of the tour, and its folder."""
+
+    overrides: Annotated[
+        tuple[str, ...],
+        Flag("keys of the recipe `tour` to set, by dotted path", "key=value", positional=True),
+    ] = ()
+    out: Annotated[
+        str, Flag("the folder of the run; only the folder of an earlier tour is replaced", "DIR")
+    ] = "runs/tour"
+    judge_only: Annotated[bool, Flag("skip the training")] = False
+
+
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "tour",
+        show_tour,
         description="Judge a correct, a wrong and some cheating programs, and name the layer that stops each "
         "cheat. Then train a model of two million parameters from scratch until its reward has risen, and "
         "write the report. It takes about two minutes on two cores. Each tour starts from the beginning.",
         epilog="example: whetstone tour --out runs/tour-1 seed=1",
     )
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="keys of the recipe `tour` to set, by dotted path"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        default="runs/tour",
-        help="the folder of the run (default: runs/tour); only the folder of an earlier tour is replaced",
-    )
-    parser.add_argument("--judge-only", action="store_true", help="skip the training")
 
 
-def run(args: argparse.Namespace) -> int:
+def show_tour(args: _Touring) -> int:
     """Run the verb. Raises UserError if the judge does not work correctly on this machine."""
     folder, console = Path(args.out), Console(highlight=False)
     recipe = load_recipe(shipped_folder() / _RECIPE, [*args.overrides, f"out={folder}"])

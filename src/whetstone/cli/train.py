@@ -2,63 +2,76 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Struct
 from rich.console import Console
 
+from whetstone.cli.flags import add_command
 from whetstone.cli.results import print_results
 from whetstone.core.errors import UserError
+from whetstone.core.flag import Flag
 from whetstone.run.display import Display
 from whetstone.run.preflight import check_machine, machine_errors
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe, stage_recipes
 from whetstone.run.structure import check_structure
 
 
+class _Training(Struct, frozen=True, kw_only=True):
+    """A recipe, and what is done with it."""
+
+    recipe: Annotated[
+        str,
+        Flag("a YAML file, or a shipped recipe: tiny (`whetstone recipes` lists them)", positional=True),
+    ]
+    overrides: Annotated[
+        tuple[str, ...], Flag("recipe keys to set, by dotted path", "key=value", positional=True)
+    ] = ()
+    ray: Annotated[
+        str | None,
+        Flag(
+            "for a recipe with `flow`: place its replicas on the nodes of the Ray cluster of this machine "
+            "(default: the cluster found here)",
+            "HEAD:PORT",
+            bare="auto",
+        ),
+    ] = None
+    smoke: Annotated[
+        bool,
+        Flag(
+            "run a small version of the recipe, in minutes on a CPU and without a network: a tiny random "
+            "model of the same architecture, two steps with planted replies, a kill and a resume, and "
+            "evaluations; it fails unless all of them happened"
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        Flag(
+            "make every check that needs no network, print the resolved recipe and the memory of each "
+            "device, and list the checks that were not possible"
+        ),
+    ] = False
+
+
 def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "train",
+        train_recipe,
         description="Train a model with a recipe. The same command resumes an interrupted run from its "
         "newest checkpoint.",
         epilog="example: whetstone train tiny seed=1 out=runs/tiny-1 trainer.steps=50",
     )
-    parser.add_argument(
-        "recipe", help="a YAML file, or a shipped recipe: tiny (`whetstone recipes` lists them)"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="recipe keys to set, by dotted path"
-    )
-    parser.add_argument(
-        "--ray",
-        nargs="?",
-        const="auto",
-        metavar="HEAD:PORT",
-        help="for a recipe with `flow`: place its replicas on the nodes of the Ray cluster of this machine "
-        "(default: the cluster found here)",
-    )
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="run a small version of the recipe, in minutes on a CPU and without a network: a tiny random "
-        "model of the same architecture, two steps with planted replies, a kill and a resume, and "
-        "evaluations; it fails unless all of them happened",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="make every check that needs no network, print the resolved recipe and the memory of each "
-        "device, and list the checks that were not possible",
-    )
 
 
-def run(args: argparse.Namespace) -> int:
+def train_recipe(args: _Training) -> int:
     """Run the verb."""
     recipe = load_recipe(args.recipe, args.overrides)
     check_structure(recipe)

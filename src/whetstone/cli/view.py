@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 
@@ -53,7 +52,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "view",
         view,
-        help="show runs, evaluations and data sets in a browser",
         description="Serve a page of the runs, evaluations and data sets in folders, by default to this "
         "machine only (see --host). It is updated while they are written, and shows curves, "
         "verdicts, every rollout and reply, and what each role of a run waits for. The command "
@@ -61,11 +59,6 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples: whetstone view runs; whetstone view runs/async-quickstart --text; "
         "whetstone view runs/async-quickstart --events",
     )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verb."""
-    return run_command(args)
 
 
 def view(args: _Viewing) -> int:
