@@ -10,8 +10,7 @@ import pytest
 
 from whetstone.core.errors import UserError
 from whetstone.report.settings import ReportSection
-from whetstone.report.sinks.shown import SINKS, ShownMetrics, check_views
-from whetstone.report.sinks.sink import MetricRow, SinkRun
+from whetstone.report.sinks import SINKS, MetricRow, ShownMetrics, SinkRun, check_views
 
 ASKED = ReportSection(wandb="project", tensorboard=True)
 
@@ -41,9 +40,8 @@ class Anew(Kept):
 
 @pytest.fixture(autouse=True)
 def views(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SINKS, "wandb", f"{__name__}:Kept")
-    monkeypatch.setitem(SINKS, "tensorboard", f"{__name__}:Anew")
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    monkeypatch.setitem(SINKS, "wandb", Kept)
+    monkeypatch.setitem(SINKS, "tensorboard", Anew)
 
 
 def shown(folder: Path, view: str) -> list[str]:
@@ -93,7 +91,7 @@ def test_a_view_that_fails_costs_the_run_nothing(tmp_path: Path, capsys: pytest.
 def test_a_view_without_its_library_is_refused_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(SINKS, "trackio", "nowhere:Nothing")
+    monkeypatch.setitem(SINKS, "trackio", Kept)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "trackio", raising=False)
     with pytest.raises(UserError, match=r"`report.trackio`.*pip install trackio"):

@@ -111,8 +111,7 @@ def _check_out(args: _Reporting, runs: list[str]) -> None:
 
 
 def _report_runs(args: _Reporting, folders: list[str]) -> int:
-    from whetstone.report.curves import read_runs, write_curves_page
-    from whetstone.report.run_comparison import run_comparison
+    from whetstone.report.curves import read_runs, run_comparison, write_curves_page
 
     _check_out(args, folders)
     runs = read_runs(folders)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 
@@ -15,6 +13,7 @@ from msgspec import Struct
 from whetstone.environments.prompt import Prompt
 from whetstone.evaluate.folder import PROMPTS_FILE, SAMPLES_FILE, read_prompts
 from whetstone.evaluate.results import SampleResult
+from whetstone.report.growing_files import LineTail
 from whetstone.report.reply_rows import verdict_word
 
 _DECODER = msgspec.json.Decoder(SampleResult)
@@ -33,11 +32,12 @@ class IndexedReply(Struct, frozen=True):
     reward: float | None
 
 
-class _Search(Struct):
-    """A search: how far the file was read, in bytes, and the problems whose replies contain the text."""
+class _Search:
+    """A search: the lines that it has not read, and the problems whose replies contain the text."""
 
-    end: int = 0
-    found: set[str] = msgspec.field(default_factory=set[str])
+    def __init__(self, path: Path) -> None:
+        self.tail = LineTail(path)
+        self.found: set[str] = set()
 
 
 class EvaluationIndex:
@@ -45,9 +45,8 @@ class EvaluationIndex:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._file = self.folder / SAMPLES_FILE
+        self._tail = LineTail(self.folder / SAMPLES_FILE)
         self._problems: dict[str, list[IndexedReply]] = {}
-        self._inode = self._end = 0
         self._searches: OrderedDict[str, _Search] = OrderedDict()
         self._prompts: tuple[float, dict[str, Prompt]] = (-1.0, {})
         self._lock = Lock()
@@ -65,7 +64,7 @@ class EvaluationIndex:
             places = self._problems.get(problem, [])
             if not places:
                 return []
-            with self._file.open("rb") as file:
+            with self._tail.path.open("rb") as file:
                 lines = [os.pread(file.fileno(), place.size, place.offset) for place in places]
         found = [sample for line in lines if (sample := _decode(line)) and sample.problem_id == problem]
         return sorted(found, key=lambda sample: sample.index)[:most]
@@ -75,9 +74,8 @@ class EvaluationIndex:
         wanted = text.lower()
         with self._lock:
             self._update()
-            search = self._searches.pop(text, None) or _Search()
-            for line in self._lines(search.end):
-                search.end += len(line)
+            search = self._searches.pop(text, None) or _Search(self._tail.path)
+            for _, line in search.tail.added(search.found.clear):
                 sample = _decode(line)
                 if sample and wanted in f"{sample.text}\0{sample.program or ''}".lower():
                     search.found.add(sample.problem_id)
@@ -100,28 +98,15 @@ class EvaluationIndex:
             return self._prompts[1].get(problem)
 
     def _update(self) -> None:
-        """Read what was added. A replaced file is read again: the end of an evaluation replaces it."""
-        try:
-            state = self._file.stat()
-        except OSError:
-            state = None
-        if state is None or state.st_ino != self._inode or state.st_size < self._end:
-            self._problems, self._end = {}, 0
-            self._inode = state.st_ino if state else 0
-            self._searches.clear()
-        for line in self._lines(self._end) if state else []:
-            sample = _decode(line)
-            if sample:
-                self._problems.setdefault(sample.problem_id, []).append(
-                    _indexed(sample, self._end, len(line))
-                )
-            self._end += len(line)
+        """Read what was added. The end of an evaluation replaces the file, which is then read again."""
+        for offset, line in self._tail.added(self._forget):
+            if sample := _decode(line):
+                indexed = _indexed(sample, offset, len(line))
+                self._problems.setdefault(sample.problem_id, []).append(indexed)
 
-    def _lines(self, start: int) -> Iterator[bytes]:
-        with contextlib.suppress(FileNotFoundError), self._file.open("rb") as file:
-            file.seek(start)
-            # The last line is incomplete while a writer appends it.
-            yield from (line for line in file if line.endswith(b"\n"))
+    def _forget(self) -> None:
+        self._problems.clear()
+        self._searches.clear()
 
 
 def _indexed(sample: SampleResult, offset: int, size: int) -> IndexedReply:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, cast
 
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import GOES_ON, LineLog, write_file
+from whetstone.report.growing_files import LineTail
 
 Record = dict[str, Any]
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -87,36 +87,19 @@ class MetricsTail:
     """The records of a growing file. Each update reads only what was added since the last one."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
         self.records: list[Record] = []
-        self._read, self._file = 0, 0
+        self._lines = LineTail(Path(path))
 
     @property
     def stamp(self) -> tuple[int, int]:
         """A value that changes with the records: the file, and the number of bytes read."""
-        return self._file, self._read
+        return self._lines.inode, self._lines.end
 
     def update(self) -> None:
-        """Read what was added.
-
-        A file that was replaced is read again, and a missing file has no records. Raises UserError for a line
-        that is no record.
-        """
-        try:
-            with self.path.open("rb") as file:
-                state = os.fstat(file.fileno())
-                # Resuming replaces the file by a shorter one: see `MetricsWriter.truncate_after`.
-                if state.st_ino != self._file or state.st_size < self._read:
-                    self.records, self._read, self._file = [], 0, state.st_ino
-                file.seek(self._read)
-                content = file.read()
-        except OSError:
-            self.records, self._read, self._file = [], 0, 0
-            return
-        complete = content[: content.rfind(b"\n") + 1]
-        first = len(self.records) + 1
-        self.records += [_parse(self.path, n, line) for n, line in enumerate(complete.splitlines(), first)]
-        self._read += len(complete)
+        """Read what was added. Raises UserError for a line that is no record."""
+        # Resuming replaces the file by a shorter one: see `MetricsWriter.truncate_after`.
+        for _, line in self._lines.added(self.records.clear):
+            self.records.append(_parse(self._lines.path, len(self.records) + 1, line))
 
 
 def _parse(path: Path, number: int, line: bytes) -> Record:

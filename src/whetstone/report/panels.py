@@ -43,63 +43,40 @@ SMALL = {
     "time/judge": ("judge, CPU seconds", "moss"),
 }
 PERCENT = {"length/truncated", "length/repetition", "reward/pass_rate", "loss/outside"}
-FIRST = [
-    "loss/loss",
-    "loss/kl",
-    "loss/step_kl",
-    "loss/entropy",
-    "loss/grad_norm",
-    "loss/clip_fraction",
-    "loss/ratio_mean",
-    "loss/ratio_p01",
-    "loss/ratio_p99",
-    "loss/ratio_max",
-    "loss/engine_kl",
-    "loss/logprob_gap",
-    "loss/logprob_gap_max",
-    "loss/engine_gap",
-    "loss/outside",
-    "staleness/mean",
-    "staleness/max",
-    "staleness/token_age",
-    "staleness/wasted",
-    "staleness/length_shift",
-    "loss/importance",
-    "loss/importance_truncated",
-    "loss/importance_masked",
-    "loss/lr",
-]
+# The titles of the metrics of the optimisation, in the order of their charts. Other metrics follow.
 TITLES = {
     "loss/loss": "loss",
     "loss/kl": "KL to the start (nats)",
     "loss/step_kl": "KL to the step's start (nats)",
-    "loss/engine_kl": "KL, engine to trainer (nats)",
     "loss/entropy": "entropy (nats)",
     "loss/grad_norm": "gradient norm",
+    "loss/clip_fraction": "clipped share",
+    "loss/ratio_mean": "mean ratio",
+    "loss/ratio_p01": "ratio, 1 in 100 below",
+    "loss/ratio_p99": "ratio, 1 in 100 above",
+    "loss/ratio_max": "largest ratio",
+    "loss/engine_kl": "KL, engine to trainer (nats)",
     "loss/logprob_gap": "log-prob gap, mean",
     "loss/logprob_gap_max": "log-prob gap, max",
     "loss/engine_gap": "log-prob gap, same weights",
     "loss/outside": "p_engine / p outside [0.9, 1.1], share",
-    "loss/clip_fraction": "clipped share",
-    "loss/ratio_max": "largest ratio",
-    "loss/ratio_min": "smallest ratio",
-    "loss/ratio_mean": "mean ratio",
-    "loss/ratio_p01": "ratio, 1 in 100 below",
-    "loss/ratio_p99": "ratio, 1 in 100 above",
-    "loss/importance": "p_old / p_engine, mean",
-    "loss/importance_truncated": "p_old / p_engine, share truncated",
-    "loss/importance_masked": "p_old / p_engine, share masked",
-    "loss/reasoning": "share of reasoning tokens",
-    "loss/lr": "learning rate",
-    "loss/tokens": "tokens trained",
-    "loss/replies": "replies trained",
-    "loss/updates": "updates",
-    "loss/skipped": "updates skipped",
     "staleness/mean": "versions behind the weights, mean",
     "staleness/max": "versions behind the weights, most",
     "staleness/token_age": "versions behind the weights, tokens",
     "staleness/wasted": "share of tokens wasted",
     "staleness/length_shift": "lengths: trained against sampled",
+    "loss/importance": "p_old / p_engine, mean",
+    "loss/importance_truncated": "p_old / p_engine, share truncated",
+    "loss/importance_masked": "p_old / p_engine, share masked",
+    "loss/lr": "learning rate",
+}
+_OTHER_TITLES = {
+    "loss/ratio_min": "smallest ratio",
+    "loss/reasoning": "share of reasoning tokens",
+    "loss/tokens": "tokens trained",
+    "loss/replies": "replies trained",
+    "loss/updates": "updates",
+    "loss/skipped": "updates skipped",
     "group/trained": "groups trained",
     "group/sampled": "groups sampled",
 }
@@ -274,14 +251,12 @@ def _optimisation(records: Sequence[Mapping[str, Any]]) -> Panel:
     keys = dict.fromkeys(
         key for record in records for key in record if "/" in key and not key.startswith(_DRAWN)
     )
-    ordered = [key for key in FIRST if key in keys] + [key for key in keys if key not in FIRST]
+    ordered = [key for key in TITLES if key in keys] + [key for key in keys if key not in TITLES]
     constant = {key: value for key in ordered if (value := _constant(records, key)) is not None}
     charts = [chart for chart in _small(records, [key for key in ordered if key not in constant]) if chart]
     note = "Each metric has its own scale."
     if constant:
-        listed = ", ".join(
-            f"{TITLES.get(key, _readable_name(key))} {value:g}" for key, value in constant.items()
-        )
+        listed = ", ".join(f"{_title(key)} {value:g}" for key, value in constant.items())
         note += f" The same in every step, and not drawn: {listed}."
     return Panel("Optimisation", note, charts, wide=True, multiples=True)
 
@@ -296,7 +271,7 @@ def _small(records: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> list[Ch
     """Return a small chart for each metric that has values."""
     charts: list[Chart | None] = []
     for key in keys:
-        title, color = SMALL.get(key) or (TITLES.get(key, _readable_name(key)), "steel")
+        title, color = SMALL.get(key) or (_title(key), "steel")
         columns = Columns(records, [key])
         charts.append(
             chart_of(
@@ -312,8 +287,9 @@ def _stack(id: str, title: str, columns: Columns, layers: Sequence[Series], **op
     return chart_of(id, title, columns.steps, used, stacked=True, **options)
 
 
-def _readable_name(key: str) -> str:
-    return key.replace("dropped/", "groups dropped: ").replace("_", " ")
+def _title(key: str) -> str:
+    readable = key.replace("dropped/", "groups dropped: ").replace("_", " ")
+    return TITLES.get(key) or _OTHER_TITLES.get(key, readable)
 
 
 def _charts(main: Chart | None, *small: Chart | None) -> list[Chart]:

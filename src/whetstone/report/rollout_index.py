@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.verdict import Verdict
+from whetstone.report.growing_files import FileCache, stamped
 from whetstone.report.reply_rows import verdict_word
 from whetstone.report.rollouts import (
     RolloutRow,
@@ -47,46 +48,34 @@ class RolloutSummary(Struct, frozen=True, array_like=True):
     program_length: int | None
 
 
-class _File(Struct, frozen=True):
-    """A file with the contents that were read."""
-
-    path: Path
-    stamp: tuple[int, int, int]
-
-
 class RolloutIndex:
     """The index of a run's rollouts; see the module docstring. Thread-safe."""
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
-        self._files: dict[_File, list[RolloutSummary]] = {}
-        self._all: list[RolloutSummary] = []
-        self._searches: OrderedDict[str, dict[_File, set[int]]] = OrderedDict()
+        self._files = FileCache(_read)
+        self._searches: OrderedDict[str, FileCache[set[int]]] = OrderedDict()
         self._lock = Lock()
 
     def all(self) -> list[RolloutSummary]:
         """Return all present rollouts, in the order of sampling. An unreadable file has none."""
         with self._lock:
-            return self._update()
+            return [row for rows in self._files.values(stamped(rollout_files(self.run_dir))) for row in rows]
 
     def search(self, text: str) -> list[int]:
         """Return the positions in ``all()`` of the rollouts with a text that contains this one. Case is
         ignored."""
         with self._lock:
-            self._update()
-            known = self._searches.pop(text, {})
-            hits = {
-                # Files of earlier steps never change, so only new files are searched.
-                file: known[file] if file in known else _search(file.path, text.lower())
-                for file in self._files
-            }
-            self._searches[text] = hits
+            files = stamped(rollout_files(self.run_dir))
+            # Files of earlier steps never change, so only new files are searched.
+            search = self._searches.pop(text, None) or FileCache(lambda path: _search(path, text.lower()))
+            self._searches[text] = search
             while len(self._searches) > _KEPT_SEARCHES:
                 self._searches.popitem(last=False)
             found: list[int] = []
             start = 0
-            for file, rows in self._files.items():
-                found += [start + place for place, row in enumerate(rows) if row.row in hits[file]]
+            for rows, hits in zip(self._files.values(files), search.values(files), strict=True):
+                found += [start + place for place, row in enumerate(rows) if row.row in hits]
                 start += len(rows)
             return found
 
@@ -96,24 +85,6 @@ class RolloutIndex:
         if not 0 <= row < len(rollouts):
             raise UserError(f"step {step} has {len(rollouts)} rollouts, so there is no row {row}")
         return [each for each in rollouts if each.group == rollouts[row].group]
-
-    def _update(self) -> list[RolloutSummary]:
-        """Read files that are new or replaced, and forget files that were deleted."""
-        files = [_File(path, stamp) for path in rollout_files(self.run_dir) if (stamp := file_stamp(path))]
-        if files != list(self._files):
-            known = self._files
-            self._files = {file: known[file] if file in known else _read(file.path) for file in files}
-            self._all = [row for rows in self._files.values() for row in rows]
-        return self._all
-
-
-def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return a stamp of the contents of a file; None for a missing file."""
-    try:
-        state = path.stat()
-    except OSError:
-        return None
-    return state.st_ino, state.st_mtime_ns, state.st_size
 
 
 def _read(path: Path) -> list[RolloutSummary]:

@@ -22,6 +22,7 @@ from whetstone.evaluate.results import (
     paired_differences,
 )
 from whetstone.report.audit import KeptAudit, read_audit
+from whetstone.report.growing_files import Stamp, file_stamp
 from whetstone.report.metrics import Record, read_metrics
 from whetstone.report.rollouts import RolloutRow, read_rollouts, rollout_steps, with_groups
 
@@ -189,26 +190,17 @@ def paired_changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, str],
     return found
 
 
-def folder_stamp(folder: Path) -> tuple[int, int]:
-    """Return a stamp of the result of an evaluation; zeros if there is none."""
-    try:
-        state = (folder / EVALUATION_FILE).stat()
-    except OSError:
-        return 0, 0
-    return state.st_ino, state.st_mtime_ns
-
-
 def cached_evaluation(folder: Path) -> Evaluation:
     """Return the result of an evaluation. It is cached, because a live page requests it every few seconds.
 
     Raises UserError.
     """
     # The stamp is a part of the cache key, so a new result is read again.
-    return _evaluation(folder, folder_stamp(folder))
+    return _evaluation(folder, file_stamp(folder / EVALUATION_FILE))
 
 
 @lru_cache(maxsize=64)
-def _evaluation(folder: Path, stamp: tuple[int, int]) -> Evaluation:
+def _evaluation(folder: Path, stamp: Stamp | None) -> Evaluation:
     return load_evaluation(folder)
 
 

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from whetstone.core.syntax import NotPython, nodes
 from whetstone.core.verdict import CaseJudgement, Verdict
+from whetstone.report.growing_files import FileCache, stamped
 from whetstone.report.metrics import Record
 from whetstone.report.reply_rows import verdict_word
-from whetstone.report.rollout_index import file_stamp
 from whetstone.report.rollouts import rollout_columns, rollout_files
 
 # The number of rollouts that are listed for each sign. All of them are counted.
@@ -64,7 +64,7 @@ class Signs:
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
-        self._files: dict[tuple[Path, Any], _Found] = {}
+        self._files = FileCache(_scan)
         self._lock = Lock()
 
     def summary(self) -> dict[str, Any]:
@@ -73,9 +73,7 @@ class Signs:
         ``shortest`` has the shortest accepted program of each problem.
         """
         with self._lock:
-            files_now = [(path, stamp) for path in rollout_files(self.run_dir) if (stamp := file_stamp(path))]
-            self._files = {file: self._files.get(file) or _scan(file[0]) for file in files_now}
-            files = list(self._files.values())
+            files = self._files.values(stamped(rollout_files(self.run_dir)))
         shortest: dict[str, Sign] = {}
         for sign in (sign for file in files for sign in file.shortest.values()):
             if sign.problem not in shortest or _length(sign) < _length(shortest[sign.problem]):

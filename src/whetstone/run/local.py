@@ -26,7 +26,7 @@ from whetstone.engine.loading import LoadedModel, load_model
 from whetstone.engine.memory import keep_freed_memory, return_freed_memory
 from whetstone.report.metrics import MetricsWriter, Record
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
-from whetstone.report.sinks.shown import ShownMetrics, check_views
+from whetstone.report.sinks import ShownMetrics, check_views
 from whetstone.rollout.flow import FlowBatch
 from whetstone.run.auto import with_choices
 from whetstone.run.checks import check_episodes, check_references

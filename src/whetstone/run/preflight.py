@@ -22,7 +22,7 @@ from whetstone.engine.settings import SERVERS
 from whetstone.engine.sources import check_folder as check_model_folder
 from whetstone.environments.registry import environment_class
 from whetstone.judge.environments.environment import environment_named
-from whetstone.report.sinks.shown import check_views
+from whetstone.report.sinks import check_views
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
 from whetstone.run.recipe import Recipe, partner_recipe, stage_recipes
 from whetstone.run.roles.identity import flow_rules, flow_section

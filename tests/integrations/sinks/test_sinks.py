@@ -18,7 +18,7 @@ START = """
 import os, sys
 from pathlib import Path
 from whetstone.report.settings import ReportSection
-from whetstone.report.sinks.shown import ShownMetrics, check_views
+from whetstone.report.sinks import ShownMetrics, check_views
 folder, view, done, last, killed = Path(sys.argv[1]), *sys.argv[2:]
 settings = ReportSection.model_validate({view: True if view == "tensorboard" else "project"})
 check_views(settings)

@@ -21,9 +21,10 @@ from whetstone.data.card import CARD_FILE
 from whetstone.evaluate.folder import SAMPLES_FILE
 from whetstone.evaluate.results import EVALUATION_FILE, headline_key
 from whetstone.report.evaluation_index import EvaluationIndex
+from whetstone.report.growing_files import file_stamp
 from whetstone.report.metrics import MetricsTail, Record
 from whetstone.report.rollout_index import RolloutIndex
-from whetstone.report.run_data import RunData, folder_stamp, read_recipe, run_of
+from whetstone.report.run_data import RunData, read_recipe, run_of
 from whetstone.report.run_page import PARTNERS, run_page
 from whetstone.report.signs import Signs
 
@@ -248,8 +249,8 @@ class _RunView:
             files = [self.folder / "recipe.yaml", *sorted(evaluations.glob("records*.jsonl"))]
             state = [
                 *([tail.stamp for tail in tails]),
-                *([_stamp(file) for file in files]),
-                *([folder_stamp(folder) for folder in sorted(evaluations.glob("step-*"))]),
+                *([file_stamp(file) for file in files]),
+                *([file_stamp(folder / EVALUATION_FILE) for folder in sorted(evaluations.glob("step-*"))]),
             ]
         return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
@@ -265,14 +266,6 @@ class _RunView:
             }
             self._page = stamp, run_page(self.data(), partners)
         return self._page
-
-
-def _stamp(file: Path) -> tuple[int, int, int]:
-    try:
-        state = file.stat()
-    except OSError:
-        return 0, 0, 0
-    return state.st_ino, state.st_mtime_ns, state.st_size
 
 
 _SEARCH_EVERY_S = 2.0

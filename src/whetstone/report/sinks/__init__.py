@@ -1,1 +1,0 @@
-"""Sinks, which show the metrics of a run in other tools."""
