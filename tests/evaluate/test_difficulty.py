@@ -13,9 +13,8 @@ from whetstone.data.dataset import open_problems
 from whetstone.data.decisions import read_decisions
 from whetstone.data.files import write_problems
 from whetstone.data.pass_rate import PassRate, rate_of
-from whetstone.evaluate.compare import read_pass_rates
 from whetstone.evaluate.plan import SamplingPlan
-from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
+from whetstone.evaluate.results import Evaluation, ProblemResult, Shares, read_pass_rates
 
 NOTHING = Shares(0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
 

@@ -23,13 +23,12 @@ from whetstone.environments.episode import ProgramJudge
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import SingleTurn
-from whetstone.evaluate.compare import print_comparison, read_pass_rates
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.engine import EngineWriter
-from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
-from whetstone.evaluate.tables import print_evaluation
+from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation, read_pass_rates
+from whetstone.evaluate.tables import print_comparison, print_evaluation
 from whetstone.evaluate.tally import Tally
 from whetstone.judge import AsyncJudge
 

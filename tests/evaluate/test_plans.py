@@ -11,9 +11,8 @@ import pytest
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
-from whetstone.evaluate.plan_file import read_plan, shipped_plans
+from whetstone.evaluate.plan_file import own_shots, read_plan, read_shots, shipped_plans
 from whetstone.evaluate.results import load_evaluation
-from whetstone.evaluate.shots import own_shots, read_shots
 from whetstone.evaluate.variants import livecodebench_variant
 
 

@@ -14,7 +14,6 @@ from rich.console import Console
 from whetstone.core.errors import UserError
 from whetstone.core.problem import NoTests, Problem
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.evaluate.compare import print_comparison, read_pass_rates
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.results import (
@@ -23,8 +22,9 @@ from whetstone.evaluate.results import (
     headline_key,
     load_evaluation,
     paired_differences,
+    read_pass_rates,
 )
-from whetstone.evaluate.tables import print_evaluation
+from whetstone.evaluate.tables import print_comparison, print_evaluation
 from whetstone.evaluate.tally import Tally
 
 WRONG = Judgement(Verdict.WRONG_ANSWER, [], 0.0, "none")

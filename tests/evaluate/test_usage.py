@@ -10,9 +10,8 @@ import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
-from whetstone.evaluate.folder import read_prompts
+from whetstone.evaluate.folder import EvaluationUsage, Prices, read_prompts, usage_of
 from whetstone.evaluate.results import Shares, load_evaluation
-from whetstone.evaluate.usage import EvaluationUsage, Prices, usage_of
 
 pytestmark = pytest.mark.process
 

@@ -60,7 +60,7 @@ def test_an_evaluation_is_shown_problem_by_problem(
     assert "src=" not in text.replace(script(), "")
     assert "http" not in text.partition("</style>")[2].partition("<script")[0]
     (results,) = data_of(file)["page"]["results"]
-    assert results["rows"][0][:2] == ["pass@1", "25.0%"]
+    assert results["rows"][0][:2] == ["pass@1 (avg@2)", "25.0%"]
     first, second = data_of(file)["rows"]
     assert (first["id"], first["prompt"]) == ("p/1", "[system]\nreply\n\n[user]\nreply about p/1")
     (side,) = first["sides"]

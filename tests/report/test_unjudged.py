@@ -198,7 +198,7 @@ def test_an_evaluation_of_rewards_is_shown_and_compared_by_reward(tmp_path: Path
     found = data_of(out.read_text())
     (results,) = found["page"]["results"]
     assert results["rows"][0][:2] == ["reward", "1.250"]
-    assert "2.0 turns on average" in results["notes"][0]
+    assert "in 2.0 turns" in results["notes"][0]
     assert "moves 1.250" in results["notes"][0]
     assert "without code" not in results["notes"][0]
     first = found["rows"][0]
@@ -220,7 +220,7 @@ def test_what_the_environment_accepts_is_right_without_a_verdict(tmp_path: Path)
     out = tmp_path / "one.html"
     assert main(["report", str(tmp_path / "game"), "--out", str(out)]) == 0
     found = data_of(out.read_text())
-    assert [row[:2] for row in found["page"]["results"][0]["rows"]] == [["pass@1", "100.0%"]]
+    assert [row[:2] for row in found["page"]["results"][0]["rows"]] == [["pass@1 (avg@2)", "100.0%"]]
     (row,) = found["rows"]
     assert (row["outcome"], row["verdicts"], row["sides"][0]["right"]) == ("always right", ["solved"], 2)
     assert json.loads((tmp_path / "game" / "evaluation.json").read_text())["reward"] is None

@@ -63,7 +63,7 @@ def difficulty(
     machine: Machine,
 ) -> int:
     """Rate the problems. Raises UserError for unreadable input, failed requests and unwritable output."""
-    from whetstone.evaluate.compare import read_pass_rates
+    from whetstone.evaluate.results import read_pass_rates
 
     files.check()
     folder = rating.from_eval

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from whetstone.cli.eval_tasks import measure_benchmarks
 from whetstone.cli.eval_watch import add_watch
-from whetstone.cli.flags import add_command, run_command, set_command
+from whetstone.cli.flags import add_command, set_command
 from whetstone.cli.package_commands import add_package_actions
 from whetstone.core.flag import Flag
 
@@ -56,14 +56,9 @@ def add_parser(subparsers: Any) -> None:
     add_package_actions(actions, "eval")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the verb."""
-    return run_command(args)
-
-
 def compare(evaluations: _ComparedEvaluations) -> int:
     """Compare two evaluations."""
-    from whetstone.evaluate.compare import print_comparison
+    from whetstone.evaluate.tables import print_comparison
 
     print_comparison(evaluations.a, evaluations.b, list_problems=evaluations.list)
     return 0

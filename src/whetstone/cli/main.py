@@ -23,8 +23,8 @@ from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-# The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)`, or a command
-# of an optional package (`PACKAGE_OF_COMMAND`).
+# The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)`, or a
+# command of an optional package (`PACKAGE_OF_COMMAND`).
 VERBS = {
     "tour": "a demonstration in two minutes: the judge with cheating programs, and a small training run",
     "judge": "run programs against the tests of problems",
@@ -40,18 +40,6 @@ VERBS = {
     "rejudge": "compute the rewards of stored replies again with today's judge: runs, dumps of TRL and verl",
     "view": "show runs, evaluations and data sets in a browser; print the state of the roles of a run",
     "report": "write one self-contained HTML page of a run, or of one evaluation or two",
-}
-
-# Commands of earlier versions, and their replacements.
-_REPLACED_COMMANDS = {
-    "data schema": "data show schema",
-    "data sources": "data show sources",
-    "eval benchmarks": "recipes --benchmarks",
-    "eval page": "report",
-    "eval plans": "recipes --plans",
-    "model convert": "export",
-    "model": "export",
-    "status": "view RUN --text",
 }
 
 # Open files that are enough for every use; the usual soft limit is 1024.
@@ -171,9 +159,6 @@ def _discard_output(status: int) -> int:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. It may have ``key=value`` words after options, which argparse alone rejects."""
-    for words, replacement in _REPLACED_COMMANDS.items():
-        if list(argv[: len(words.split())]) == words.split():
-            raise SystemExit(_report_replaced(words, replacement))
     parser = build_parser(next((word for word in argv if not word.startswith("-")), None))
     args, rest = parser.parse_known_args(argv)
     if rest:
@@ -182,11 +167,6 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         args.overrides += rest
     return args
-
-
-def _report_replaced(words: str, replacement: str) -> int:
-    print(f"whetstone: `whetstone {words}` is now `whetstone {replacement}`", file=sys.stderr)
-    return BAD_INPUT
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:

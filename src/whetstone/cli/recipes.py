@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
 from whetstone.core.shipped_recipes import about, recipe_file, shipped_names
@@ -34,7 +33,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "recipes",
         list_shipped,
-        help="list the shipped recipes, benchmarks and plans",
         description="List the shipped recipes, or the benchmarks and plans of `whetstone eval`. `whetstone "
         "train NAME` runs a recipe, and `whetstone data build NAME` builds a data set with "
         "one. Both accept key=value.",
@@ -42,20 +40,13 @@ def add_parser(subparsers: Any) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the verb."""
-    return run_command(args)
-
-
 def list_shipped(args: _RecipeListing) -> int:
     """List what ships with Whetstone, or print one recipe."""
+    if args.benchmarks:
+        _print_benchmarks()
+    if args.plans:
+        _print_plans()
     if args.benchmarks or args.plans:
-        from whetstone.evaluate.tables import print_benchmarks, print_plans
-
-        if args.benchmarks:
-            print_benchmarks()
-        if args.plans:
-            print_plans()
         return 0
     kind = "data" if args.data else ""
     names = shipped_names(kind)
@@ -81,3 +72,26 @@ def list_shipped(args: _RecipeListing) -> int:
         table.add_row(name, escape(about(file)))
     Console().print(table)
     return 0
+
+
+def _print_benchmarks() -> None:
+    """Print the benchmarks by name: their data, and the tests that their prompts show."""
+    from whetstone.evaluate.benchmarks import BENCHMARKS
+
+    table = Table()
+    # Names must stay on one line, so that they can be copied.
+    table.add_column("benchmark", no_wrap=True)
+    for column in ("--data", "the prompt shows"):
+        table.add_column(column, overflow="fold")
+    for name, entry in BENCHMARKS.items():
+        table.add_row(name, escape(entry.data), escape(entry.shows))
+    Console().print(table)
+
+
+def _print_plans() -> None:
+    from whetstone.evaluate.plan_file import shipped_plans
+
+    table = Table("--plan", "what it measures")
+    for name, title in shipped_plans().items():
+        table.add_row(name, escape(title))
+    Console().print(table)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.core.problem import Problem, statement_with_starter
+from whetstone.core.problem import Problem
 from whetstone.data.dataset import is_dataset, load_problems
 from whetstone.data.sources.package_file import NoPackage, fetch
 from whetstone.data.sources.rows import local_files, read_rows
@@ -132,15 +132,6 @@ def problems_hash(problems: Sequence[Problem]) -> str:
     return digest.hexdigest()
 
 
-def same_problems(benchmark: Benchmark, problems_sha256: str) -> bool:
-    """Return whether a manifest with that hash is of an evaluation on these problems."""
-    # Earlier versions included the starter code in statements of LeetCode and LiveCodeBench, and hashed it.
-    starting = [
-        msgspec.structs.replace(each, statement=statement_with_starter(each)) for each in benchmark.problems
-    ]
-    return problems_sha256 in (benchmark.problems_sha256, problems_hash(starting))
-
-
 def _from_source(
     name: str, source: DatasetSource, variant: Variant, data: str | None
 ) -> tuple[list[Problem], Counter[str], str]:
@@ -162,7 +153,9 @@ def _from_source(
             problems.append(result)
         else:
             left_out[result.reason] += 1
-    _nonempty(problems, left_out, origin)
+    if not problems:
+        why = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
+        raise UserError(f"{origin}: contains no problems" + (f" ({why})" if why else ""))
     found = len(problems) + left_out.total()
     # A benchmark with missing problems would give a result that cannot be compared.
     if all_of_it and variant.count and found != variant.count:
@@ -226,13 +219,6 @@ def _hub_rows(
     except UserError as error:
         raise UserError(f"benchmark `{name}`: {error}") from None
     return read_rows(hub.download(files)), f"{source.hub_id}@{files.commit}"
-
-
-def _nonempty(problems: list[Problem], left_out: Counter[str], origin: str) -> list[Problem]:
-    if not problems:
-        why = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
-        raise UserError(f"{origin}: contains no problems" + (f" ({why})" if why else ""))
-    return problems
 
 
 def _file_hash(data: str | None) -> str | None:

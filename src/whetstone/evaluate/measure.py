@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,7 +22,7 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.evaluate import evaluate, prompts_of
-from whetstone.evaluate.folder import EvaluationFolder
+from whetstone.evaluate.folder import EvaluationFolder, EvaluationUsage, Prices, add_seconds, usage_of
 from whetstone.evaluate.grading import Grading, environment_by
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import SamplingPlan
@@ -29,7 +30,6 @@ from whetstone.evaluate.replies.writer import ReplyWriter
 from whetstone.evaluate.results import Evaluation
 from whetstone.evaluate.tables import interval, print_evaluation, shown
 from whetstone.evaluate.tally import Tally
-from whetstone.evaluate.usage import EvaluationUsage, Prices, add_seconds, usage_of
 from whetstone.judge import AsyncJudge
 
 TierName = Literal["root", "userns", "restricted"]
@@ -91,107 +91,93 @@ def measure(
     for a model that does not answer or a folder with other contents, and SandboxUnavailable below
     ``minimum_tier``.
     """
-    return asyncio.run(
-        _measure(
-            tasks,
-            model,
-            minimum_tier,
-            AsyncJudge(
-                workers,
-                minimum_tier=minimum_tier,
-                environment=environment,
-                comparisons=installed_comparisons(),
-            ),
-            None if out is None else Path(out),
-            restart,
-            prices,
-            console or Console(),
-        )
+    judge = AsyncJudge(
+        workers,
+        minimum_tier=minimum_tier,
+        environment=environment,
+        comparisons=installed_comparisons(),
     )
+    measuring = _Measuring(model, judge, minimum_tier, out, restart, prices, console or Console())
+    return asyncio.run(measuring.run(tasks))
 
 
-async def _measure(
-    tasks: Sequence[EvaluationTask],
-    model: EvaluatedModel,
-    minimum_tier: TierName,
-    judge: AsyncJudge,
-    out: Path | None,
-    restart: bool,
-    prices: Prices | None,
-    console: Console,
-) -> dict[str, _EvaluationResult]:
-    results: dict[str, _EvaluationResult] = {}
-    try:
-        async with judge:
-            for task in tasks:
-                manifest = build_manifest(
-                    task.benchmark,
-                    task.plan,
-                    task.settings,
-                    model=model.manifest,
-                    grading=task.grading,
-                    isolation=judge.isolation,
-                    packages=judge.environment,
-                )
-                folder = EvaluationFolder(out / task.name, manifest, restart=restart) if out else None
-                rules = environment_by(task.grading, judge, task.settings, minimum_tier)
-                async with rules as environment:
-                    results[task.name] = await _measure_one(
-                        task, model, environment, judge, manifest, folder, prices, console
-                    )
-    finally:
-        await model.close()
-    return results
+@dataclass(frozen=True)
+class _Measuring:
+    """A model, the judge of its replies, and the outputs; see ``measure``."""
 
+    model: EvaluatedModel
+    judge: AsyncJudge
+    minimum_tier: TierName
+    out: str | Path | None
+    restart: bool
+    prices: Prices | None
+    console: Console
 
-async def _measure_one(
-    task: EvaluationTask,
-    model: EvaluatedModel,
-    environment: Environment,
-    judge: AsyncJudge,
-    manifest: dict[str, Any],
-    folder: EvaluationFolder | None,
-    prices: Prices | None,
-    console: Console,
-) -> _EvaluationResult:
-    """Evaluate one benchmark."""
-    problems, plan = task.benchmark.problems, task.plan
-    total = len(problems) * plan.n
-    writer = model.writer(plan, task.settings)
-    start = time.monotonic()
-    with folder or nullcontext(), ProgressView(task.name, total, console) as view:
+    async def run(self, tasks: Sequence[EvaluationTask]) -> dict[str, _EvaluationResult]:
+        """Evaluate the model on all benchmarks, and close it."""
+        results: dict[str, _EvaluationResult] = {}
         try:
-            evaluation = await evaluate(
-                problems,
-                writer,
-                environment,
-                judge,
-                plan,
-                known=folder.finished() if folder else (),
-                record=folder.add if folder else None,
-                total=total,
-                on_progress=view.show,
-                on_minute=view.minute,
-                manifest=manifest,
-            )
-        except (UserError, asyncio.CancelledError):
-            if folder:
-                kept = f"{folder.path} keeps what is judged; the same command goes on from there"
-                console.print(kept, highlight=False, soft_wrap=True)
-            raise
+            async with self.judge as judge:
+                for task in tasks:
+                    rules = environment_by(task.grading, judge, task.settings, self.minimum_tier)
+                    async with rules as environment:
+                        results[task.name] = await self._evaluate(task, environment)
         finally:
-            seconds = time.monotonic() - start
+            await self.model.close()
+        return results
+
+    async def _evaluate(self, task: EvaluationTask, environment: Environment) -> _EvaluationResult:
+        problems, plan = task.benchmark.problems, task.plan
+        total = len(problems) * plan.n
+        manifest = build_manifest(
+            task.benchmark,
+            plan,
+            task.settings,
+            model=self.model.manifest,
+            grading=task.grading,
+            isolation=self.judge.isolation,
+            packages=self.judge.environment,
+        )
+        folder = None
+        if self.out is not None:
+            folder = EvaluationFolder(Path(self.out) / task.name, manifest, restart=self.restart)
+        writer = self.model.writer(plan, task.settings)
+        start = time.monotonic()
+        with folder or nullcontext(), ProgressView(task.name, total, self.console) as view:
+            try:
+                evaluation = await evaluate(
+                    problems,
+                    writer,
+                    environment,
+                    self.judge,
+                    plan,
+                    known=folder.finished() if folder else (),
+                    record=folder.add if folder else None,
+                    total=total,
+                    on_progress=view.show,
+                    on_minute=view.minute,
+                    manifest=manifest,
+                )
+            except (UserError, asyncio.CancelledError):
+                if folder:
+                    self._say(f"{folder.path} keeps what is judged; the same command goes on from there")
+                raise
+            finally:
+                seconds = time.monotonic() - start
+                if folder:
+                    # An interrupted evaluation adds the time of all its runs.
+                    seconds = add_seconds(folder.path, seconds)
             if folder:
-                # An interrupted evaluation adds the time of all its runs.
-                seconds = add_seconds(folder.path, seconds)
+                folder.keep_prompts(prompts_of(environment, problems))
+                folder.finish(evaluation)
+        usage = usage_of(evaluation.shares, seconds, self.prices)
+        print_evaluation(task.name, evaluation, self.console, usage=usage)
         if folder:
-            folder.keep_prompts(prompts_of(environment, problems))
-            folder.finish(evaluation)
-    usage = usage_of(evaluation.shares, seconds, prices)
-    print_evaluation(task.name, evaluation, console, usage=usage)
-    if folder:
-        console.print(f"saved: {folder.path}", highlight=False, soft_wrap=True)
-    return _EvaluationResult(evaluation, usage, str(folder.path) if folder else None)
+            self._say(f"saved: {folder.path}")
+        return _EvaluationResult(evaluation, usage, str(folder.path) if folder else None)
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, highlight=False, soft_wrap=True)
 
 
 def summary(measured: _EvaluationResult) -> dict[str, Any]:

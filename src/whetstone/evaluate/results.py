@@ -13,6 +13,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.outputs import write_file
 from whetstone.core.settings import read_settings
 from whetstone.core.verdict import Judgement, Verdict
+from whetstone.data.pass_rate import PassRate
 from whetstone.environments.conversation import END_THINK, THINK, ReplyEnd
 from whetstone.evaluate.passk import Estimate, PairedDifference, paired_difference, pass_at_k
 from whetstone.evaluate.plan import SamplingPlan
@@ -256,3 +257,96 @@ def _plan_values(plan: SamplingPlan) -> dict[str, Any]:
 
 def _plan_of(kind: type[SamplingPlan], values: object) -> SamplingPlan:
     return read_settings(kind, values, where="plan")
+
+
+def evaluations_in(folder: str | Path) -> dict[str, Path]:
+    """Return the evaluations of an --out folder by benchmark. The folder of a single one is also accepted.
+
+    Raises UserError if there are none.
+    """
+    root = Path(folder)
+    if (root / EVALUATION_FILE).is_file():
+        return {root.name: root}
+    found = {place.parent.name: place.parent for place in sorted(root.glob(f"*/{EVALUATION_FILE}"))}
+    if not found:
+        raise UserError(
+            f"{root}: has no {EVALUATION_FILE}; give the --out folder of a finished `whetstone eval`"
+        )
+    return found
+
+
+def evaluation_pairs(folder: str | Path, other: str | Path) -> list[tuple[str, Path, Path]]:
+    """Return the benchmarks that two --out folders share: name, and the folder of each evaluation.
+
+    Raises UserError if there are none.
+    """
+    first, second = evaluations_in(folder), evaluations_in(other)
+    # Two single evaluations are compared under any names.
+    if len(first) == len(second) == 1:
+        [old], [(name, new)] = first.values(), second.items()
+        return [(name, old, new)]
+    pairs = [(name, first[name], second[name]) for name in first if name in second]
+    if not pairs:
+        raise UserError(
+            f"{folder} has {', '.join(sorted(first))}, and {other} has {', '.join(sorted(second))}: no "
+            "benchmark is in both; compare evaluations of the same benchmark"
+        )
+    return pairs
+
+
+def compared(name: str, old: Evaluation, new: Evaluation) -> dict[str, PairedDifference]:
+    """Return ``paired_differences``. Raises UserError if there are none; ``name`` is that of the
+    benchmark."""
+    found = paired_differences(old, new)
+    if not found:
+        what = "problem" if old.headline[0] in new.estimates else "result"
+        raise UserError(
+            f"{name}: the two evaluations have no {what} in common; compare evaluations of the same benchmark"
+        )
+    return found
+
+
+class _PassRates(Struct, frozen=True):
+    """Pass rates by problem id, and the number of requested replies for each."""
+
+    by_id: dict[str, PassRate]
+    n: int
+
+
+def read_pass_rates(folder: str | Path) -> _PassRates:
+    """Return the pass rates in an --out folder of ``whetstone eval``, of all its benchmarks.
+
+    Failed replies and those without a verdict are not among the ``n`` of a rate: they are no evidence about
+    the problem. ``n`` is 0 if verdicts could have been forged. Raises UserError for a folder without a
+    finished evaluation, for an evaluation that has rewards only, and for evaluations that asked for different
+    numbers of replies.
+    """
+    rates: dict[str, PassRate] = {}
+    asked: set[int] = set()
+    for place in evaluations_in(folder).values():
+        evaluation = load_evaluation(place)
+        if evaluation.reward is not None and not evaluation.pass_at:
+            raise UserError(
+                f"{place}: has rewards only, and nothing says which replies solved their problem; the "
+                "environment must set `accepted` in its samples"
+            )
+        asked.add(evaluation.plan.n)
+        rates |= _rates(evaluation)
+    if len(asked) > 1:
+        counts = ", ".join(map(str, sorted(asked)))
+        raise UserError(f"{folder}: its evaluations have {counts} replies a problem; give one of its folders")
+    return _PassRates(rates, asked.pop())
+
+
+def _rates(evaluation: Evaluation) -> dict[str, PassRate]:
+    model = str(evaluation.manifest.get("model", {}).get("source") or "unknown")
+    return {
+        problem.id: PassRate(model, 0, 0)
+        if problem.shared_interpreter
+        else PassRate(model, _decided(problem), problem.correct)
+        for problem in evaluation.problems
+    }
+
+
+def _decided(problem: ProblemResult) -> int:
+    return problem.n - problem.judge_errors - problem.failed - problem.undecided

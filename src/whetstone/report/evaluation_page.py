@@ -10,13 +10,17 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from whetstone.core.errors import UserError
 from whetstone.core.outputs import write_file
 from whetstone.environments.prompt import Prompt
-from whetstone.evaluate.compare import compared, evaluations_in
 from whetstone.evaluate.manifest import differences
-from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
-from whetstone.evaluate.tables import change, interval, shown
+from whetstone.evaluate.results import (
+    Evaluation,
+    SampleResult,
+    evaluation_pairs,
+    evaluations_in,
+    load_evaluation,
+)
+from whetstone.evaluate.tables import changes_of, results_of, sampling_text
 from whetstone.report.evaluation_index import EvaluationIndex, IndexedReply
 from whetstone.report.page import html_page
 from whetstone.report.reply_rows import case_rows, error_line, verdict_word
@@ -41,7 +45,7 @@ def write_evaluation_page(
     results: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for name, places in _pairs(folder, other):
-        results.append(results_of(name, [load_evaluation(place) for place in places]))
+        results.append(results_page(name, [load_evaluation(place) for place in places]))
         sides = [EvaluationIndex(place) for place in places]
         rows += [
             row | problem_replies(sides, row["id"], replies, row["sides"])
@@ -55,18 +59,15 @@ def write_evaluation_page(
     return target
 
 
-def results_of(name: str, found: Sequence[Evaluation]) -> dict[str, Any]:
+def results_page(name: str, found: Sequence[Evaluation]) -> dict[str, Any]:
     """Return the results of a benchmark in one evaluation, or in two with their paired difference."""
-    two = len(found) == 2
-    sides = zip("ab", found, strict=False)
-    heads = ["", "mean", "95% interval", "problems"]
-    return {
-        "name": name,
-        "heads": ["", "a", "b", "b - a", "95% interval"] if two else heads,
-        "rows": _change_rows(name, *found) if two else _estimate_rows(*found),
-        "notes": [f"{side}: {_note(one)}" if two else _note(one) for side, one in sides],
-        "differences": list(differences(found[0].manifest, found[1].manifest)) if two else [],
-    }
+    sides = [results_of(one) for one in found]
+    notes = [_note(one, table.notes) for one, table in zip(found, sides, strict=True)]
+    table, unlike = sides[0], list[str]()
+    if len(found) == 2:
+        table, unlike = changes_of(name, *found), differences(found[0].manifest, found[1].manifest)
+        notes = [*(f"{side}: {note}" for side, note in zip("ab", notes, strict=True)), *table.notes]
+    return {"name": name, "heads": table.heads, "rows": table.rows, "notes": notes, "differences": unlike}
 
 
 def problem_rows(name: str, sides: Sequence[EvaluationIndex]) -> list[dict[str, Any]]:
@@ -148,51 +149,17 @@ def clip_text(text: str) -> str:
 
 def _pairs(folder: str | Path, other: str | Path | None) -> list[tuple[str, list[Path]]]:
     """Return the benchmarks by name, each with the one or two folders of its evaluations."""
-    first = evaluations_in(folder)
     if other is None:
-        return [(name, [place]) for name, place in first.items()]
-    second = evaluations_in(other)
-    # Two single evaluations are compared even if their folders have different names.
-    if len(first) == len(second) == 1:
-        return [(next(iter(second)), [*first.values(), *second.values()])]
-    if not (both := [name for name in first if name in second]):
-        raise UserError(
-            f"{folder} and {other} have no common benchmark; use evaluations of the same benchmark"
-        )
-    return [(name, [first[name], second[name]]) for name in both]
+        return [(name, [place]) for name, place in evaluations_in(folder).items()]
+    return [(name, [*places]) for name, *places in evaluation_pairs(folder, other)]
 
 
-def _note(evaluation: Evaluation) -> str:
-    """Return model, sampling, verdicts and failures of an evaluation as a line."""
-    shares, plan = evaluation.shares, evaluation.plan
-    verdicts = ", ".join(f"{word.replace('_', ' ')} {count}" for word, count in shares.verdicts.items())
+def _note(evaluation: Evaluation, notes: Sequence[str]) -> str:
+    """Return the model and the sampling of an evaluation, and the notes about its results, as a line."""
+    shares = evaluation.shares
     model = evaluation.manifest.get("model", {}).get("source", "model not named")
-    sampling = f"n = {plan.n}, temperature {plan.temperature:g}, at most {plan.max_tokens} tokens"
-    if shares.mean_turns > 1:
-        sampling += f", {shares.mean_turns:.1f} turns on average"
-    cut = f"cut at the limit {shares.truncated:.1%}"
-    if verdicts:
-        cut += f", without code {shares.no_code:.1%}"
     failures = f"failed {shares.failed:.1%}, without a result {shares.judge_error:.1%}"
-    means = ", ".join(f"{name} {value:.3f}" for name, value in evaluation.episode.items())
-    return "; ".join(part for part in (f"{model}, {sampling}", verdicts, f"{cut}, {failures}", means) if part)
-
-
-def _estimate_rows(found: Evaluation) -> list[list[str]]:
-    return [
-        [name, shown(name, one.value), interval(name, one.low, one.high), str(one.problems)]
-        for name, one in found.estimates.items()
-    ]
-
-
-def _change_rows(name: str, old: Evaluation, new: Evaluation) -> list[list[str]]:
-    return [
-        [
-            *(name, shown(name, found.a), shown(name, found.b), change(name, found.value)),
-            interval(name, found.low, found.high, sign="+"),
-        ]
-        for name, found in compared(name, old, new).items()
-    ]
+    return "; ".join([f"{model}, {sampling_text(evaluation)}", *notes, failures])
 
 
 def _reply_row(sample: SampleResult) -> dict[str, Any]:

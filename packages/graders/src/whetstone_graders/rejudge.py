@@ -21,14 +21,13 @@ from whetstone.environments.conversation import Conversation, Reply, ReplyLimits
 from whetstone.environments.prompt import Message, Prompt
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.turn_barrier import TurnBarrier
-from whetstone.evaluate.benchmarks import Benchmark, load_benchmark, same_problems
-from whetstone.evaluate.compare import evaluations_in
+from whetstone.evaluate.benchmarks import Benchmark, load_benchmark
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
 from whetstone.evaluate.grading import Grading, check_grading, environment_by
 from whetstone.evaluate.measure import ProgressView
 from whetstone.evaluate.replies.writer import ReplyRequest
-from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
+from whetstone.evaluate.results import Evaluation, SampleResult, evaluations_in, load_evaluation
 from whetstone.evaluate.tables import percent, print_evaluation
 from whetstone.judge import AsyncJudge
 from whetstone_graders import COMPARISONS
@@ -224,7 +223,7 @@ def _same_problems(place: Path, before: Evaluation, data: str | None) -> Benchma
     if data is None and "@" in said["source"] and not Path(said["source"]).exists():
         source = None  # the hub, in its revision
     benchmark = load_benchmark(said["name"], source, limit=said["problems"])
-    if not same_problems(benchmark, said["problems_sha256"]):
+    if benchmark.problems_sha256 != said["problems_sha256"]:
         raise UserError(
             f"{place}: was made on other problems than those of {benchmark.source} (their hashes differ); "
             f"give the file that it was made on with --data {place.name}=FILE"

@@ -13,10 +13,11 @@ from whetstone.data.card_page import render
 from whetstone.evaluate.results import EVALUATION_FILE
 from whetstone.report.curves import MOST_RUNS, curves_page
 from whetstone.report.evaluation_index import EvaluationIndex
-from whetstone.report.evaluation_page import problem_replies, problem_rows, results_of
+from whetstone.report.evaluation_page import problem_replies, problem_rows, results_page
+from whetstone.report.growing_files import file_stamp
 from whetstone.report.page import html_page
 from whetstone.report.rollout_index import RolloutSummary
-from whetstone.report.run_data import cached_evaluation, folder_stamp
+from whetstone.report.run_data import cached_evaluation
 from whetstone.report.run_page import rollout_row
 from whetstone.report.signs import sudden_rises
 from whetstone.report.view.library import Library, State, ViewedFolder, state_of
@@ -100,12 +101,12 @@ def curves(library: Library, query: Query) -> Any:
 def evaluation(library: Library, query: Query) -> Any:
     """Return the results of an evaluation, or of two, unless the client has seen them."""
     places = _sides(library, query)
-    stamp = repr([folder_stamp(place.path) for place in places])
+    stamp = repr([file_stamp(place.path / EVALUATION_FILE) for place in places])
     page = None
     if query.get("seen") != stamp:
         complete = all((place.path / EVALUATION_FILE).is_file() for place in places)
         found = [cached_evaluation(place.path) for place in places] if complete else []
-        results = [results_of(places[0].path.name, found)] if found else []
+        results = [results_page(places[0].path.name, found)] if found else []
         page = {"title": " and ".join(place.name for place in places), "results": results}
     replies = (each for place in places for each in library.evaluation(place.id).problems().values())
     return {"stamp": stamp, "page": page, "count": sum(map(len, replies))}
