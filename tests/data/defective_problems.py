@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.core.problem import (
     AssertTests,
@@ -23,13 +25,16 @@ from whetstone.core.problem import (
 )
 
 ADD = "Read two integers and print their sum."
-SMALL_BOUNDS: dict[str, Any] = {
-    "largest_input_mb": 0.7,
-    "largest_output_mb": 0.5,
-    "largest_tests_mb": 1.5,
-    "most_cpu_s": 0.6,
-}
-"""A policy under which the large ones here are too large, and the slow one is slow soon."""
+QUICK: dict[str, Any] = {"most_cpu_s": 0.6}
+"""A policy under which the slow problem here is slow soon."""
+
+
+def lower_size_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set bounds of tests that are below the sizes of the large problems here."""
+    for name, most in (("INPUT", 0.7), ("OUTPUT", 0.5), ("TESTS", 1.5)):
+        monkeypatch.setattr(f"whetstone.data.validate.cases.LARGEST_{name}_MB", most)
+
+
 WRONG_CASE = ("4 4\n", "9\n")
 # Through a proxy a function has no code object.
 FORGEABLE = AssertTests(asserts=["assert add.__code__.co_argcount == 2", "assert add(1, 2) == 3"])

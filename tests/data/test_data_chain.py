@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tests.data.clean_problems import LIMITS, clean_problems
-from tests.data.defective_problems import SMALL_BOUNDS, defective_problems
+from tests.data.defective_problems import QUICK, defective_problems, lower_size_bounds
 from whetstone.cli import data
 from whetstone.core.problem import AssertTests, Problem, Program
 from whetstone.data.dataset import load_problems
@@ -84,8 +84,9 @@ def duplicates() -> list[Problem]:
 
 @pytest.mark.process
 def test_every_defect_is_caught_and_named_and_no_clean_problem_is_lost(
-    tmp_path: Path, humaneval: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, humaneval: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    lower_size_bounds(monkeypatch)
     defective = defective_problems()
     # Those that are the same problem once more, in another form, are for dedupe to drop.
     twins = ("made/crlf", "made/method", "made/asserts", "made/unittest")
@@ -95,7 +96,7 @@ def test_every_defect_is_caught_and_named_and_no_clean_problem_is_lost(
     problems = [*(problem for _, problem in defective), *clean, one, other, copied]
     write_problems(tmp_path / "raw.jsonl", problems)
     bounds = tmp_path / "policy.yaml"
-    bounds.write_text(json.dumps(SMALL_BOUNDS))
+    bounds.write_text(json.dumps(QUICK))
     sets = [tmp_path / name for name in ("valid", "distinct", "final")]
     assert whetstone_data("validate", tmp_path / "raw.jsonl", "--out", sets[0], "--policy", bounds) == 0
     assert whetstone_data("dedupe", sets[0], "--out", sets[1]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.clean_problems import clean_problems
-from tests.data.defective_problems import SMALL_BOUNDS, defective_problems, slow_reference
+from tests.data.defective_problems import QUICK, defective_problems, lower_size_bounds, slow_reference
 from whetstone.core.problem import Problem
 from whetstone.data.decisions import ProblemDecision, read_decisions
 from whetstone.data.files import read_problems, write_problems
@@ -45,7 +45,9 @@ def judge() -> Iterator[Judge]:
 @pytest.fixture(scope="module")
 def defective(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Validated:
     problems = [problem for _, problem in defective_problems()]
-    return Validated(judge, tmp_path_factory.mktemp("defects"), problems, Policy(**SMALL_BOUNDS))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        lower_size_bounds(monkeypatch)
+        return Validated(judge, tmp_path_factory.mktemp("defects"), problems, Policy(**QUICK))
 
 
 @pytest.mark.process
@@ -101,12 +103,12 @@ def test_no_clean_problem_is_dropped_or_marked(judge: Judge, tmp_path: Path) -> 
 
 def test_the_slowest_reference_sets_the_limit(judge: Judge, tmp_path: Path) -> None:
     problem = slow_reference()
-    policy = Policy(most_cpu_s=5.0, cpu_factor=2.0, repeats=1, mutants=0, trivial_programs=False)
+    policy = Policy(most_cpu_s=5.0, repeats=1, mutants=0, trivial_programs=False)
     kept = Validated(judge, tmp_path, [problem], policy).kept[problem.id]
     facts = kept.meta["validation"]
     assert facts["limits_before"]["cpu_s"] == 0.1
     assert 0.25 <= facts["slowest_cpu_s"] < kept.limits.cpu_s <= 5.0
-    assert kept.limits.cpu_s >= min(5.0, 2 * facts["slowest_cpu_s"])
+    assert kept.limits.cpu_s >= min(5.0, 4 * facts["slowest_cpu_s"])
 
 
 def test_a_policy_decides_what_is_dropped(judge: Judge, tmp_path: Path) -> None:

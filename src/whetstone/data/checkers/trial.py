@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from whetstone.core.problem import Checker, Problem, Program, PythonChecker, StdinCase, StdinTests, case_count
 from whetstone.data.checkers.evidence import CheckerEvidence
-from whetstone.data.validate.mutants import mutants
+from whetstone.data.validate.mutants import MUTANT_SEED, mutants
 from whetstone.data.validate.policy import Policy
-from whetstone.data.validate.references import with_limits
+from whetstone.data.validate.references import MOST_MEMORY_MB, with_limits
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.data.validate.trivial import trivial_programs
 from whetstone.judge import Judgement, Verdict
@@ -61,7 +61,7 @@ class _Trial:
         generous = with_limits(
             problem,
             max(problem.limits.cpu_s, policy.most_cpu_s),
-            max(problem.limits.memory_mb, policy.most_memory_mb),
+            max(problem.limits.memory_mb, MOST_MEMORY_MB),
         )
         self._compared = generous
         self._checked = msgspec.structs.replace(generous, checker=checker)
@@ -180,7 +180,7 @@ class _Trial:
         if first is None:
             return 0, 0
         refused = tried = 0
-        for mutant in mutants(first.source, self._policy.mutants, f"{self._policy.seed}:{self._compared.id}"):
+        for mutant in mutants(first.source, self._policy.mutants, f"{MUTANT_SEED}:{self._compared.id}"):
             program = Program(first.language, mutant.source)
             # A mutant that passes the comparison is equivalent, or the tests are too weak to tell.
             if self._judge(self._compared, program).verdict is not Verdict.WRONG_ANSWER:
@@ -199,7 +199,7 @@ class _Trial:
         rejects."""
         refused = tried = again = 0
         for case, number in answers:
-            for answer in changed_answers(case.output, f"{self._policy.seed}:{self._compared.id}:{number}"):
+            for answer in changed_answers(case.output, f"{MUTANT_SEED}:{self._compared.id}:{number}"):
                 # The comparison accepts the change, so it is probably not wrong.
                 if compare(answer.text.encode(), case.output, self._compared.compare)[0]:
                     continue

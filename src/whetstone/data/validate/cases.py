@@ -20,6 +20,9 @@ from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.text import compare
 
 _MB = 1 << 20
+# Of UTF-8 text. A judge sends all tests of a problem to its worker for each program.
+LARGEST_INPUT_MB = LARGEST_OUTPUT_MB = 8.0
+LARGEST_TESTS_MB = 64.0
 # The cases that a detail lists.
 _MOST_SHOWN = 8
 # In characters. Pages shorten only long text, so a short text that ends in dots is complete.
@@ -58,22 +61,22 @@ def cases_of(problem: Problem) -> Iterator[Case]:
 
 def case_flags(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
     """Yield the defects that are visible without running a program."""
-    yield from _too_large(problem, policy)
+    yield from _too_large(problem)
     yield from _truncated(problem)
     yield from _line_ends(problem)
     yield from _repetitions(problem)
     yield from _weak_tests(problem, policy)
 
 
-def _too_large(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+def _too_large(problem: Problem) -> Iterator[DefectFlag]:
     given = expected = total = 0
     for case in cases_of(problem):
         sizes = [_size(text) for text in (case.given, case.expected)]
         given, expected, total = max(given, sizes[0]), max(expected, sizes[1]), total + sum(sizes)
     for name, size, most in (
-        ("input_too_large", given, policy.largest_input_mb),
-        ("output_too_large", expected, policy.largest_output_mb),
-        ("tests_too_large", total, policy.largest_tests_mb),
+        ("input_too_large", given, LARGEST_INPUT_MB),
+        ("output_too_large", expected, LARGEST_OUTPUT_MB),
+        ("tests_too_large", total, LARGEST_TESTS_MB),
     ):
         if size > most * _MB:
             yield DefectFlag(name, f"{size / _MB:.1f} MB; the bound is {most:g} MB")

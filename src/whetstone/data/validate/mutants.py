@@ -18,6 +18,8 @@ from msgspec import Struct
 from whetstone.core.syntax import parsed
 from whetstone.data.validate.mutations import OPERATORS, Mutate, Operator, has_no_effect, is_guard
 
+# With the id of a problem, this seeds its mutants. Another number would give other published shares.
+MUTANT_SEED = 0
 # In characters. A longer program is mostly data.
 _LONGEST = 200_000
 

@@ -24,52 +24,22 @@ Reason = Annotated[str, checked(check_reason)]
 
 
 class Policy(Section):
-    """Bounds and treatments. Sizes are in MB of 2^20 bytes of UTF-8, times in CPU seconds."""
+    """Bounds and treatments. The other bounds are constants of the modules that use them."""
 
     treatments: dict[Reason, Treatment] = Field(default_factory=dict[str, Treatment])
     """The treatment of defects that differs from ``reasons``: drop, mark or ignore."""
-
-    # Statements.
-    shortest_statement: int = Field(default=5, ge=0)
-    """Fewest letters and digits of a statement."""
-    shortest_beside_image: int = Field(default=80, ge=0)
-    """Fewest letters and digits of a statement in addition to an image."""
-
-    # Tests.
     fewest_tests: int = Field(default=5, ge=1)
-    largest_input_mb: float = Field(default=8.0, gt=0)
-    largest_output_mb: float = Field(default=8.0, gt=0)
-    largest_tests_mb: float = Field(default=64.0, gt=0)
-    shared_problems: int = Field(default=6, ge=2)
-    """A test is suspicious if it is in this many problems of a source, ..."""
-    shared_share: float = Field(default=0.05, gt=0, le=1)
-    """... and in this share of them. ..."""
-    shared_tests: int = Field(default=3, ge=1)
-    """... A problem with this many suspicious tests has tests of other problems."""
-
-    # References.
     repeats: int = Field(default=2, ge=1)
     """Runs of every reference. A reference with differing verdicts is flaky."""
-    hash_seeds: int = Field(default=8, ge=1)
-    """Runs of a Python reference that makes sets, whose order differs in each run."""
     judge_attempts: int = Field(default=3, ge=1)
     """Attempts to judge a program, before it counts as not judged."""
-    cpu_factor: float = Field(default=4.0, ge=1)
-    """The time limit is at least this multiple of the slowest reference's time, ..."""
     most_cpu_s: float = Field(default=15.0, gt=0)
-    """... up to this, or the problem's own limit if it is larger. References run under this limit."""
-    memory_factor: float = Field(default=2.0, ge=1)
-    most_memory_mb: float = Field(default=2048.0, gt=0)
-
-    # Strength.
+    """References run under this limit in CPU seconds, or under the problem's own if it is larger. The
+    problem's limit is not raised further."""
     mutants: int = Field(default=8, ge=0)
     """Mutants of the first accepted Python reference; 0 tries none."""
-    weakest: float = Field(default=0.5, ge=0, le=1)
-    """The share of mutants that the tests must reject, if at least ``fewest_mutants`` were tried."""
-    fewest_mutants: int = Field(default=4, ge=1)
     trivial_programs: bool = True
     """Try programs that solve nothing."""
-    seed: int = 0
 
     def treatment(self, reason: str) -> Treatment:
         """Return the treatment of a defect."""

@@ -43,9 +43,9 @@ REASONS: Mapping[str, _Defect] = {
     "comparison_set": _Defect("mark", "answers are compared by the statement's own rule, which was set"),
     # The tests by themselves.
     "nothing_to_validate": _Defect("drop", "the problem has no tests: its environment decides"),
-    "input_too_large": _Defect("drop", "a test's input is larger than the policy's bound"),
-    "output_too_large": _Defect("drop", "a test's expected output is larger than the policy's bound"),
-    "tests_too_large": _Defect("drop", "all tests together are larger than the policy's bound"),
+    "input_too_large": _Defect("drop", "a test's input is larger than the bound"),
+    "output_too_large": _Defect("drop", "a test's expected output is larger than the bound"),
+    "tests_too_large": _Defect("drop", "all tests together are larger than the bound"),
     "truncated_tests": _Defect("drop", "the text of a test is truncated, as on web pages"),
     "line_ends": _Defect("mark", "an input has CRLF line ends or a byte order mark"),
     "contradictory_tests": _Defect("drop", "two tests give the same input and expect different outputs"),

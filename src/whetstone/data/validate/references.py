@@ -29,6 +29,15 @@ from whetstone.judge.kinds.pair import why_inseparable
 
 # At least two references, and a third of them, must differ before a test is taken to be too strict.
 _FEWEST_PROVING, _SHARE_PROVING = 2, 3
+# References run under this memory limit, or under the problem's own if it is larger.
+MOST_MEMORY_MB = 2048.0
+# Limits are at least these multiples of what the slowest and the largest reference use: programs of a model
+# are rarely as fast as the published ones.
+_CPU_FACTOR = 4.0
+_MEMORY_FACTOR = 2.0
+# Runs of a Python reference that makes sets. If one order of two gives another answer, eight runs find it in
+# 127 of 128 cases.
+_HASH_SEEDS = 8
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 # After these verdicts, running the other cases shows nothing or is too expensive.
 _FINAL_VERDICTS = (Verdict.COMPILE_ERROR, Verdict.NO_CODE, Verdict.TIME_LIMIT, Verdict.MEMORY_LIMIT)
@@ -101,7 +110,7 @@ def try_references(problem: Problem, runs: Runs, policy: Policy) -> list[Referen
     generous = with_limits(
         problem,
         max(problem.limits.cpu_s, policy.most_cpu_s),
-        max(problem.limits.memory_mb, policy.most_memory_mb),
+        max(problem.limits.memory_mb, MOST_MEMORY_MB),
     )
     return [
         _try_reference(problem, generous, number, program, runs, policy)
@@ -304,9 +313,9 @@ def _slowest(judgement: Judgement) -> float:
 
 
 def limits_for(limits: Limits, cost: Cost, policy: Policy) -> Limits:
-    """Return the limits, raised as the policy's factors require; never lowered."""
-    cpu_s = min(policy.cpu_factor * cost.cpu_s, policy.most_cpu_s)
-    memory_mb = min(policy.memory_factor * cost.peak_mb, policy.most_memory_mb)
+    """Return the limits, raised to a multiple of the cost, up to the policy's bound; never lowered."""
+    cpu_s = min(_CPU_FACTOR * cost.cpu_s, policy.most_cpu_s)
+    memory_mb = min(_MEMORY_FACTOR * cost.peak_mb, MOST_MEMORY_MB)
     return msgspec.structs.replace(
         limits,
         # Only references were measured. A lower limit could reject a correct program that is slower.
@@ -331,7 +340,7 @@ def hash_seeds(program: Program, policy: Policy) -> list[int]:
     always fail.
     """
     # Another seed changes only the order of sets and hashes. Other programs need fewer runs.
-    runs = max(policy.repeats, policy.hash_seeds if makes_sets(program) else 1)
+    runs = max(policy.repeats, _HASH_SEEDS if makes_sets(program) else 1)
     return list(range(runs))
 
 

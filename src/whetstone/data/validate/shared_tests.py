@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 from whetstone.core.problem import AssertTests, Problem
 from whetstone.data.validate.cases import Case, cases_of
-from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
 
 # Two tables of 8 MB: a count is wrong only if a case collides with others in both.
@@ -23,6 +22,11 @@ _CELLS = 1 << 21
 _ROWS = 2
 # Shorter cases show nothing: many problems have the input `5` and the output `YES`.
 _FEWEST_CHARACTERS = 12
+# A test is suspicious if it is in this many problems of a source, and in this share of them.
+_FEWEST_PROBLEMS = 6
+_LEAST_SHARE = 0.05
+# A problem with this many suspicious tests has tests of other problems.
+_FEWEST_SHARED = 3
 
 
 class SharedTests:
@@ -44,12 +48,12 @@ class SharedTests:
             for counts, at in zip(self._counts, cells, strict=True):
                 counts[at] += 1
 
-    def flags(self, problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+    def flags(self, problem: Problem) -> Iterator[DefectFlag]:
         """Yield a flag if several cases of a problem occur in many others of its source."""
         # In a small source the share is a few problems, and in a large one many similar problems share tests.
-        least = max(policy.shared_problems, policy.shared_share * self._problems[problem.source])
+        least = max(_FEWEST_PROBLEMS, _LEAST_SHARE * self._problems[problem.source])
         shared = [count for cells in _all_cells(problem) if (count := self._count(cells)) >= least]
-        if len(shared) >= policy.shared_tests:
+        if len(shared) >= _FEWEST_SHARED:
             yield DefectFlag(
                 "shared_tests", f"{len(shared)} of its tests are also in {max(shared) - 1} others"
             )

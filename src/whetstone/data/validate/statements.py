@@ -10,9 +10,12 @@ from collections.abc import Iterator
 
 from whetstone.core.problem import GRADER_PREFIX, CallTests, Compare, InteractiveTests, Problem, StdinTests
 from whetstone.data.validate.comparing import Tolerance, freedom_of, with_stated_comparison
-from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
 
+# Letters and digits of the shortest statement, and of the shortest one that also has an image. "Add a and b"
+# is a statement. A caption such as "see the picture above" is none.
+_FEWEST_LETTERS = 5
+_FEWEST_LETTERS_WITH_IMAGE = 80
 _IMAGE = re.compile(
     r"!\[[^\]]*\](?:\([^)]*\))?|<img\b[^>]*>|<image>|\[image\]|\\includegraphics(?:\[[^\]]*\])?\{[^}]*\}"
     r"|https?://\S+\.(?:png|jpe?g|gif|svg|webp)\b",
@@ -32,16 +35,16 @@ _NO_CONVERSATION = re.compile(r"\b(?:not|non|isn't|no)[\s-]+(?:an\s+)?interactiv
 _YES_OR_NO = frozenset({"yes", "no", "true", "false", "possible", "impossible", "y", "n"})
 
 
-def statement_flags(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
+def statement_flags(problem: Problem) -> Iterator[DefectFlag]:
     """Yield the defects that the statement shows."""
     text = problem.statement
     letters = _letters(text)
     images = _IMAGE.findall(text)
     # An image may be the whole statement, which has a flag of its own.
-    if letters < policy.shortest_statement and not images:
+    if letters < _FEWEST_LETTERS and not images:
         yield DefectFlag("missing_statement", f"{letters} letters and digits")
         return
-    if images and _letters(_IMAGE.sub(" ", text)) < policy.shortest_beside_image:
+    if images and _letters(_IMAGE.sub(" ", text)) < _FEWEST_LETTERS_WITH_IMAGE:
         yield DefectFlag(
             "image_only_statement", f"there is hardly any text in addition to {_shown(images[0])}"
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from whetstone.core.problem import InteractiveTests, Problem, Program
 from whetstone.data.validate.cases import test_count
-from whetstone.data.validate.mutants import mutants
+from whetstone.data.validate.mutants import MUTANT_SEED, mutants
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
 from whetstone.data.validate.references import Cost, with_limits
@@ -21,6 +21,10 @@ from whetstone.judge import Judgement, Verdict
 # second.
 _SLOWER = 10
 _LEAST_CPU_S = 1.0
+# The share of mutants that tests must reject, if at least so many were tried. Some mutants are equivalent to
+# the reference, so a higher bound would mark strong tests.
+_LEAST_REJECTED = 0.5
+_FEWEST_MUTANTS = 4
 
 
 class Strength(Struct, frozen=True):
@@ -44,7 +48,7 @@ def mutant_strength(
     tried = killed = 0
     survivors: list[str] = []
     limited = _with_short_limit(problem, cost)
-    for mutant in mutants(reference.source, policy.mutants, f"{policy.seed}:{problem.id}"):
+    for mutant in mutants(reference.source, policy.mutants, f"{MUTANT_SEED}:{problem.id}"):
         judgement = _run(runs, limited, Program(reference.language, mutant.source))
         # A mutant without a verdict shows nothing about the tests.
         if judgement.verdict is Verdict.JUDGE_ERROR:
@@ -56,9 +60,9 @@ def mutant_strength(
     return Strength(killed, tried, survivors) if tried else None
 
 
-def strength_flags(strength: Strength, policy: Policy) -> Iterator[DefectFlag]:
+def strength_flags(strength: Strength) -> Iterator[DefectFlag]:
     """Yield a flag for tests that accept too many mutants."""
-    if strength.tried >= policy.fewest_mutants and strength.killed < policy.weakest * strength.tried:
+    if strength.tried >= _FEWEST_MUTANTS and strength.killed < _LEAST_REJECTED * strength.tried:
         survivors = "; ".join(strength.survivors[:3])
         yield DefectFlag(
             "weak_tests", f"{strength.killed} of {strength.tried} mutants refused; accepted: {survivors}"

@@ -74,9 +74,7 @@ class Validator:
             return ValidationOutcome(problem.id, digest, self._reported_flags([nothing]))
         problem, ruling = self._with_stated_comparison(problem)
         compare = problem.compare if ruling else None
-        flags = self._reported_flags(
-            [*ruling, *statement_flags(problem, self._policy), *self._test_flags(problem)]
-        )
+        flags = self._reported_flags([*ruling, *statement_flags(problem), *self._test_flags(problem)])
         # Running programs is the expensive part, and cannot change this decision.
         if self._policy.drops(flags):
             return ValidationOutcome(problem.id, digest, flags, compare=compare)
@@ -111,7 +109,7 @@ class Validator:
         yield from case_flags(problem, self._policy)
         yield from form_flags(problem)
         if self._shared is not None:
-            yield from self._shared.flags(problem, self._policy)
+            yield from self._shared.flags(problem)
 
     def _with_strength(
         self, problem: Problem, accepted: list[ReferenceTrial], cost: Cost, found: ValidationOutcome
@@ -125,7 +123,7 @@ class Validator:
         if in_python and not self._policy.drops(self._reported_flags(flags)):
             strength = mutant_strength(problem, in_python[0], cost, self._runs, self._policy)
         if strength is not None:
-            flags += strength_flags(strength, self._policy)
+            flags += strength_flags(strength)
         return msgspec.structs.replace(found, flags=self._reported_flags(flags), strength=strength)
 
     def _reported_flags(self, flags: list[DefectFlag]) -> list[DefectFlag]:
