@@ -17,7 +17,7 @@ from whetstone.core.syntax import NotPython, parse, parse_expression, symbols
 ROOT = Path(__file__).parents[1]
 PACKAGES = (ROOT / "src" / "whetstone", ROOT / "packages" / "graders" / "src" / "whetstone_graders")
 # What runs in a process of one thread: beside a program, or beside the tests.
-ALONE = ("judge/rpc/", "service/runner/keep.py", "sandbox/zygote/", "stand_in.py")
+ALONE = ("judge/rpc/", "sandbox/zygote/", "stand_in.py")
 PARSERS = {"ast.parse", "compile", "symtable.symtable"}
 
 

@@ -133,9 +133,9 @@ def test_the_sdk_runs_cells(fusion: ServiceProcess) -> None:
     assert answer.files == {"f": encoded("f")}
 
 
-def test_a_killed_runner_costs_no_run(fusion: ServiceProcess) -> None:
+def test_a_killed_worker_costs_no_run(fusion: ServiceProcess) -> None:
     assert ran(code="print(1)", language="python").run_result.stdout == "1\n"
-    for pid in commanded(descendants(fusion.process.pid), "service.runner.main"):
+    for pid in commanded(descendants(fusion.process.pid), "judge.workers.main"):
         os.kill(pid, signal.SIGKILL)
     assert ran(code="print(2)", language="python").run_result.stdout == "2\n"
 

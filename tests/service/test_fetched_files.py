@@ -10,11 +10,10 @@ import pytest
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge import Judge
 from whetstone.judge.languages.toolchains import runs_here
+from whetstone.judge.running import fetched_files
+from whetstone.judge.workers.wire import Ran, RunTask
 from whetstone.sandbox import Tier
 from whetstone.sandbox.execute import unpack_files
-from whetstone.service.runner.main import fetched_files
-from whetstone.service.runner.pool import Runners
-from whetstone.service.runner.tasks import Ran, RunTask
 
 ABSENT = (1 << 64) - 1
 FORGE = """
@@ -45,40 +44,39 @@ RECORDS = {
 
 
 @pytest.fixture(scope="module", params=[tier.label for tier in Tier])
-def runners(request: pytest.FixtureRequest) -> Iterator[Runners]:
+def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     try:
-        Judge(1, tier=request.param).close()
+        made = Judge(1, tier=request.param)
     except SandboxUnavailable as refused:
         pytest.skip(str(refused))
-    made = Runners(1, request.param, None)
-    yield made
-    made.close()
+    with made:
+        yield made
 
 
-def ran(runners: Runners, source: str, fetch: list[str], language: str = "python") -> Ran:
+def ran(judge: Judge, source: str, fetch: list[str], language: str = "python") -> Ran:
     task = RunTask(language, source, b"", 20.0, 512 << 20, 1 << 20, fetch=fetch)
-    return runners.submit(task).result()
+    return judge.run(task).result()
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
-def test_a_forged_list_brings_back_no_other_name(runners: Runners, record: str) -> None:
-    found = ran(runners, FORGE.format(record=record), ["ok"])
+def test_a_forged_list_brings_back_no_other_name(judge: Judge, record: str) -> None:
+    found = ran(judge, FORGE.format(record=record), ["ok"])
     assert (found.fault, found.wrong) == ("", "")
     assert [name for name, _ in found.files] in ([], ["ok"])
-    honest = ran(runners, "open('ok', 'w').write('done')", ["none", "ok"])
+    honest = ran(judge, "open('ok', 'w').write('done')", ["none", "ok"])
     assert honest.files == [("ok", b"done")]
 
 
 @pytest.mark.process
-def test_a_program_that_forges_changes_its_own_files_alone(runners: Runners) -> None:
-    found = ran(runners, FORGE.format(record="struct.pack('<2Q', 2, 3) + b'aabbb'"), ["one", "two"])
+def test_a_program_that_forges_changes_its_own_files_alone(judge: Judge) -> None:
+    found = ran(judge, FORGE.format(record="struct.pack('<2Q', 2, 3) + b'aabbb'"), ["one", "two"])
     assert found.files in ([], [("one", b"aa"), ("two", b"bbb")])
 
 
 @pytest.mark.process
 @pytest.mark.skipif(not runs_here("cpp"), reason="no C++ compiler")
-def test_a_compiled_program_forges_no_list_either(runners: Runners) -> None:
+def test_a_compiled_program_forges_no_list_either(judge: Judge) -> None:
     source = """
 #include <unistd.h>
 #include <fstream>
@@ -88,7 +86,7 @@ int main() {
         if (write(fd, "[[\\"../../evil\\", 1]]\\nx", 22) < 0) continue;
 }
 """
-    found = ran(runners, source, ["ok"], "cpp")
+    found = ran(judge, source, ["ok"], "cpp")
     refused = "without namespaces" in found.wrong
     assert refused or found.files == [("ok", b"done")]
 

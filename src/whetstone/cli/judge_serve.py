@@ -130,7 +130,7 @@ def run_serve(flags: _ServiceFlags, isolation: Isolation, processes: Processes) 
 
     with Judge(address.workers, **settings) as judge:
         workers = address.workers or len(os.sched_getaffinity(0))
-        serve(address, judge, workers, limits, environment=isolation.environment, datasets=datasets)
+        serve(address, judge, workers, limits, datasets=datasets)
     return 0
 
 

@@ -52,9 +52,8 @@ class NodeServer:
             listening = listen(Address(host=setup.host, port=0))
         except UserError as error:
             return "", str(error)
-        environment = setup.settings.get("environment")
         # The server in front of the cluster writes the log.
-        service = Service(judge, setup.workers, setup.limits, Telemetry(log=False), environment)
+        service = Service(judge, setup.workers, setup.limits, Telemetry(log=False))
         app = build_app(service, (setup.token,))
         self._serving = asyncio.create_task(server(app, service).serve([listening]))
         # A URL has an IPv6 address in brackets.

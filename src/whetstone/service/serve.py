@@ -31,19 +31,18 @@ def serve(
     workers: int,
     limits: ServiceLimits,
     *,
-    environment: str | None = None,
     datasets: Mapping[str, Sequence[Problem]] | None = None,
     nodes: Callable[[], list[NodeState]] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal ends the server at once.
 
-    judge, workers, environment, nodes: see ``Service``. datasets: problems by the name of their dataset.
+    judge, workers, nodes: see ``Service``. datasets: problems by the name of their dataset.
 
     Raises UserError for an address that cannot be used.
     """
     address.check()
     telemetry = Telemetry()
-    service = Service(judge, workers, limits, telemetry, environment, Datasets(datasets or {}), nodes)
+    service = Service(judge, workers, limits, telemetry, Datasets(datasets or {}), nodes)
     listening = listen(address)
     host, port = listening.getsockname()[:2]
     app = build_app(service, address.tokens)
@@ -53,7 +52,6 @@ def serve(
         asyncio.run(server(app, service).serve([listening]))
     finally:
         listening.close()
-        service.close()
         telemetry.say("ended")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -18,12 +19,12 @@ from whetstone.judge import Judge, Judgement, Program, Verdict
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
 from whetstone.judge.options import queued_before
+from whetstone.judge.workers.wire import Ran, RunTask
 from whetstone.service.case_parallel import goes_on, joined, most_parts, parts_of
 from whetstone.service.client import JudgeClient
 from whetstone.service.fair_queue import Gate
 from whetstone.service.messages import Info, NodeState
 from whetstone.service.problem_cache import KnownProblems
-from whetstone.service.runner.pool import Runners
 from whetstone.service.server_link import ServersUnavailable
 from whetstone.service.settings import ServiceLimits
 from whetstone.service.telemetry import Telemetry
@@ -31,6 +32,7 @@ from whetstone.service.telemetry import Telemetry
 # One running program and the next one, so that no core waits for the event loop.
 PLACES_PER_WORKER = 2
 _NODES_EVERY_S = 1.0
+T = TypeVar("T")
 
 
 class Service:
@@ -42,18 +44,15 @@ class Service:
         workers: int,
         limits: ServiceLimits,
         telemetry: Telemetry,
-        environment: str | None = None,
         datasets: Datasets | None = None,
         nodes: Callable[[], list[NodeState]] | None = None,
     ) -> None:
-        """``judge`` has this number of ``workers`` and this ``environment``. The caller closes it.
+        """``judge`` has this number of ``workers``. The caller closes it.
 
         nodes: returns the states of the nodes of a cluster, if ``judge`` is the client of its servers.
         """
         self.judge = judge
         self._nodes = nodes
-        self.runners = Runners(workers, judge.isolation, environment)
-        """Run programs that are not judged. A cluster forwards them instead."""
         if isinstance(judge, JudgeClient):
             places, languages = judge.window, judge.languages
         else:
@@ -118,10 +117,6 @@ class Service:
             about = {"workers": max(self.workers, 1), "window": self.judge.window}
             self.info = msgspec.structs.replace(self.info, **about, isolation=self.judge.isolation)
             await asyncio.sleep(_NODES_EVERY_S)
-
-    def close(self) -> None:
-        """End the runners."""
-        self.runners.close()
 
     async def forwarded(
         self, client: str, path: str, body: bytes, content_type: str, asked_s: float | None
@@ -193,6 +188,19 @@ class Service:
         self.telemetry.judged(judgement)
         return judgement
 
+    async def run(self, client: str, deadline: float, task: RunTask) -> Ran:
+        """Run a program as soon as there is a place. Raises RequestRefused. Cancelling stops the program."""
+        assert isinstance(self.judge, Judge)  # a cluster forwards programs that are not judged
+        async with self.gate.place(client, deadline):
+            future = await self._submitted(partial(self.judge.run, task))
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await asyncio.wrap_future(future)
+            except TimeoutError:
+                raise too_late(self.gate.expected_s(client)) from None
+            finally:
+                future.cancel()
+
     async def _judged(
         self, problem: Problem, parts: list[Problem], program: Program | None, options: dict[str, Any]
     ) -> Judgement:
@@ -205,7 +213,8 @@ class Service:
         stops = bool(options.get("stop_at_first_failure"))
         try:
             for part in parts:
-                futures.append(await self._submitted(part, program, options))
+                submit = partial(self.judge.submit, part, program, **options)
+                futures.append(await self._submitted(submit))
             for part, future in zip(parts, futures, strict=True):
                 found.append(await asyncio.wrap_future(future))
                 if not goes_on(part, found[-1], stop_at_first_failure=stops):
@@ -225,11 +234,9 @@ class Service:
         self.telemetry.spread.inc()
         return joined(problem, parts, found, options)
 
-    async def _submitted(
-        self, problem: Problem, program: Program | None, options: dict[str, Any]
-    ) -> Future[Judgement]:
-        """Queue a program and return its future. A thread packs the problem, which may be large."""
-        submitting = asyncio.ensure_future(asyncio.to_thread(self.judge.submit, problem, program, **options))
+    async def _submitted(self, submit: Callable[[], Future[T]]) -> Future[T]:
+        """Queue a program and return its future. A thread packs its message, which may be large."""
+        submitting = asyncio.ensure_future(asyncio.to_thread(submit))
         try:
             # A thread cannot be cancelled. If the client disconnects, `_withdraw` cancels what it queued.
             return await asyncio.shield(submitting)
@@ -243,7 +250,7 @@ class Service:
             raise RequestRefused(503, "draining", str(error), 1.0) from None
 
 
-def _withdraw(submitting: asyncio.Future[Future[Judgement]]) -> None:
+def _withdraw(submitting: asyncio.Future[Future[T]]) -> None:
     """Stop a program whose client disconnected before it was queued."""
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from typing import Any
 
 from whetstone.core.verdict import CaseJudgement, Judgement
 from whetstone.judge.deadline import DeadlinePassed
+from whetstone.judge.workers.wire import Ran
 
 _COMPACT_FROM = 64
 
@@ -21,7 +23,8 @@ class QueuedJob:
     """A packed task with its priority and times.
 
     ``run_timeout_s`` limits the silence of a worker between two runs of a case. ``deadline`` is on the
-    monotonic clock. ``queued_s`` are the seconds that it waited elsewhere before.
+    monotonic clock. ``queued_s`` are the seconds that it waited elsewhere before. The result of ``future`` is
+    a Judgement, or a Ran if the task is a RunTask (``is_run``).
 
     The future stays pending until it has a result, so that it can be cancelled while a worker is busy with
     the job. A future that is done means that the work is no longer needed.
@@ -32,7 +35,8 @@ class QueuedJob:
     priority: int = 0
     deadline: float = math.inf
     queued_s: float = 0.0
-    future: Future[Judgement] = field(default_factory=Future[Judgement])
+    is_run: bool = False
+    future: Future[Any] = field(default_factory=Future[Any])
     wake: Callable[[], None] | None = None
     """Makes the slot that works on the job check whether it is still wanted."""
     submitted: float = field(default_factory=time.monotonic)
@@ -43,10 +47,10 @@ class QueuedJob:
     refused: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
     """Cases that failed, by number. They stay so if the worker dies."""
 
-    def settle(self, judgement: Judgement) -> None:
-        """Give the caller the judgement, unless it was cancelled or has passed its deadline."""
+    def settle(self, answer: Judgement | Ran) -> None:
+        """Give the caller the answer, unless the job was cancelled or has passed its deadline."""
         try:
-            self.future.set_result(judgement)
+            self.future.set_result(answer)
         except InvalidStateError:
             return  # another thread settled or cancelled it at the same time
 
@@ -59,7 +63,7 @@ class QueuedJob:
             self.wake()
         return True
 
-    def on_done(self, _: Future[Judgement]) -> None:
+    def on_done(self, _: Future[Any]) -> None:
         """The future's callback: free the task, and stop the work on it."""
         self.data = b""
         if self.future.cancelled():

@@ -1,4 +1,4 @@
-"""A judge worker: a process that owns the sandboxes and judges one program at a time.
+"""A judge worker: a process that owns the sandboxes and judges or runs one program at a time.
 
 ``process`` starts it as ``python -m whetstone.judge.workers.main CHANNEL_FD SETUP``; SETUP is a
 ``wire.Setup`` in JSON. It exits when its parent does: the kernel kills it, and a thread watches the channel.
@@ -17,6 +17,7 @@ from whetstone.core.verdict import CaseJudgement
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.deadline import DeadlinePassed
 from whetstone.judge.judging import JudgingObserver, judge_program
+from whetstone.judge.running import run_once
 from whetstone.judge.sandboxes import SandboxSet
 from whetstone.judge.workers.wire import (
     AbandonedReply,
@@ -26,6 +27,7 @@ from whetstone.judge.workers.wire import (
     LinkClosed,
     Ready,
     Refusals,
+    RunTask,
     Setup,
     Stop,
     WorkerUnavailable,
@@ -67,14 +69,17 @@ def main(arguments: list[str]) -> int:
 def _serve(channel: socket.socket, sandboxes: SandboxSet) -> None:
     progress = _Progress(channel)
     while True:
-        task = unpack(receive(channel), JudgeTask, Stop, DeadlinePassed)
-        if not isinstance(task, JudgeTask):
+        task = unpack(receive(channel), JudgeTask, RunTask, Stop, DeadlinePassed)
+        if not isinstance(task, JudgeTask | RunTask):
             continue  # an interruption that arrived after the answer was sent
         try:
-            answer = JudgementReply(
-                judge_program(sandboxes, task.problem, task.program, task.options, progress, task.refused)
-            )
-        except SandboxStopped:  # the judgement is no longer wanted
+            if isinstance(task, RunTask):
+                answer = run_once(sandboxes, task)
+            else:
+                answer = JudgementReply(
+                    judge_program(sandboxes, task.problem, task.program, task.options, progress, task.refused)
+                )
+        except SandboxStopped:  # the answer is no longer wanted
             answer = AbandonedReply()
         send(channel, pack(answer))
 

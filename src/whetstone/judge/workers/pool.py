@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from concurrent.futures import Future
+from typing import Any
 
 import msgspec
 
@@ -30,7 +31,7 @@ from whetstone.judge.workers.process import (
     STOP_TIMEOUT_S,
     WorkerProcess,
 )
-from whetstone.judge.workers.wire import JudgeTask, LinkClosed, Setup, pack, unpack
+from whetstone.judge.workers.wire import JudgeTask, LinkClosed, Ran, Setup, pack, unpack
 from whetstone.sandbox import Tier
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Pool:
         self._slots = [_WorkerSlot(self, number) for number in range(size)]
         self._slots[0].wait_until_ready(self)
 
-    def submit(self, job: QueuedJob) -> Future[Judgement]:
+    def submit(self, job: QueuedJob) -> Future[Any]:
         """Queue a job. ``close`` cancels it if it is not done. Raises RuntimeError on a closed pool."""
         with self._lock:
             self._pending.add(job)
@@ -110,6 +111,12 @@ class Pool:
         """Return the judgement on a program when no case was judged."""
         score = None if verdict is Verdict.JUDGE_ERROR else 0.0
         return Judgement(verdict, [], score, self.isolation, reason[:500], environment=self.environment.label)
+
+    def unanswered(
+        self, job: QueuedJob, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR
+    ) -> Judgement | Ran:
+        """Return the answer to a job that no worker could answer."""
+        return Ran(fault=reason[:500]) if job.is_run else self.unjudged(reason, verdict)
 
     @property
     def closed(self) -> bool:
@@ -200,17 +207,17 @@ class _WorkerSlot:
         except Exception as error:
             self._started.set_exception(error)
         while (job := self._pool.admission.take(self._wake)) is not None:
-            judgement = self._judge_safely(job)
+            answer = self._judge_safely(job)
             job.wake = None
-            if judgement is not None:
-                job.settle(judgement)
+            if answer is not None:
+                job.settle(answer)
         self._drop_worker()
         with self._awake:
             os.close(self._wake_fd)
             self._wake_fd = -1
 
-    def _judge_safely(self, job: QueuedJob) -> Judgement | None:
-        """Call ``_judge``, and turn any exception into a judgement.
+    def _judge_safely(self, job: QueuedJob) -> Judgement | Ran | None:
+        """Call ``_judge``, and turn any exception into an answer.
 
         If the thread died instead, its caller would wait forever, and the pool would silently lose a worker.
         """
@@ -219,19 +226,19 @@ class _WorkerSlot:
         except Exception as error:
             _LOG.exception("the judge failed on one program")
             self._drop_worker()
-            return self._pool.unjudged(f"the judge failed: {type(error).__name__}: {error}")
+            return self._pool.unanswered(job, f"the judge failed: {type(error).__name__}: {error}")
 
     def _wake(self) -> None:
         with self._awake:
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
 
-    def _judge(self, job: QueuedJob) -> Judgement | None:
-        """Let the worker judge the program. Returns None if the judgement is no longer wanted."""
+    def _judge(self, job: QueuedJob) -> Judgement | Ran | None:
+        """Let the worker judge or run the program. Returns None if the answer is no longer wanted."""
         data, refused = job.data, job.refused
         began = False
 
-        def attempt() -> Judgement | None:
+        def attempt() -> Judgement | Ran | None:
             nonlocal began
             began = False
             if self._is_unwanted(job):
@@ -245,9 +252,10 @@ class _WorkerSlot:
                 worker, job, _with_refused(data, refused) if refused else data, refused
             )
 
-        # If a worker can judge a harmless program now, the machine is not the cause.
+        # If a worker can judge a harmless program now, the machine is not the cause. A program that is only
+        # run gets no verdict, so its cause does not matter.
         def harmless(lived_s: float) -> bool:
-            if not began or job.overdue is not None or self._is_unwanted(job):
+            if job.is_run or not began or job.overdue is not None or self._is_unwanted(job):
                 return False
             probe = msgspec.structs.replace(unpack(data, JudgeTask), program=harmless_program(lived_s))
             return self._judge_on_worker(self._ready_worker(), job, pack(probe), {}) is not None
@@ -257,11 +265,11 @@ class _WorkerSlot:
         except NotJudged as failure:
             if self._is_unwanted(job):
                 return None
-            return self._pool.unjudged(str(failure), failure.verdict)
+            return self._pool.unanswered(job, str(failure), failure.verdict)
 
     def _judge_on_worker(
         self, worker: WorkerProcess, job: QueuedJob, data: bytes, refused: dict[int, CaseJudgement]
-    ) -> Judgement | None:
+    ) -> Judgement | Ran | None:
         """Send one task to the worker. Drops the worker if it dies."""
         try:
             return worker.judge(

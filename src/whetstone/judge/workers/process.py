@@ -20,6 +20,7 @@ from whetstone.judge.workers.wire import (
     CaseProgress,
     JudgementReply,
     LinkClosed,
+    Ran,
     Ready,
     Refusals,
     Setup,
@@ -109,8 +110,8 @@ class WorkerProcess(ChildProcess):
         wake_fd: int,
         interruption: Callable[[], bytes | None],
         refused: dict[int, CaseJudgement],
-    ) -> Judgement | None:
-        """Let the worker judge a packed task. Returns None if it was stopped.
+    ) -> Judgement | Ran | None:
+        """Let the worker judge or run a packed task. Returns None if it was stopped.
 
         Refused cases are added to ``refused``, by number, as soon as the worker reports them, so that they
         survive its death. ``run_timeout_s`` limits the silence between two runs of a case. When the eventfd
@@ -140,10 +141,13 @@ class WorkerProcess(ChildProcess):
                     CaseProgress,
                     Refusals,
                     JudgementReply,
+                    Ran,
                     AbandonedReply,
                 )
                 if isinstance(answer, Refusals):
                     refused.update((case.index, case) for case in answer.cases)
+                elif isinstance(answer, Ran):
+                    return answer
                 elif not isinstance(answer, CaseProgress):
                     return answer.judgement if isinstance(answer, JudgementReply) else None
                 # Each message shows that the worker is alive, so its timeout starts again.

@@ -13,9 +13,10 @@ from typing import Literal
 from starlette.responses import Response
 
 from whetstone.core.errors import UserError
-from whetstone.core.http.refusal import RequestRefused, bad_request, json_response, too_late
+from whetstone.core.http.refusal import RequestRefused, bad_request, json_response
 from whetstone.core.http.request_body import requested_deadline
 from whetstone.judge.languages.table import language_named
+from whetstone.judge.workers.wire import CommandResult, Ran, RunTask
 from whetstone.sandbox import EndReason
 from whetstone.service.compat.schemas import (
     CellRunResult,
@@ -27,7 +28,6 @@ from whetstone.service.compat.schemas import (
 )
 from whetstone.service.decoding import read_json
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
-from whetstone.service.runner.tasks import CommandResult, Ran, RunTask
 
 # SandboxFusion skips files with this in their name.
 _SKIPPED = "IGNORE_THIS_FILE"
@@ -112,15 +112,7 @@ async def _run(
     )
     deadline = service.deadline(requested_deadline(call.request) or seconds + _ANSWER_SLACK_S)
     service.gate.admit(call.visit.client, deadline)
-    async with service.gate.place(call.visit.client, deadline):
-        future = service.runners.submit(task)
-        try:
-            async with asyncio.timeout_at(deadline):
-                ran = await asyncio.wrap_future(future)
-        except TimeoutError:
-            raise too_late(service.gate.expected_s(call.visit.client)) from None
-        finally:
-            future.cancel()
+    ran = await service.run(call.visit.client, deadline, task)
     if ran.wrong:
         raise bad_request(ran.wrong)
     # To verl's client, `SandboxError` is a wrong program. It retries after 504.

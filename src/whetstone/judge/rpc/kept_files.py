@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 # The result also has the sizes, and must fit in the result file of the sandbox.
 _MOST_BYTES = 48 << 20
-# The format of each size. The runner imports it.
+# The format of each size. ``judge.running`` imports it.
 SIZE = struct.Struct("<Q")
 # The size of a missing file.
 ABSENT = (1 << 64) - 1
