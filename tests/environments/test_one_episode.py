@@ -32,6 +32,7 @@ from whetstone.integrations.rewards import Rewards
 from whetstone.integrations.settings import RewardSettings
 from whetstone.judge import Judge, Judgement
 from whetstone.rollout.local_flow import LocalFlow
+from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 from whetstone_graders.rejudge import StoredReplies
 
@@ -120,17 +121,12 @@ def trained(
     engine: Any = ScriptedEngine(replies)
     params = Sampling(max_tokens=LONGEST)
     tokenizer = CharacterTokenizer(thinks)
-    flow = LocalFlow(
-        PromptSource([problem], 0),
-        SingleTurn(settings),
-        judge,
-        EngineReplies(engine, tokenizer, params, max_prompt_tokens=settings.max_prompt_tokens),
-        algorithm_named("grpo", {}),
-        prompts_per_step=1,
-        samples_per_prompt=len(replies),
-        seed=0,
-    )
-    (group,) = asyncio.run(flow.next_batch(0)).sampled
+    most = settings.max_prompt_tokens
+    served = {"policy": EngineReplies(engine, tokenizer, params, max_prompt_tokens=most)}
+    sample = GroupSampler(SingleTurn(settings), judge, served, len(replies), 0, None)
+    specs = {"policy": algorithm_named("grpo", {})}
+    flow = LocalFlow(PromptSource([problem], 0), sample, served, specs, prompts_per_step=1)
+    (group,) = asyncio.run(flow.batch("policy", 0)).sampled
     (prompt,) = engine.prompts
     assert group.prompt_ids == prompt
     return prompt, [_outcome(s.text, s.program, s.judgement) for s in group.samples], group

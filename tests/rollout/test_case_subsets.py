@@ -18,6 +18,7 @@ from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import SingleTurn
 from whetstone.judge import AsyncJudge
 from whetstone.rollout.local_flow import LocalFlow
+from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
 pytestmark = pytest.mark.process
@@ -55,18 +56,13 @@ def cases_run(seed: int, max_cases: int | None) -> list[list[tuple[int, ...]]]:
         tokenizer: Any = build_tokenizer(["s"], 300)
         engine: Any = OneTokenEngine()
         async with AsyncJudge(workers=1) as judge:
-            flow = LocalFlow(
-                PromptSource([PROBLEM], seed),
-                SameProgram(EnvironmentSection(chat=False)),
-                judge,
-                EngineReplies(engine, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=512),
-                algorithm_named("grpo", {"drop_zero_variance": False}),
-                prompts_per_step=3,
-                samples_per_prompt=3,
-                seed=seed,
-                max_cases=max_cases,
-            )
-            drawn = await flow.next_batch(0)
+            params = Sampling(max_tokens=4)
+            replies = {"policy": EngineReplies(engine, tokenizer, params, max_prompt_tokens=512)}
+            environment = SameProgram(EnvironmentSection(chat=False))
+            sample = GroupSampler(environment, judge, replies, 3, seed, max_cases)
+            specs = {"policy": algorithm_named("grpo", {"drop_zero_variance": False})}
+            flow = LocalFlow(PromptSource([PROBLEM], seed), sample, replies, specs, prompts_per_step=3)
+            drawn = await flow.batch("policy", 0)
         judged = [[sample.judgement for sample in group.samples] for group in drawn.sampled]
         return [[tuple(case.index for case in j.cases) for j in group if j] for group in judged]
 

@@ -31,7 +31,7 @@ from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.local_flow import LocalFlow
-from whetstone.rollout.protocol import LeaseRequest, TrainerRequest
+from whetstone.rollout.protocol import DeliveryRequest, LeaseRequest, TrainerRequest
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.replica import RolloutReplica
@@ -94,9 +94,9 @@ class VersionsOnly:
         self._engine.version = offer.version
 
 
-def sampler(engine: Any) -> tuple[GroupSampler, EngineReplies]:
+def sampler(engine: Any) -> tuple[GroupSampler, dict[str, EngineReplies]]:
     tokenizer: Any = build_tokenizer(["p0123456789"], 300)
-    replies = EngineReplies(engine, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64)
+    replies = {"policy": EngineReplies(engine, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64)}
     return GroupSampler(SeededEnvironment(), NO_JUDGE, replies, 3, 5, None), replies
 
 
@@ -111,16 +111,9 @@ def plain(batch: FlowBatch) -> dict[str, Any]:
 
 async def synchronous(steps: int) -> list[dict[str, Any]]:
     engine = SeededEngine()
-    flow = LocalFlow(
-        PromptSource(PROBLEMS, 5),
-        SeededEnvironment(),
-        NO_JUDGE,
-        sampler(engine)[1],
-        SPECS["policy"],
-        prompts_per_step=4,
-        samples_per_prompt=3,
-        seed=5,
-    )
+    sample, replies = sampler(engine)
+    shared = LocalFlow(PromptSource(PROBLEMS, 5), sample, replies, SPECS, prompts_per_step=4)
+    flow = shared.for_model("policy")
     batches: list[dict[str, Any]] = []
     for version in range(steps):
         engine.version = version
@@ -280,7 +273,7 @@ def garbage(rng: random.Random) -> Iterator[bytes]:
     good = [
         msgspec.msgpack.encode(LeaseRequest("r", [1], 4, {"policy": Offer(0)})),
         msgspec.msgpack.encode(TrainerRequest("policy", 0)),
-        wire.delivery_frame("r", []),
+        wire.frame(wire.encode(DeliveryRequest("r", []))),
         msgspec.msgpack.encode(IDENTITY),
         msgspec.msgpack.encode({"replica": "r" * 1000, "items": [[1, 2, {"policy": [1, -5, 0]}]]}),
     ]

@@ -23,7 +23,9 @@ from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
 from whetstone.environments.replies import EngineReplies
 from whetstone.rollout.filters import drop_reason
+from whetstone.rollout.flow import Flow
 from whetstone.rollout.local_flow import LocalFlow
+from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
 
@@ -70,19 +72,12 @@ class ScriptedEngine:
     async def close(self) -> None: ...
 
 
-def flow(source: PromptSource[Problem], spec: Algorithm, prompts: int = 4, engine: Any = None) -> LocalFlow:
+def flow(source: PromptSource[Problem], spec: Algorithm, prompts: int = 4, engine: Any = None) -> Flow:
     tokenizer: Any = build_tokenizer(["p0123456789"], 300)
     answering: Any = engine or ScriptedEngine()
-    return LocalFlow(
-        source,
-        ScriptedEnvironment(),
-        NO_JUDGE,
-        EngineReplies(answering, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64),
-        spec,
-        prompts_per_step=prompts,
-        samples_per_prompt=3,
-        seed=5,
-    )
+    replies = {"policy": EngineReplies(answering, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64)}
+    sample = GroupSampler(ScriptedEnvironment(), NO_JUDGE, replies, 3, 5, None)
+    return LocalFlow(source, sample, replies, {"policy": spec}, prompts_per_step=prompts).for_model("policy")
 
 
 def test_every_sampled_group_is_trained_on_or_counted_with_its_reason() -> None:
@@ -101,7 +96,7 @@ def test_dynamic_sampling_refills_up_to_its_rounds() -> None:
 
 
 def test_weights_of_another_version_are_refused() -> None:
-    with pytest.raises(RuntimeError, match="serves 0"):
+    with pytest.raises(RuntimeError, match=r"serve \{'policy': 0\}"):
         asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("grpo", {})).next_batch(1))
 
 
@@ -109,7 +104,7 @@ def test_an_algorithm_that_samples_with_the_start_gets_version_0_at_every_step()
     drawn = asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("ssd"), 7).next_batch(3))
     assert len(drawn.batch.groups) == 7
     current = algorithm_named("ssd", {"sampling_weights": "current"})
-    with pytest.raises(RuntimeError, match="serves 0"):
+    with pytest.raises(RuntimeError, match=r"serve \{'policy': 0\}"):
         asyncio.run(flow(PromptSource(PROBLEMS, 0), current).next_batch(3))
 
 

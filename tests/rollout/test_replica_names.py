@@ -12,7 +12,7 @@ from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
 from tests.rollout.test_flow_service import NAMES, replica, train
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.leasing import TAKEOVER_S, ReplicaState
-from whetstone.rollout.protocol import LeaseRequest, LeaseResponse
+from whetstone.rollout.protocol import LeaseRequest, LeaseResponse, LeasesReturned
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.service.client import FlowClient
@@ -78,7 +78,7 @@ def test_a_replica_that_was_killed_is_given_its_prompts_again_at_once(server: Fl
         assert news.leases == leases
         # What the old process still says under this name changes nothing.
         ghost = FlowClient(server.url, IDENTITY)
-        await ghost.give_back("r", [], "it ends", leaves=True, incarnation="a")
+        await ghost.give_back(LeasesReturned("r", [], "it ends", True, "a"))
         assert (await again.take(ask("b", held))).revoked == []
         for client in (again, trainer, ghost):
             await client.close()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from whetstone.rollout import replica
-from whetstone.rollout.protocol import LeaseRequest, LeaseResponse
+from whetstone.rollout.protocol import DeliveryRequest, LeaseRequest, LeaseResponse, LeasesReturned
 from whetstone.rollout.replica import RolloutReplica, SamplingProgress
-from whetstone.rollout.scheduler import Delivery, LeaseGrant, Progress
+from whetstone.rollout.scheduler import LeaseGrant
 from whetstone.rollout.state import Offer
 
 NEW = Offer(1, "tcp:elsewhere:1", "x")
@@ -51,19 +51,10 @@ class Hearing:
             self._weights.heard.release()
         return LeaseResponse([], [1] if request.room == 0 else [], {"policy": NEW})
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
-        return ["taken"] * len(deliveries)
+    async def deliver(self, request: DeliveryRequest) -> list[str]:
+        return ["taken"] * len(request.deliveries)
 
-    async def give_back(
-        self,
-        replica: str,
-        serials: Sequence[int],
-        reason: str,
-        *,
-        leaves: bool,
-        incarnation: str = "",
-        progress: Progress | None = None,
-    ) -> None: ...
+    async def give_back(self, returned: LeasesReturned) -> None: ...
 
 
 def test_a_replica_that_fetches_for_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:

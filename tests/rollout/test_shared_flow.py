@@ -15,8 +15,8 @@ from whetstone.engine.engine import Completion
 from whetstone.environments.replies import GenerationProgress
 from whetstone.rollout.flow import FlowBatch
 from whetstone.rollout.ledger import unaccounted
+from whetstone.rollout.local_flow import LocalFlow
 from whetstone.rollout.replica import SamplingProgress
-from whetstone.rollout.shared_flow import SharedFlow
 from whetstone.rollout.source import PromptSource
 
 PROBLEMS = [Problem(f"p{i}", "s", StdinTests([StdinCase("", "1")])) for i in range(7)]
@@ -42,13 +42,13 @@ async def sampled(draw: int, problem: Problem, progress: SamplingProgress) -> di
     return {"coder": group("coder", draw % 2 == 1), "verifier": group("verifier", draw % 4 == 0)}
 
 
-def flow_of(refills: int, replies: dict[str, Any]) -> SharedFlow:
+def flow_of(refills: int, replies: dict[str, Any]) -> LocalFlow:
     spec = algorithm_named("dapo", {"refill_rounds": refills, "overlong_buffer": 0})
     specs = {"coder": spec, "verifier": spec}
-    return SharedFlow(PromptSource(PROBLEMS, 3), sampled, replies, specs, prompts_per_step=4)  # pyright: ignore
+    return LocalFlow(PromptSource(PROBLEMS, 3), sampled, replies, specs, prompts_per_step=4)  # pyright: ignore
 
 
-def steps(flow: SharedFlow, replies: dict[str, Any], first: int, last: int) -> list[dict[str, FlowBatch]]:
+def steps(flow: LocalFlow, replies: dict[str, Any], first: int, last: int) -> list[dict[str, FlowBatch]]:
     async def model(name: str, late: bool) -> list[FlowBatch]:
         found: list[FlowBatch] = []
         for version in range(first, last):

@@ -10,17 +10,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from whetstone.rollout.group_facts import LogLocation
 from whetstone.rollout.protocol import (
     LONGEST_WAIT_S,
     BatchGroup,
     BatchPending,
     BatchResponse,
+    DeliveryRequest,
     LeaseRequest,
     LeaseResponse,
+    LeasesReturned,
     TrainerRequest,
 )
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery, FlowScheduler, Progress
+from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.state import BatchRecord, Offer
 from whetstone.rollout.status import Activity, FlowUsage, batch_wait_reason, stalls, status_of
 
@@ -142,15 +145,16 @@ class AsyncFlow:
                 del self._waiting_requests[request.replica]
                 self._waiting.discard(request.replica)
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
+    async def deliver(self, request: DeliveryRequest) -> list[str]:
         """See LeaseService. Raises UserError for a full disk: then only some deliveries, or none, were
         stored."""
+        replica, incarnation = request.replica, request.incarnation
         if not self._may_act(replica, incarnation):
             # The process has lost its name, and its leases may be sampled elsewhere.
-            return ["revoked"] * len(deliveries)
+            return ["revoked"] * len(request.deliveries)
         receipts: list[str] = []
         try:
-            for delivery in deliveries:
+            for delivery in request.deliveries:
                 try:
                     receipts.append(self.scheduler.deliver(replica, delivery, self._now(), incarnation))
                 except FlowRefusal as refusal:
@@ -161,26 +165,18 @@ class AsyncFlow:
             self._notify()
         return receipts
 
-    async def give_back(
-        self,
-        replica: str,
-        serials: Sequence[int],
-        reason: str,
-        *,
-        leaves: bool,
-        incarnation: str = "",
-        progress: Progress | None = None,
-    ) -> None:
+    async def give_back(self, returned: LeasesReturned) -> None:
         """See LeaseService."""
-        if not self._may_act(replica, incarnation):
+        replica, serials = returned.replica, returned.serials
+        if not self._may_act(replica, returned.incarnation):
             return
-        self.scheduler.report(replica, progress or {}, incarnation)
-        if leaves:
+        self.scheduler.report(replica, returned.progress, returned.incarnation)
+        if returned.leaves:
             self.scheduler.leave(replica)
             self._log_event("left", replica=replica)
         else:
             self.scheduler.give_back(replica, serials, "failed", count_failure=True)
-            self._log_event("gave_back", replica=replica, leases=len(serials), why=reason)
+            self._log_event("gave_back", replica=replica, leases=len(serials), why=returned.reason)
         self._notify()
 
     def _may_act(self, replica: str, incarnation: str) -> bool:
@@ -252,11 +248,7 @@ class AsyncFlow:
         found = await self.batch_record(request)
         if isinstance(found, BatchPending):
             return found
-        read = self.scheduler.log.read
-        groups = [
-            BatchGroup(item.draw, item.drop_reason, item.facts, read(item.location)) for item in found.groups
-        ]
-        return BatchResponse(request.version, groups, found.lost, found.drawn, found.unused, found.oldest)
+        return batch_response(request.version, found, self.scheduler.log.read)
 
     async def batch_record(self, request: TrainerRequest) -> BatchRecord | BatchPending:
         """Return the batch with the locations of its groups instead of their bytes."""
@@ -329,6 +321,14 @@ class AsyncFlow:
         self._update_usage()
         found = status_of(self.scheduler, self.trainers, self._current_idle_since(), self._now())
         return {**found, "usage": self.usage.totals()}
+
+
+def batch_response(version: int, found: BatchRecord, read: Callable[[LogLocation], bytes]) -> BatchResponse:
+    """Return the response with a batch. ``read`` returns the bytes of a group."""
+    groups = [
+        BatchGroup(item.draw, item.drop_reason, item.facts, read(item.location)) for item in found.groups
+    ]
+    return BatchResponse(version, groups, found.lost, found.drawn, found.unused, found.oldest)
 
 
 def _has_content(news: LeaseResponse) -> bool:

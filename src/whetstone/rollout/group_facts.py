@@ -110,6 +110,6 @@ def decode_group(data: bytes) -> Group:
     return msgspec.msgpack.decode(data, type=Group)
 
 
-def checksum(data: bytes) -> int:
-    """Return the CRC-32 of the bytes of a group."""
+def checksum(data: bytes | memoryview) -> int:
+    """Return the CRC-32 of the bytes of a group or a message."""
     return zlib.crc32(data)

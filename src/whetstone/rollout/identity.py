@@ -16,7 +16,7 @@ from whetstone import __version__
 from whetstone.core.problem import Problem
 
 # Roles with different protocol numbers cannot communicate.
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 @cache

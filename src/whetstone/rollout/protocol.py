@@ -1,4 +1,7 @@
-"""The interface between a flow and its replicas and trainers, in one process or over HTTP."""
+"""The interface between a flow and its replicas and trainers, in one process or over HTTP.
+
+The structs are also the messages on the wire; see ``service/wire``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from whetstone.rollout.group_facts import GroupFacts
-from whetstone.rollout.scheduler import Delivery, LeaseGrant, Progress
+from whetstone.rollout.scheduler import Delivery, LeaseGrant
 from whetstone.rollout.state import Offer
 
 # The longest time that a request waits for an answer. A client repeats the request to wait longer, so both
@@ -43,6 +46,25 @@ class LeaseResponse(Struct, frozen=True):
     weight_updates: dict[str, Offer]
 
 
+class DeliveryRequest(Struct, frozen=True):
+    """A replica delivers finished prompts."""
+
+    replica: str
+    deliveries: list[Delivery]
+    incarnation: str = ""
+
+
+class LeasesReturned(Struct, frozen=True):
+    """A replica ends leases without a group. ``leaves``: end all of them, and remove the replica."""
+
+    replica: str
+    serials: list[int]
+    reason: str
+    leaves: bool
+    incarnation: str = ""
+    progress: dict[int, dict[str, tuple[int, int]]] = {}
+
+
 class TrainerRequest(Struct, frozen=True):
     """A trainer requests the batch that it trains on at ``version``.
 
@@ -66,7 +88,7 @@ class BatchGroup(Struct, frozen=True):
     group: bytes
 
 
-class BatchResponse(Struct, frozen=True):
+class BatchResponse(Struct, tag="batch", frozen=True):
     """A batch: all groups that were sampled for it, in draw order; see ``state.BatchRecord``."""
 
     version: int
@@ -77,7 +99,7 @@ class BatchResponse(Struct, frozen=True):
     oldest: int | None = None
 
 
-class BatchPending(Struct, frozen=True):
+class BatchPending(Struct, tag="pending", frozen=True):
     """There is no batch yet; ``reason`` says what it waits for."""
 
     reason: str
@@ -93,22 +115,13 @@ class LeaseService(Protocol):
         """
         ...
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
+    async def deliver(self, request: DeliveryRequest) -> list[str]:
         """Deliver finished prompts. Returns for each ``taken``, ``duplicate``, ``revoked``, or why it is
         refused."""
         ...
 
-    async def give_back(
-        self,
-        replica: str,
-        serials: Sequence[int],
-        reason: str,
-        *,
-        leaves: bool,
-        incarnation: str = "",
-        progress: Progress | None = None,
-    ) -> None:
-        """End leases without a group. ``leaves``: end all of them, and remove the replica."""
+    async def give_back(self, returned: LeasesReturned) -> None:
+        """End leases without a group."""
         ...
 
 

@@ -15,7 +15,14 @@ from uuid import uuid4
 from whetstone.core.errors import UserError
 from whetstone.environments.replies import GenerationProgress
 from whetstone.rollout.group_facts import GroupFacts
-from whetstone.rollout.protocol import LONGEST_WAIT_S, LeaseRequest, LeaseResponse, LeaseService
+from whetstone.rollout.protocol import (
+    LONGEST_WAIT_S,
+    DeliveryRequest,
+    LeaseRequest,
+    LeaseResponse,
+    LeaseService,
+    LeasesReturned,
+)
 from whetstone.rollout.scheduler import Delivery, LeaseGrant
 from whetstone.rollout.state import Offer
 
@@ -179,9 +186,8 @@ class RolloutReplica:
             ready = [await self._finished.get()]
             while not self._finished.empty():
                 ready.append(self._finished.get_nowait())
-            receipts = await self._flow.deliver(
-                self.name, [delivery for delivery, _ in ready], self._incarnation
-            )
+            deliveries = [delivery for delivery, _ in ready]
+            receipts = await self._flow.deliver(DeliveryRequest(self.name, deliveries, self._incarnation))
             for (_, arrived), receipt in zip(ready, receipts, strict=True):
                 self.receipts[receipt.partition(":")[0]] += 1
                 # The task is cancelled if its lease was revoked meanwhile.
@@ -189,13 +195,9 @@ class RolloutReplica:
                     arrived.set_result(receipt)
 
     async def _give_back(self, serials: list[int], reason: str, *, leaves: bool) -> None:
+        progress = self._progress_report()
         await self._flow.give_back(
-            self.name,
-            serials,
-            reason,
-            leaves=leaves,
-            incarnation=self._incarnation,
-            progress=self._progress_report(),
+            LeasesReturned(self.name, serials, reason, leaves, self._incarnation, progress)
         )
 
     async def _leave(self) -> None:

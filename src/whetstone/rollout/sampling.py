@@ -11,7 +11,7 @@ from whetstone.core.problem import Problem
 from whetstone.core.sample import Group
 from whetstone.core.settings import stream_seed
 from whetstone.environments.environment import Environment
-from whetstone.environments.episode import POLICY, ProgramJudge
+from whetstone.environments.episode import ProgramJudge
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.turn_barrier import TurnBarrier
@@ -23,7 +23,7 @@ from whetstone.rollout.scheduler import LeaseGrant
 class GroupSampler:
     """Samples groups of ``n`` replies; the run's ``seed`` and the draw fix every random stream.
 
-    replies: of the run's model, or of each model by name. max_cases: judge at most this many cases of a
+    replies: of each model by name. max_cases: judge at most this many cases of a
     problem, chosen anew for each group; None: all. batch_turns: submit later turns of concurrent groups
     together, so that a repeated run gives the same bits.
     """
@@ -32,15 +32,14 @@ class GroupSampler:
         self,
         environment: Environment,
         judge: ProgramJudge,
-        replies: EngineReplies | Mapping[str, EngineReplies],
+        replies: Mapping[str, EngineReplies],
         n: int,
         seed: int,
         max_cases: int | None,
         *,
         batch_turns: bool = False,
     ) -> None:
-        self._environment, self._judge = environment, judge
-        self._replies = {POLICY: replies} if isinstance(replies, EngineReplies) else replies
+        self._environment, self._judge, self._replies = environment, judge, replies
         self._n, self._seed, self._max_cases = n, seed, max_cases
         self._barrier = TurnBarrier(synchronized=batch_turns)
 

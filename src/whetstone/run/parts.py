@@ -7,20 +7,24 @@ trainer whose flow and replicas are separate processes.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from whetstone.algorithm.algorithm import Algorithm
 from whetstone.core.problem import Problem
 from whetstone.engine.engine import Engine, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.settings import SERVERS
+from whetstone.environments.environment import Environment
+from whetstone.environments.episode import POLICY, ProgramJudge
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
-from whetstone.rollout.flow import Flow
+from whetstone.rollout.flow import Flow, ProcessGroup
 from whetstone.rollout.local_flow import LocalFlow, SharedDevices
+from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 from whetstone.run.initial_model import start_folder
 from whetstone.run.recipe import Recipe
@@ -164,6 +168,35 @@ async def trainer_and_engine(
         yield trainer, engine, replies
 
 
+def local_flow(
+    recipe: Recipe,
+    train: list[Problem],
+    environment: Environment,
+    judge: ProgramJudge,
+    replies: Mapping[str, EngineReplies],
+    specs: Mapping[str, Algorithm],
+    process_group: ProcessGroup | None = None,
+) -> LocalFlow:
+    """Return the flow of a run in this process. ``replies``, ``specs``: by model."""
+    sample = GroupSampler(
+        environment,
+        judge,
+        replies,
+        recipe.trainer.samples_per_prompt,
+        recipe.seed,
+        recipe.judge.max_cases or None,
+        batch_turns=recipe.deterministic,
+    )
+    return LocalFlow(
+        PromptSource(train, recipe.seed),
+        sample,
+        replies,
+        specs,
+        prompts_per_step=recipe.trainer.prompts_per_step,
+        process_group=process_group,
+    )
+
+
 @asynccontextmanager
 async def local_parts(
     recipe: Recipe, train: list[Problem], judge: RunJudge, policy: LoadedModel, ranks: Ranks
@@ -176,19 +209,10 @@ async def local_parts(
         open_environment(recipe.environment) as environment,
         trainer_and_engine(recipe, policy, ranks) as (trainer, engine, replies),
     ):
-        flow: Flow = LocalFlow(
-            PromptSource(train, recipe.seed),
-            environment,
-            judge,
-            replies,
-            recipe.algorithm,
-            prompts_per_step=recipe.trainer.prompts_per_step,
-            samples_per_prompt=recipe.trainer.samples_per_prompt,
-            seed=recipe.seed,
-            max_cases=recipe.judge.max_cases or None,
-            process_group=ranks,
-            batch_turns=recipe.deterministic,
+        shared = local_flow(
+            recipe, train, environment, judge, {POLICY: replies}, {POLICY: recipe.algorithm}, ranks
         )
+        flow = shared.for_model(POLICY)
         if recipe.engine.placement == "shared" and isinstance(engine, Sleeper):
             flow = SharedDevices(flow, engine)
         stop = StopRequest(ranks)

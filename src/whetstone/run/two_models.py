@@ -21,13 +21,11 @@ from whetstone.engine.loading import LoadedModel
 from whetstone.environments.environment import Environment
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
-from whetstone.rollout.sampling import GroupSampler
-from whetstone.rollout.shared_flow import SharedFlow
-from whetstone.rollout.source import PromptSource
+from whetstone.rollout.local_flow import LocalFlow
 from whetstone.run.disk_plan import check_disk
 from whetstone.run.display import Display, PartnerDisplay
 from whetstone.run.local import Join, RunSummary, configure_torch, train_with_parts
-from whetstone.run.parts import RunParts, cores_per_rank, trainer_and_engine
+from whetstone.run.parts import RunParts, cores_per_rank, local_flow, trainer_and_engine
 from whetstone.run.prepared_run import PreparedRun, preflight_models
 from whetstone.run.recipe import Recipe
 from whetstone.run.run_dir import check_recipe, find_checkpoint
@@ -145,7 +143,7 @@ class _SharedFlowBuilder:
         self._recipes: dict[str, Recipe] = {}
         self._replies: dict[str, EngineReplies] = {}
         self._judge: RunJudge | None = None
-        self._flow: asyncio.Future[SharedFlow] = asyncio.get_running_loop().create_future()
+        self._flow: asyncio.Future[LocalFlow] = asyncio.get_running_loop().create_future()
         self._stop = StopRequest(Ranks())
 
     def join_for(self, name: str) -> Join:
@@ -166,24 +164,10 @@ class _SharedFlowBuilder:
 
         return join
 
-    def _build(self) -> SharedFlow:
+    def _build(self) -> LocalFlow:
         recipe = self._recipe
         assert self._judge is not None
         # The order must not depend on which model was ready first.
         replies = {name: self._replies[name] for name in recipe.environment.models}
-        sample = GroupSampler(
-            self._environment,
-            self._judge,
-            replies,
-            recipe.trainer.samples_per_prompt,
-            recipe.seed,
-            recipe.judge.max_cases or None,
-            batch_turns=recipe.deterministic,
-        )
-        return SharedFlow(
-            PromptSource(self._train, recipe.seed),
-            sample,
-            replies,
-            {name: self._recipes[name].algorithm for name in replies},
-            prompts_per_step=recipe.trainer.prompts_per_step,
-        )
+        specs = {name: self._recipes[name].algorithm for name in replies}
+        return local_flow(recipe, self._train, self._environment, self._judge, replies, specs)

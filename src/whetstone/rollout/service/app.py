@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,11 +26,11 @@ from whetstone.core.http.request_body import body_of, cancel_on_disconnect
 from whetstone.core.http.server import listen, server
 from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
-from whetstone.rollout.async_flow import AsyncFlow
+from whetstone.rollout.async_flow import AsyncFlow, batch_response
 from whetstone.rollout.file_log import FileLog
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.identity import Identity
-from whetstone.rollout.protocol import BatchPending, LeaseRequest, TrainerRequest
+from whetstone.rollout.protocol import BatchPending, LeaseRequest, LeasesReturned, TrainerRequest
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.service import wire
@@ -82,37 +83,27 @@ async def take(host: _FlowHost, body: bytes) -> Response:
 
 
 async def deliver(host: _FlowHost, body: bytes) -> Response:
-    """Serve POST /v1/deliver: a frame; the response is DeliveryReceipts."""
+    """Serve POST /v1/deliver: a frame with a DeliveryRequest; the response is DeliveryReceipts."""
     try:
-        replica, deliveries, incarnation = wire.read_delivery(body)
+        request = wire.read_delivery(body)
     except wire.MessageError as error:
         raise bad_request(f"the body: {error}") from None
-    return _packed(wire.DeliveryReceipts(await host.flow.deliver(replica, deliveries, incarnation)))
+    return _packed(wire.DeliveryReceipts(await host.flow.deliver(request)))
 
 
 async def give_back(host: _FlowHost, body: bytes) -> Response:
     """Serve POST /v1/give_back."""
-    back = _read(body, wire.LeasesReturned)
-    await host.flow.give_back(
-        back.replica,
-        back.serials,
-        back.reason,
-        leaves=back.leaves,
-        incarnation=back.incarnation,
-        progress=back.progress,
-    )
+    await host.flow.give_back(_read(body, LeasesReturned))
     return _packed(wire.Acknowledgement())
 
 
 async def batch(host: _FlowHost, body: bytes) -> Response:
-    """Serve POST /v1/batch: a TrainerRequest; the response is a frame, which is sent group by group."""
+    """Serve POST /v1/batch: a TrainerRequest; the response is frames, which are sent group by group."""
     request = _read(body, TrainerRequest)
     found = await host.flow.batch_record(request)
     if isinstance(found, BatchPending):
-        return Response(
-            wire.head_bytes(wire.BatchHead(request.version, wait_reason=found.reason)), media_type=wire.FRAME
-        )
-    return StreamingResponse(_parts(host, request.version, found), media_type=wire.FRAME)
+        return Response(wire.frame(wire.encode(found)), media_type=wire.FRAME)
+    return StreamingResponse(_frames(host, request.version, found), media_type=wire.FRAME)
 
 
 async def publish(host: _FlowHost, body: bytes) -> Response:
@@ -199,19 +190,11 @@ class _Routes:
         await response(scope, receive, send)
 
 
-async def _parts(host: _FlowHost, version: int, record: BatchRecord) -> AsyncIterator[bytes]:
-    parts = [
-        wire.BatchGroupPart(
-            item.draw, item.drop_reason, wire.GroupPart(item.facts, item.location.size, item.location.crc)
-        )
-        for item in record.groups
-    ]
+async def _frames(host: _FlowHost, version: int, record: BatchRecord) -> AsyncIterator[bytes]:
     # Groups are read one by one, so that memory never has the whole batch.
-    yield wire.head_bytes(
-        wire.BatchHead(version, parts, record.lost, record.drawn, record.unused, record.oldest)
-    )
+    yield wire.frame(wire.encode(batch_response(version, record, lambda _: b"")))
     for item in record.groups:
-        yield host.flow.scheduler.log.read(item.location)
+        yield wire.frame(host.flow.scheduler.log.read(item.location))
 
 
 def _read(body: bytes, kind: type[T]) -> T:
@@ -221,8 +204,8 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise bad_request(f"the body: {error}") from None
 
 
-def _packed(value: Any) -> Response:
-    return Response(msgspec.msgpack.encode(value), media_type=wire.PACKED)
+def _packed(value: Struct) -> Response:
+    return Response(wire.encode(value), media_type=wire.PACKED)
 
 
 DEFAULT_PORT = 8090

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import httpx2
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from whetstone.core.errors import UserError
 from whetstone.core.http.client_addresses import authorization, server_urls
@@ -21,12 +23,14 @@ from whetstone.rollout.identity import Identity
 from whetstone.rollout.protocol import (
     BatchPending,
     BatchResponse,
+    DeliveryRequest,
     LeaseRequest,
     LeaseResponse,
+    LeasesReturned,
     TrainerRequest,
 )
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery, Progress
+from whetstone.rollout.scheduler import Delivery
 from whetstone.rollout.service import wire
 from whetstone.rollout.state import Offer
 
@@ -89,40 +93,26 @@ class FlowClient:
         """See LeaseService."""
         return await self._request("/v1/take", request, LeaseResponse, request.wait_s)
 
-    async def deliver(self, replica: str, deliveries: Sequence[Delivery], incarnation: str = "") -> list[str]:
+    async def deliver(self, request: DeliveryRequest) -> list[str]:
         """See LeaseService."""
         receipts: list[str] = []
-        for some in _portions(deliveries):
-            body = wire.delivery_frame(replica, some, incarnation)
+        for some in _portions(request.deliveries):
+            body = wire.frame(wire.encode(replace(request, deliveries=some)))
             answer = await self._request_bytes("/v1/deliver", body, wire.FRAME, 0.0)
             receipts += self._read(answer, wire.DeliveryReceipts).receipts
         return receipts
 
-    async def give_back(
-        self,
-        replica: str,
-        serials: Sequence[int],
-        reason: str,
-        *,
-        leaves: bool,
-        incarnation: str = "",
-        progress: Progress | None = None,
-    ) -> None:
+    async def give_back(self, returned: LeasesReturned) -> None:
         """See LeaseService."""
-        told = {serial: dict(by_model) for serial, by_model in (progress or {}).items()}
-        message = wire.LeasesReturned(replica, list(serials), reason, leaves, incarnation, told)
-        await self._request("/v1/give_back", message, wire.Acknowledgement)
+        await self._request("/v1/give_back", returned, wire.Acknowledgement)
 
     async def batch(self, request: TrainerRequest) -> BatchResponse | BatchPending:
         """See BatchService."""
-        answer = await self._request_bytes(
-            "/v1/batch", msgspec.msgpack.encode(request), wire.PACKED, request.wait_s
-        )
+        answer = await self._request_bytes("/v1/batch", wire.encode(request), wire.PACKED, request.wait_s)
         try:
-            response = wire.read_batch(answer)
+            return wire.read_batch(answer)
         except wire.MessageError as error:
             raise self._invalid_answer(error) from None
-        return BatchPending(response) if isinstance(response, str) else response
 
     async def publish(self, model: str, offer: Offer) -> None:
         """See BatchService."""
@@ -152,9 +142,8 @@ class FlowClient:
 
     # -- internal
 
-    async def _request(self, path: str, message: Any, kind: type[T], wait_s: float = 0.0) -> T:
-        body = msgspec.msgpack.encode(message)
-        return self._read(await self._request_bytes(path, body, wire.PACKED, wait_s), kind)
+    async def _request(self, path: str, message: Struct, kind: type[T], wait_s: float = 0.0) -> T:
+        return self._read(await self._request_bytes(path, wire.encode(message), wire.PACKED, wait_s), kind)
 
     def _read(self, answer: bytes, kind: type[T]) -> T:
         try:
