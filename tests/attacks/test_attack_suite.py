@@ -138,36 +138,32 @@ ACCEPTED = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED)
 WRONG = judgement(Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER)
 
 
-@pytest.mark.parametrize(
-    "got",
-    [
-        ACCEPTED,
-        judgement(Verdict.JUDGE_ERROR),
-        judgement(Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER, Verdict.ACCEPTED),
-    ],
-)
-def test_an_attack_that_gets_reward_or_no_verdict_is_a_failure(corpus: Corpus, got: Judgement) -> None:
-    assert trial_outcome(attack_trial(corpus), got).failure
-
-
-def test_an_attack_that_is_stopped_is_none(corpus: Corpus) -> None:
-    assert not trial_outcome(attack_trial(corpus), WRONG).failure
-    assert not trial_outcome(attack_trial(corpus, verdicts=[Verdict.WRONG_ANSWER]), WRONG).failure
-    assert trial_outcome(attack_trial(corpus, verdicts=[Verdict.TIME_LIMIT]), WRONG).failure
-
-
-def test_only_the_named_tier_or_mark_excuses_an_attack(corpus: Corpus) -> None:
-    for where, excused in (("restricted", True), ("root", False), ("shared_process", False)):
-        found = trial_outcome(attack_trial(corpus, not_stopped={where: "because"}), ACCEPTED)
-        assert (found.known, bool(found.failure)) == ("because" if excused else "", not excused)
-    marked = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED, shared_process=True)
-    found = trial_outcome(attack_trial(corpus, not_stopped={"shared_process": "because"}), marked)
-    assert (found.known, found.failure) == ("because", "")
-
-
-def test_a_failed_judge_is_excused_nowhere(corpus: Corpus) -> None:
+def test_an_attack_fails_the_suite_unless_it_is_stopped_or_excused(corpus: Corpus) -> None:
+    partly = judgement(Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER, Verdict.ACCEPTED)
     failed = judgement(Verdict.JUDGE_ERROR)
-    assert trial_outcome(attack_trial(corpus, not_stopped={"restricted": "because"}), failed).failure
+    shared = judgement(Verdict.ACCEPTED, Verdict.ACCEPTED, shared_process=True)
+    excuse = {
+        where: {"not_stopped": {where: "because"}} for where in ("restricted", "root", "shared_process")
+    }
+    fields: dict[str, Any]
+    for fields, got, outcome in (
+        ({}, ACCEPTED, "failure"),
+        ({}, failed, "failure"),
+        ({}, partly, "failure"),
+        ({}, WRONG, "stopped"),
+        ({"verdicts": [Verdict.WRONG_ANSWER]}, WRONG, "stopped"),
+        ({"verdicts": [Verdict.TIME_LIMIT]}, WRONG, "failure"),
+        # Only the named tier or mark excuses an attack.
+        (excuse["restricted"], ACCEPTED, "known"),
+        (excuse["root"], ACCEPTED, "failure"),
+        (excuse["shared_process"], ACCEPTED, "failure"),
+        (excuse["shared_process"], shared, "known"),
+        # A judge that failed is excused nowhere.
+        (excuse["restricted"], failed, "failure"),
+    ):
+        found = trial_outcome(attack_trial(corpus, **fields), got)
+        assert found.known == ("because" if outcome == "known" else "")
+        assert bool(found.failure) == (outcome == "failure")
 
 
 def test_a_forgeable_verdict_is_no_success_as_long_as_nobody_pays_for_it(corpus: Corpus) -> None:
@@ -197,7 +193,7 @@ def test_an_honest_program_that_is_not_accepted_is_a_failure(corpus: Corpus) -> 
 
 
 @pytest.mark.process
-def test_the_judgement_that_counts_is_the_attacks_not_that_of_an_earlier_program(corpus: Corpus) -> None:
+def test_the_judgement_of_the_attack_counts_and_not_that_of_an_earlier_program(corpus: Corpus) -> None:
     fields = {"earlier": [corpus.problems["call_add"].references[0].source]}
     trial = attack_trial(corpus, **fields)
     [found] = run_trials([msgspec.structs.replace(trial, program=Program("python", "def add(a, b): pass"))])

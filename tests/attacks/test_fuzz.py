@@ -112,7 +112,7 @@ def test_a_judge_that_asks_tells_nothing_and_is_not_brought_down() -> None:
 
 
 @pytest.mark.parametrize("leak", ["tells", "accepts", "raises"])
-def test_the_fuzzer_of_the_questions_finds_what_is_wrong(leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fuzzer_of_asserts_finds_planted_defects(leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ask, compared = AssertConversation._send, AssertConversation._finish_assert
 
     def tells(self: AssertConversation, request: bytes) -> None:
@@ -154,7 +154,7 @@ def test_a_program_that_knows_the_secret_passes(boxes: list[Sandbox]) -> None:
     assert session.test == 0
 
 
-def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None:
+def test_a_difference_between_two_secrets_is_found(boxes: list[Sandbox]) -> None:
     session = LinkSession(boxes, Random(1))
     session.send(b"!" + encode([["returned", {}], 1, []]))
     session.alive = True
@@ -163,7 +163,7 @@ def test_what_differs_between_two_secrets_is_found(boxes: list[Sandbox]) -> None
         session.check_equal([b"one", b"other"])
 
 
-def test_the_doctor_fuzzes_and_names_what_it_finds(
+def test_the_doctor_fuzzes_and_names_its_findings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--attack", "--fuzz", "0.5", "--seed", "3", "--json"]) == 0
@@ -180,7 +180,7 @@ def test_the_doctor_fuzzes_and_names_what_it_finds(
     assert main(["doctor", "--fuzz", "5"]) == 2
 
 
-def test_no_address_of_what_was_loaded_before_is_told() -> None:
+def test_addresses_of_earlier_objects_are_removed_from_messages() -> None:
     def loaded() -> None: ...
 
     gc.freeze()

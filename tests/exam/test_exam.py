@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from whetstone.cli.main import main
-from whetstone.core.errors import UserError
 from whetstone.core.problem import NoTests, Problem, Program
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone_exam.exam.callable_target import CallableTarget
@@ -33,7 +33,6 @@ from whetstone_exam.exam.exam import (
 from whetstone_exam.exam.invariants import EVIDENCE, NO_FLIPS, OUT_OF_REACH, invariant_of
 from whetstone_exam.exam.items import ExamItem, exam_items, sample_items
 from whetstone_exam.exam.page import scorecard_page
-from whetstone_exam.exam.protection import check_protection
 from whetstone_exam.exam.scorecard import Scorecard
 from whetstone_exam.exam.targets import Answer
 from whetstone_exam.exam.wrong_programs import wrong_programs
@@ -45,14 +44,6 @@ ITEMS = exam_items(load_corpus())
 
 def item(kind: Any = "hack", **changes: Any) -> ExamItem:
     return ExamItem(f"{kind}/a/b", kind, "a", "aim", PROBLEM, Program("python", "pass"), **changes)
-
-
-@pytest.fixture(scope="module")
-def protection(tmp_path_factory: pytest.TempPathFactory) -> None:
-    try:
-        check_protection(str(tmp_path_factory.mktemp("protection")))
-    except UserError as error:
-        pytest.skip(str(error))
 
 
 def examine(
@@ -130,13 +121,10 @@ def test_this_judge_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_the_defect_of_a_grader_is_found_and_one_item_shows_it(
     grader: str, class_name: str, guarantee: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)
-    try:
+    with closing(CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)) as target:
         assert target.name == f"{GRADERS}:{grader} (1.0)"
         of_class = [one for one in ITEMS if one.class_name == class_name][:12]
         graded = run_exam(target, of_class, 1, lambda: None)
-    finally:
-        target.close()
     hacked = [one.item for one in graded if one.outcome == ACCEPTED_HACK]
     assert hacked, [(one.item.id, one.outcome) for one in graded]
     status, card, text = examine(
@@ -158,11 +146,8 @@ def test_a_grader_that_leaves_tests_out_accepts_wrong_programs() -> None:
     assert len({one.id for one in wrong}) == len(wrong) > 30
     outcomes: dict[str, list[GradedItem]] = {}
     for grader in ("first_case", "in_process"):
-        target = CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)
-        try:
+        with closing(CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)) as target:
             outcomes[grader] = run_exam(target, wrong, 1, lambda: None)
-        finally:
-            target.close()
     accepted = [one for one in outcomes["first_case"] if one.outcome == ACCEPTED_WRONG]
     assert accepted
     assert {one.invariant for one in accepted} == {EVIDENCE}
@@ -185,7 +170,7 @@ def test_every_class_of_the_corpus_has_a_guarantee() -> None:
     assert all(invariant_of(one.class_name) for one in ITEMS)
 
 
-def test_the_page_escapes_what_programs_and_targets_say() -> None:
+def test_the_page_escapes_texts_of_programs_and_targets() -> None:
     graded = [GradedItem(replace(item(), class_name="early_exit"), ACCEPTED_HACK, [Answer(True, "<b>yes")])]
     text = scorecard_page(Scorecard("<i>judge", "", 1, 2.0, None, graded), lambda one: f"again {one.id}")
     assert "&lt;i&gt;judge" in text
@@ -221,11 +206,8 @@ def test_rejecting_all_and_guessing_fail(tmp_path: Path, capsys: pytest.CaptureF
 )
 @pytest.mark.usefixtures("protection")
 def test_a_grader_that_gives_no_answer_gives_no_verdict(grader: str, detail: str) -> None:
-    target = CallableTarget(f"{GRADERS}:{grader}", timeout_s=1 if grader == "hangs" else 120)
-    try:
+    with closing(CallableTarget(f"{GRADERS}:{grader}", timeout_s=1 if grader == "hangs" else 120)) as target:
         answers = [target.submit(PROBLEM, Program("python", "pass")).result() for _ in range(2)]
-    finally:
-        target.close()
     assert answers == [Answer(None, detail)] * 2
 
 
@@ -239,11 +221,8 @@ def test_a_grader_cannot_write_files_or_see_processes_of_the_examiner(tmp_path: 
     mine.write_text("mine", encoding="utf-8")
 
     def answer(grader: str, text: str) -> bool | None:
-        target = CallableTarget(f"{GRADERS}:{grader}")
-        try:
+        with closing(CallableTarget(f"{GRADERS}:{grader}")) as target:
             return target.submit(PROBLEM, Program("python", text)).result().accepted
-        finally:
-            target.close()
 
     assert answer("can_write", str(mine)) is False
     assert mine.read_text(encoding="utf-8") == "mine"
@@ -256,11 +235,8 @@ def test_a_grader_cannot_write_files_or_see_processes_of_the_examiner(tmp_path: 
 def test_programs_that_exhaust_a_machine_are_not_given_to_a_grader() -> None:
     exhausting = [one for one in ITEMS if one.needs_sandbox]
     assert exhausting
-    target = CallableTarget(f"{GRADERS}:rejects_all")
-    try:
+    with closing(CallableTarget(f"{GRADERS}:rejects_all")) as target:
         assert run_exam(target, exhausting, 1, lambda: None) == []
-    finally:
-        target.close()
 
 
 # Bad input

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.service.service_process import service
-from whetstone.core.errors import UserError
 from whetstone.judge import Judge
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone_exam.exam.callable_target import CallableTarget
@@ -18,7 +18,6 @@ from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
 from whetstone_exam.exam.invariants import DATA, FINAL, HONEST, LIMITS, LINEAR, NO_TRACES, NO_VERDICT
 from whetstone_exam.exam.items import ExamItem, exam_items
 from whetstone_exam.exam.limits import limit_items
-from whetstone_exam.exam.protection import check_protection
 from whetstone_exam.exam.sections import (
     ATTEMPTS,
     FAILED_MACHINE,
@@ -34,20 +33,9 @@ GRADERS = "tests.exam.graders_under_test"
 ITEMS = exam_items(load_corpus())
 
 
-@pytest.fixture(scope="module")
-def protection(tmp_path_factory: pytest.TempPathFactory) -> None:
-    try:
-        check_protection(str(tmp_path_factory.mktemp("protection")))
-    except UserError as error:
-        pytest.skip(str(error))
-
-
 def graded(grader: str, items: Sequence[ExamItem], timeout_s: float = 60) -> list[GradedItem]:
-    target = CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=timeout_s)
-    try:
+    with closing(CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=timeout_s)) as target:
         return run_exam(target, items, 1, lambda: None)
-    finally:
-        target.close()
 
 
 def findings(grader: str, section: str) -> dict[str, SectionFinding]:
@@ -155,11 +143,8 @@ def test_this_judge_passes_all_sections() -> None:
 
 @pytest.mark.process
 def test_this_judge_accepts_every_style() -> None:
-    target = JudgeTarget("self", Judge(2))
-    try:
+    with closing(JudgeTarget("self", Judge(2))) as target:
         outcomes = run_exam(target, style_items(), 1, lambda: None)
-    finally:
-        target.close()
     assert not [one for one in outcomes if one.outcome != RIGHT]
 
 
@@ -174,11 +159,8 @@ def test_services_are_examined_by_the_protocols_of_other_projects(tmp_path: Path
     ]
     with service(tmp_path, workers=2) as process:
         for name, protocol in PROTOCOLS.items():
-            target = HttpTarget(name, process.url, protocol, 4, 300)
-            try:
+            with closing(HttpTarget(name, process.url, protocol, 4, 300)) as target:
                 answers = run_exam(target, easy, 1, lambda: None)
-            finally:
-                target.close()
             outcomes = {(one.item.kind, one.outcome) for one in answers}
             assert ("honest", RIGHT) in outcomes
             rejected = {one.item.problem.id for one in answers if one.outcome == REJECTED_HONEST}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 
@@ -74,13 +73,8 @@ DEAF = {
 }
 
 
-@contextmanager
-def target() -> Generator[CallableTarget]:
-    made = CallableTarget(GRADER, unprotected=True, timeout_s=TIMEOUT_S)
-    try:
-        yield made
-    finally:
-        made.close()
+def target() -> closing[CallableTarget]:
+    return closing(CallableTarget(GRADER, unprotected=True, timeout_s=TIMEOUT_S))
 
 
 def answer(made: CallableTarget, source: str) -> Answer:
@@ -152,11 +146,8 @@ def test_a_service_that_answers_slowly_ends_after_the_time_limit(name: str) -> N
         pool.submit(_serve, server, SLOW[name])
         protocol = JudgeProtocol("/", lambda *_: "", lambda *_: {}, lambda _: True)
         port = server.getsockname()[1]
-        made = HttpTarget("slow", f"http://127.0.0.1:{port}", protocol, 1, 1.0)
-        try:
+        with closing(HttpTarget("slow", f"http://127.0.0.1:{port}", protocol, 1, 1.0)) as made:
             found = made.submit(Problem("p", "", NoTests()), Program("python", "")).result(timeout=ENOUGH_S)
-        finally:
-            made.close()
     assert (found.accepted, found.detail) == (None, "no answer within 1 s")
 
 
@@ -187,9 +178,8 @@ def test_an_answer_of_another_form_is_no_verdict(name: str, protocol: str) -> No
     pauses = next(item for item in limit_items() if item.id == "honest/limits/a pause, asserts")
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         pool.submit(_serve, server, [head + ODD[name]])
-        made = HttpTarget("odd", f"http://127.0.0.1:{server.getsockname()[1]}", PROTOCOLS[protocol], 1, 30.0)
-        try:
+        with closing(
+            HttpTarget("odd", f"http://127.0.0.1:{server.getsockname()[1]}", PROTOCOLS[protocol], 1, 30.0)
+        ) as made:
             found = made.submit(pauses.problem, pauses.program).result(timeout=ENOUGH_S)
-        finally:
-            made.close()
     assert found.accepted is None or (found.accepted, protocol) == (False, "sandboxfusion")

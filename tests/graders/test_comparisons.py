@@ -37,7 +37,7 @@ def test_a_judge_that_was_given_none_refuses_and_says_where_they_are() -> None:
             Judge(workers=1, comparisons=["nowhere"])
 
 
-def test_what_the_judge_does_not_know_is_refused_with_what_was_meant(judge: Judge) -> None:
+def test_an_unknown_comparison_or_oracle_is_refused_with_a_suggestion(judge: Judge) -> None:
     with pytest.raises(UserError, match="did you mean `grader:scalebox`"):
         judge.judge(stdin("grader:scalbox"), PRINTS_ONE_LINE)
     with pytest.raises(UserError, match="is for `call` tests only"):

@@ -192,7 +192,7 @@ def test_an_endless_call_ends_when_its_own_time_is_over(
 
 
 @pytest.mark.process
-def test_expected_values_are_not_in_what_the_program_gets(caller: Caller) -> None:
+def test_no_expected_value_is_in_the_program_or_its_arguments(caller: Caller) -> None:
     form = evalplus.official_form(_PLUS, _task("def f(x):\n    return x + 86371452", [[1]]), caller)
     tests = form.problem.tests
     assert isinstance(tests, CallTests)

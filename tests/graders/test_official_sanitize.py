@@ -77,7 +77,7 @@ def test_a_long_reply_of_prose_is_searched_in_time() -> None:
         ("no code at all here", "no code at all here"),
     ],
 )  # fmt: skip
-def test_what_is_kept_of_a_reply(reply: str, kept: str) -> None:
+def test_sanitizing_keeps_the_code_that_the_entry_point_needs(reply: str, kept: str) -> None:
     assert sanitized(reply, "f") == kept
 
 
@@ -91,7 +91,7 @@ def test_what_is_kept_of_a_reply(reply: str, kept: str) -> None:
         ("```\na\n``` text ```\nb", "a"),
     ],
 )
-def test_livecodebench_takes_what_is_between_the_last_two_fences(reply: str, code: str) -> None:
+def test_livecodebench_takes_the_code_between_the_last_two_fences(reply: str, code: str) -> None:
     assert code_in(reply) == code
 
 

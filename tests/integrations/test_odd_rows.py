@@ -68,23 +68,18 @@ def said(*messages: tuple[str, object]) -> list[dict[str, object]]:
         ([{"role": "assistant", "reasoning_content": "b"}], "<think>b"),
     ],
 )
-def test_the_reply_is_what_the_model_said_last(reply: object, text: str) -> None:
+def test_the_reply_is_the_last_message_of_the_model(reply: object, text: str) -> None:
     assert reply_text(reply) == text
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [5, 1.5, True, RIGHT.encode(), [RIGHT], [1], [None], [[RIGHT]], np.array([RIGHT]), np.array([1, 2]), {1}],
-)
-def test_a_reply_of_another_type_is_a_user_error(reply: object) -> None:
-    with pytest.raises(UserError, match="a reply is a"):
-        reply_text(reply)
-
-
-@pytest.mark.parametrize("content", [5, {"text": RIGHT}, [5], [None], RIGHT.encode()])
-def test_a_message_whose_content_is_of_another_type_is_a_user_error(content: object) -> None:
-    with pytest.raises(UserError, match="the content of a message is a"):
-        reply_text(said(("assistant", content)))
+def test_a_reply_or_content_of_another_type_is_a_user_error() -> None:
+    replies = (5, 1.5, True, RIGHT.encode(), [RIGHT], [1], [None], [[RIGHT]], np.array([RIGHT]), {1})
+    for reply in (*replies, np.array([1, 2])):
+        with pytest.raises(UserError, match="a reply is a"):
+            reply_text(reply)
+    for content in (5, {"text": RIGHT}, [5], [None], RIGHT.encode()):
+        with pytest.raises(UserError, match="the content of a message is a"):
+            reply_text(said(("assistant", content)))
 
 
 @pytest.mark.parametrize(
@@ -113,18 +108,15 @@ def test_a_text_that_is_no_problem_is_a_user_error(text: str) -> None:
         problem_of(text)
 
 
-@pytest.mark.parametrize(
-    ("replies", "problems"), [([RIGHT] * 2, [TEXT]), ([RIGHT], [TEXT] * 2), ([RIGHT], [])]
-)
-def test_lists_of_different_lengths_are_a_user_error(replies: list[str], problems: list[str]) -> None:
-    with Rewards() as rewards, pytest.raises(UserError, match="each reply needs one"):
-        rewards.score(replies, problems)
-
-
-@pytest.mark.parametrize("reply", [None, 5, RIGHT.encode(), [RIGHT]])
-def test_scoring_a_reply_that_is_no_text_is_a_user_error(reply: Any) -> None:
-    with Rewards() as rewards, pytest.raises(UserError, match="a reply is a"):
-        rewards.score([reply], [TEXT])
+def test_lists_of_different_lengths_and_replies_that_are_no_text_are_user_errors() -> None:
+    with Rewards() as rewards:
+        for replies, problems in (([RIGHT] * 2, [TEXT]), ([RIGHT], [TEXT] * 2), ([RIGHT], [])):
+            with pytest.raises(UserError, match="each reply needs one"):
+                rewards.score(replies, problems)
+        reply: Any
+        for reply in (None, 5, RIGHT.encode(), [RIGHT]):
+            with pytest.raises(UserError, match="a reply is a"):
+                rewards.score([reply], [TEXT])
 
 
 def test_an_openrlhf_reply_of_end_tokens_is_read_in_linear_time() -> None:
@@ -285,7 +277,7 @@ def test_two_files_of_one_step_are_a_user_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "dangling", "circle"])
-def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+def test_a_pipe_folder_or_broken_link_in_a_dump_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "1.jsonl"
     if kind == "pipe":
         os.mkfifo(path)

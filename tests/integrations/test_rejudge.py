@@ -138,7 +138,7 @@ def test_another_judge_computes_the_rewards(
 
 
 @pytest.mark.process
-def test_what_cannot_be_judged_again_is_counted_by_reason(
+def test_replies_that_cannot_be_judged_again_are_counted_by_reason(
     tmp_path: Path, problems: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = {

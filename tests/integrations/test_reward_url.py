@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.integrations.tasks import ADD
 from whetstone.core.errors import UserError
 from whetstone.integrations import reward_url
 from whetstone.integrations.openrlhf import RewardFunction
@@ -18,11 +19,6 @@ from whetstone.integrations.reward_url import reward_app
 from whetstone.integrations.rewards import ScoredReply
 from whetstone.integrations.rows import problem_of
 
-ADD = {
-    "id": "t/add",
-    "statement": "Print the sum.",
-    "tests": {"kind": "stdin", "cases": [{"input": "1 2\n", "output": "3\n"}]},
-}
 ASKS = {"query": ["ask right"], "prompts": ["ask"], "labels": [ADD]}
 
 

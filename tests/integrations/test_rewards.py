@@ -29,7 +29,7 @@ from whetstone.environments.settings import EnvironmentSection
 from whetstone.integrations import openrlhf, trl, verl
 from whetstone.integrations.reward_url import reward_app
 from whetstone.integrations.rewards import NoReward, Rewards, reward
-from whetstone.integrations.rows import problem_of, reply_text
+from whetstone.integrations.rows import problem_of
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
 
@@ -129,7 +129,7 @@ def test_openrlhf_s_queries_hold_the_prompt_and_the_tokens_that_end_a_reply(judg
         function([code], [prompt], [_json(ADD)])
 
 
-def test_a_reward_url_answers_those_with_a_token_and_says_what_is_wrong(judge: Judge) -> None:
+def test_a_reward_url_answers_clients_with_a_token_and_names_faults(judge: Judge) -> None:
     function = openrlhf.RewardFunction()
     function.rewards = Rewards(judge=judge)
     asks = {"query": [f"ask{RIGHT}</s>"], "prompts": ["ask"], "labels": [_json(ADD)]}
@@ -155,7 +155,7 @@ def test_a_reward_url_answers_those_with_a_token_and_says_what_is_wrong(judge: J
     asyncio.run(ask())
 
 
-def test_what_is_no_problem_or_no_setting_is_refused_by_name() -> None:
+def test_invalid_problems_and_settings_are_refused_by_name() -> None:
     for cell, words in [("{", "not JSON"), ('{"inputs": []}', "no `tests`"), (7, "is a int")]:
         with pytest.raises(UserError, match=f"{words}.*--export-format trl"):
             problem_of(cell)
@@ -163,14 +163,6 @@ def test_what_is_no_problem_or_no_setting_is_refused_by_name() -> None:
         reward([RIGHT], [ADD], environment={"rewards": "all"})
     with pytest.raises(UserError, match="judge"):
         trl.CodeReward(judge={"workers": -1})
-
-
-def test_messages_become_the_text_that_training_would_see() -> None:
-    assert reply_text("text") == "text"
-    assert reply_text([{"role": "assistant", "content": [{"type": "text", "text": "a"}]}]) == "a"
-    assert reply_text({"content": "b", "reasoning_content": "hm"}) == "<think>hm</think>b"
-    assert reply_text({"content": None, "reasoning_content": "hm"}) == "<think>hm"
-    assert reply_text([]) == ""
 
 
 TRAINER = """

@@ -52,7 +52,7 @@ def test_the_mix_follows_its_seed_and_its_shares() -> None:
         assert abs(names.count(known.name) - 5 * known.share) < 5 * max(20, known.share / 2)
 
 
-def test_what_is_left_over_is_named() -> None:
+def test_leftovers_are_named() -> None:
     before = read_traces()
     process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     ours = process_tree([process.pid])

@@ -10,23 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integrations.tasks import ADD, DOUBLES, FORGEABLE, RIGHT, WRONG
+
 pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "inspect_ai"
-
-ADD = {
-    "id": "t/add",
-    "statement": "Print the sum.",
-    "tests": {"kind": "stdin", "cases": [{"input": "1 2\n", "output": "3\n"}]},
-}
-FORGEABLE = {
-    "id": "t/forgeable",
-    "statement": "Double x.",
-    "tests": {"kind": "assert", "asserts": ["assert f.__code__.co_argcount == 1"]},
-    "references": [{"language": "python", "source": "def f(x):\n    return 2 * x\n"}],
-}
-RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
-WRONG = "```python\nprint(4)\n```"
 
 
 def evaluated(problems: list[dict[str, object]], replies: list[str], folder: Path):
@@ -62,7 +50,7 @@ def test_right_and_wrong_replies_are_scored_with_a_reason(tmp_path: Path) -> Non
 
 
 def test_a_reply_without_a_verdict_is_an_error_and_not_incorrect(tmp_path: Path) -> None:
-    sample = evaluated([FORGEABLE], ["```python\ndef f(x):\n    return 2 * x\n```"], tmp_path)["t/forgeable"]
+    sample = evaluated([FORGEABLE], [DOUBLES], tmp_path)["t/forgeable"]
     assert "t/forgeable" in sample.error.message
     assert not sample.scores
 

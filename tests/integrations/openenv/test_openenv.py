@@ -15,23 +15,11 @@ from typing import Any
 
 import pytest
 
+from tests.integrations.tasks import ADD, DOUBLES, FORGEABLE, RIGHT, WRONG
+
 pytestmark = pytest.mark.integration
 
 CLIENT = Path(__file__).resolve().parents[3] / "examples" / "openenv" / "client.py"
-
-ADD = {
-    "id": "t/add",
-    "statement": "Print the sum.",
-    "tests": {"kind": "stdin", "cases": [{"input": "1 2\n", "output": "3\n"}]},
-}
-FORGEABLE = {
-    "id": "t/forgeable",
-    "statement": "Double x.",
-    "tests": {"kind": "assert", "asserts": ["assert f.__code__.co_argcount == 1"]},
-    "references": [{"language": "python", "source": "def f(x):\n    return 2 * x\n"}],
-}
-RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
-WRONG = "```python\nprint(4)\n```"
 
 
 @contextmanager
@@ -78,7 +66,7 @@ def test_episodes_are_rewarded_and_a_missing_verdict_is_an_error(tmp_path: Path)
             with pytest.raises(Exception, match="call reset before step"):
                 env.step({"reply": RIGHT})
             with pytest.raises(Exception, match="t/forgeable"):
-                played(env, "t/forgeable", "```python\ndef f(x):\n    return 2 * x\n```")
+                played(env, "t/forgeable", DOUBLES)
         with (
             GenericEnvClient(base_url=url).sync() as env,
             pytest.raises(Exception, match="no problem 't/none'"),

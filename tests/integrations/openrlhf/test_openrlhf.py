@@ -22,23 +22,15 @@ from typing import Any
 
 import pytest
 
+from tests.integrations import tasks
+from tests.integrations.tasks import ADD, DOUBLES, FORGEABLE
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[3]
-PROBLEM = {
-    "id": "t/add",
-    "statement": "Print the sum.",
-    "tests": {"kind": "stdin", "cases": [{"input": "1 2\n", "output": "3\n"}]},
-}
-FORGEABLE = {
-    "id": "t/forgeable",
-    "statement": "Double x.",
-    "tests": {"kind": "assert", "asserts": ["assert f.__code__.co_argcount == 1"]},
-    "references": [{"language": "python", "source": "def f(x):\n    return 2 * x\n"}],
-}
 PROMPT = "<|im_start|>user\nPrint the sum.<|im_end|>\n<|im_start|>assistant\n"
-RIGHT = "```python\nprint(sum(map(int, input().split())))\n```<|im_end|>"
-WRONG = "```python\nprint(4)\n```<|im_end|>"
+RIGHT = f"{tasks.RIGHT}<|im_end|>"
+WRONG = f"{tasks.WRONG}<|im_end|>"
 ENOUGH_S = 120.0
 
 
@@ -100,13 +92,13 @@ def url() -> Iterator[str]:
 def test_a_rollout_is_rewarded(way: str, agent: Any, url: str) -> None:
     place = url if way == "url" else str(ROOT / "examples" / "openrlhf" / "reward.py")
     logs = {"accepted": 1.0, "judged": 1.0}
-    kept = rewarded(agent, place, PROBLEM, RIGHT)
+    kept = rewarded(agent, place, ADD, RIGHT)
     assert (kept["reward"], kept["scores"], kept["extra_logs"]) == (1.0, 1.0, logs)
-    kept = rewarded(agent, place, PROBLEM, WRONG)
+    kept = rewarded(agent, place, ADD, WRONG)
     assert (kept["reward"], kept["scores"]) == (0.0, 0.0)
 
 
 def test_a_reply_without_a_verdict_has_no_reward(agent: Any) -> None:
     place = str(ROOT / "examples" / "openrlhf" / "reward.py")
-    says = "```python\ndef f(x):\n    return 2 * x\n```"
+    says = DOUBLES
     assert rewarded(agent, place, FORGEABLE, says)["reward"] is None

@@ -100,7 +100,7 @@ def test_a_server_that_is_killed_leaves_no_judge_behind(cluster: Cluster, tmp_pa
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
-def test_where_there_is_no_cluster_the_server_says_what_to_do(address: str) -> None:
+def test_without_a_cluster_the_server_names_the_remedy(address: str) -> None:
     asked = [sys.executable, "-m", "whetstone", "judge", "serve", "--port", "0", "--ray", address]
     ended = subprocess.run(asked, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 2

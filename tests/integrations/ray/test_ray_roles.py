@@ -60,7 +60,7 @@ def test_a_replica_whose_node_is_lost_goes_on_elsewhere(cluster: Cluster, tmp_pa
     assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
 
 
-def test_what_no_node_has_is_refused_with_what_there_is(cluster: Cluster, tmp_path: Path) -> None:
+def test_missing_resources_are_refused_with_those_that_exist(cluster: Cluster, tmp_path: Path) -> None:
     words = [*command(write_async_recipe(tmp_path), tmp_path / "run"), "flow.resources.replica.gpus=1"]
     done = subprocess.run([*words, "--ray", cluster.address], capture_output=True, text=True)
     assert done.returncode == 2

@@ -82,7 +82,7 @@ def write_replies(folder: Path, replies: dict[str, list[str]]) -> None:
     (folder / "replies.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_its_evaluation_of_humaneval_counts_what_is_right(
+def test_its_evaluation_of_humaneval_counts_right_replies(
     checkout: Path, server: ServiceProcess, tmp_path: Path
 ) -> None:
     def task(name: str, value: str) -> dict[str, str]:

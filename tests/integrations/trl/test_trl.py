@@ -20,7 +20,7 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def test_the_example_learns_what_the_judge_accepts(tmp_path: Path) -> None:
+def test_the_example_learns_accepted_replies(tmp_path: Path) -> None:
     example = ROOT / "examples" / "trl"
     run(example / "tiny.py", tmp_path)
     rows = tmp_path / "rows.parquet"

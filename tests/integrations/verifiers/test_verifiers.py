@@ -11,20 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integrations.tasks import ADD, DOUBLES, FORGEABLE, RIGHT, WRONG
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[3]
-PROBLEM = {
-    "id": "t/add",
-    "statement": "Print the sum.",
-    "tests": {"kind": "stdin", "cases": [{"input": "1 2\n", "output": "3\n"}]},
-}
-FORGEABLE = {
-    "id": "t/forgeable",
-    "statement": "Double x.",
-    "tests": {"kind": "assert", "asserts": ["assert f.__code__.co_argcount == 1"]},
-    "references": [{"language": "python", "source": "def f(x):\n    return 2 * x\n"}],
-}
 
 
 class Model(BaseHTTPRequestHandler):
@@ -94,15 +85,14 @@ def rollout(problem: dict[str, object], says: str, endpoint: str, folder: Path):
 
 
 def test_a_rollout_is_rewarded_and_one_without_a_verdict_fails(endpoint: str, tmp_path: Path) -> None:
-    right = "```python\nprint(sum(map(int, input().split())))\n```"
-    trace = rollout(PROBLEM, right, endpoint, tmp_path)
+    trace = rollout(ADD, RIGHT, endpoint, tmp_path)
     assert trace.ok, trace.errors
     assert (trace.rewards["code_reward"].score, trace.reward) == (1.0, 1.0)
     assert trace.rewards["again"].score == 1.0  # the function, as it is added to other task sets
     assert trace.info["verdict"] == "accepted"
-    trace = rollout(PROBLEM, "```python\nprint(4)\n```", endpoint, tmp_path)
+    trace = rollout(ADD, WRONG, endpoint, tmp_path)
     assert (trace.ok, trace.rewards["code_reward"].score) == (True, 0.0)
-    trace = rollout(FORGEABLE, "```python\ndef f(x):\n    return 2 * x\n```", endpoint, tmp_path)
+    trace = rollout(FORGEABLE, DOUBLES, endpoint, tmp_path)
     assert not trace.ok
     assert trace.rewards["code_reward"] is None
     assert "t/forgeable" in trace.last_error.message
