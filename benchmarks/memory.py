@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.run.memory_cases import CASES, SHARDED, measured, measured_rank, planned, planned_rank
 from tests.run.recipe_memory import PLANNED, recipe_table
-from whetstone.run.device_plan import GENERATION
+from whetstone.run.model_memory import GENERATION
 
 
 def row(name: str, plan: dict[str, int], found: dict[str, int]) -> str:

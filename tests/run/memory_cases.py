@@ -23,8 +23,8 @@ from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.memory import cache_limit
 from whetstone.engine.scheduler import Scheduler, Ticket
-from whetstone.run.device_plan import GENERATION, PHASES
 from whetstone.run.memory_plan import plan_memory
+from whetstone.run.model_memory import GENERATION, PHASES
 from whetstone.run.parts import build_trainer
 from whetstone.run.recipe import Recipe, model_recipes
 from whetstone.trainer.forward import Forward
@@ -199,8 +199,8 @@ def planned_rank(case: Case, ranks: int) -> int:
     """Bytes of an update on one of several ranks, planned from the configuration."""
     recipe = case.recipe(ranks)
     [plan] = plan_memory(recipe, dict.fromkeys(model_recipes(recipe), case.config()))
-    rows = [row for row in plan.rows if not row.name.startswith("engine")]
-    return max(sum(row.bytes[phase] for row in rows) for phase in PHASES)
+    rows = [row for name, row in plan.rows.items() if not name.startswith("engine")]
+    return max(sum(row[phase] for row in rows) for phase in PHASES)
 
 
 def measured(case: Case) -> dict[str, int]:

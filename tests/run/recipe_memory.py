@@ -12,8 +12,8 @@ from typing import Any
 from transformers import AutoConfig
 
 from whetstone.core.shipped_recipes import shipped_names
-from whetstone.run.device_plan import PHASES, DevicePlan
-from whetstone.run.memory_plan import plan_memory
+from whetstone.run.memory_plan import DevicePlan, plan_memory
+from whetstone.run.model_memory import PHASES
 from whetstone.run.recipe import Recipe, load_recipe, model_recipes, stage_recipes
 
 _QWEN: dict[str, Any] = {"vocab_size": 151_936, "tie_word_embeddings": False}

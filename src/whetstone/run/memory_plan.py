@@ -1,75 +1,82 @@
 """The device memory of a run, planned from its recipe and the configuration of its model.
 
-``whetstone train RECIPE --dry-run`` prints it, and refuses a recipe that cannot fit its machine. The
-arithmetic of the trainer is in ``trainer/memory_plan.py``, that of the engine in ``engine/memory_plan.py``.
+``whetstone train RECIPE --dry-run`` prints it, and refuses a recipe that cannot fit its machine. The bytes of
+each model are those of ``run/model_memory.py``.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from whetstone.core.errors import UserError
 from whetstone.engine.device import pick_device, resolve_dtype
 from whetstone.engine.loading import DTYPES
-from whetstone.engine.memory import cache_limit, total_memory
-from whetstone.engine.memory_plan import (
-    EngineMemory,
-    RequestShape,
-    embedded_engine_memory,
-    server_memory,
-)
+from whetstone.engine.memory import total_memory
 from whetstone.engine.preview import model_config
 from whetstone.engine.scratch import scratch_config
-from whetstone.engine.settings import SERVERS, TorchOptions
 from whetstone.engine.sources import HubModelUnavailable
-from whetstone.evaluate.plan import SamplingPlan
-from whetstone.run.auto import needs_embedded
-from whetstone.run.device_plan import (
-    ENGINE_WEIGHTS,
+from whetstone.run.auto import with_recorded_choices
+from whetstone.run.model_memory import (
     GENERATION,
+    KEYS,
     PHASES,
-    DevicePlan,
-    MemoryRow,
+    ModelMemory,
+    NoMemoryPlan,
     PlannedMachine,
-    engine_rows,
-    merged_rows,
-    trainer_rows,
-    without_phase,
+    Rows,
 )
-from whetstone.run.dtype import with_recorded_dtype
-from whetstone.run.recipe import Recipe, model_recipes, stage_recipes, with_values
-from whetstone.trainer.memory_plan import NoMemoryPlan, StepShape, trainer_memory
+from whetstone.run.recipe import Recipe, model_recipes, stage_recipes
 
 
-def planned_machine(recipe: Recipe) -> PlannedMachine:
-    """Return the machine in the recipe, or else this one. Raises UserError for a device that is not here."""
-    flow, given = recipe.flow, recipe.machine
-    on_cpu = recipe.model.device == "cpu"
-    if given is None:
-        device = pick_device(recipe.model.device)
-        size, on_cpu = total_memory(device), device.type == "cpu"
-        ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    else:
-        ranks, size = given.devices, int(given.memory_gb * 1e9)
-        if flow is not None and (used := _devices_of(recipe)) > given.devices:
-            raise UserError(
-                f"`flow.gpus` names {used} devices, and `machine.devices` is {given.devices}; correct one of "
-                "them"
-            )
-    return PlannedMachine(ranks if flow is None else flow.ranks, size, on_cpu)
+@dataclass(frozen=True)
+class DevicePlan:
+    """The memory of each device with the same roles. Phases follow each other, so the largest counts."""
 
+    title: str
+    machine: PlannedMachine
+    rows: Rows
 
-def planned_dtype(recipe: Recipe) -> Any:
-    """Return torch's type of the weights on the machine in the recipe, or else on this one."""
-    name = with_recorded_dtype(recipe).model.dtype
-    if name == "auto" and recipe.machine is not None and recipe.model.device != "cpu":
-        name = "bfloat16"
-    return DTYPES[name if name != "auto" else resolve_dtype(name, pick_device(recipe.model.device))]
+    @property
+    def phases(self) -> list[str]:
+        """The phases in which this device is used."""
+        return [phase for phase in PHASES if self.total(phase)]
+
+    @property
+    def excess(self) -> int:
+        """The bytes by which the largest phase exceeds what may be used; negative if it fits."""
+        return max(map(self.total, PHASES)) - self.machine.usable
+
+    def total(self, phase: str) -> int:
+        """Return the bytes of a phase."""
+        return sum(row.get(phase, 0) for row in self.rows.values())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as a table in GB (10^9 bytes)."""
+        phases, width = self.phases, max(map(len, self.rows), default=0) + 2
+        yield f"memory of {self.title}, in GB of {self.machine.device_bytes / 1e9:.4g} GB:"
+        yield "  " + " " * width + "".join(f"{phase:>12}" for phase in phases) + "  changed by"
+        for name, row in self.rows.items():
+            values = "".join(f"{row.get(phase, 0) / 1e9:12.2f}" for phase in phases)
+            yield f"  {name:{width}}{values}  {KEYS[name]}"
+        totals = "".join(f"{self.total(phase) / 1e9:12.2f}" for phase in phases)
+        yield f"  {'total':{width}}{totals}  {self.machine.usable / 1e9:.4g} may be used"
+
+    def refusal(self) -> str:
+        """Return the message for a device that does not suffice, with the keys of its largest row."""
+        phase = max(PHASES, key=self.total)
+        largest = max(self.rows, key=lambda name: self.rows[name].get(phase, 0))
+        return (
+            f"memory: {phase} needs {self.total(phase) / 1e9:.3g} GB on {self.title}, and "
+            f"{self.machine.usable / 1e9:.3g} of {self.machine.device_bytes / 1e9:.3g} GB may be used; the "
+            f"largest part, {largest}, is changed by {KEYS[largest]}; else use more devices (torchrun's "
+            "--nproc-per-node or `flow.ranks`, planned with `machine.devices`), a smaller model, adapters "
+            "(`trainer.lora`) or shorter replies (`sampling.max_tokens`)"
+        )
 
 
 def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
@@ -91,8 +98,9 @@ def memory_errors(recipe: Recipe, log: Callable[[str], None]) -> list[str]:
             continue
         for line in (line for plan in plans for line in plan.lines()):
             log(f"{where}{line}")
-        if any(plan.excess > 0 for plan in plans):
-            errors.append(f"{where}{_refusal(stage, config, plans)}")
+        worst = max(plans, key=lambda plan: plan.excess)
+        if worst.excess > 0:
+            errors.append(f"{where}{worst.refusal()}")
     return errors
 
 
@@ -112,64 +120,39 @@ def model_configuration(recipe: Recipe) -> Any:
         ) from None
 
 
-def _refusal(recipe: Recipe, config: Mapping[str, Any], plans: Sequence[DevicePlan]) -> str:
-    """Return the message for a recipe that does not fit, with the settings under which it does."""
-    worst = max(plans, key=lambda plan: plan.excess)
-    phase = max(PHASES, key=worst.total)
-    changes: list[str] = []
-    best = worst
-    for key, value in _remedies(recipe, worst.machine):
-        changed = with_values(recipe, _nested(key, value))
-        try:
-            found = max(plan_memory(changed, config), key=lambda plan: plan.excess)
-        except UserError:
-            continue
-        if found.excess < best.excess:
-            recipe, best = changed, found
-            changes.append(f"{key}={json.dumps(value)}")
-        if best.excess <= 0:
-            break
-    text = (
-        f"memory: {phase} needs {worst.total(phase) / 1e9:.3g} GB on {worst.title}, and "
-        f"{worst.machine.usable / 1e9:.3g} of {worst.machine.device_bytes / 1e9:.3g} GB may be used"
-    )
-    if best.excess <= 0:
-        return f"{text}; it fits with {' '.join(changes)} ({best.peak / 1e9:.3g} GB)"
-    also = f"; with {' '.join(changes)} it needs {best.peak / 1e9:.3g} GB" if changes else ""
-    return (
-        f"{text}{also}; use more devices (torchrun's --nproc-per-node or `flow.ranks`, planned with "
-        "`machine.devices`), a smaller model, adapters (`trainer.lora`) or shorter replies "
-        "(`sampling.max_tokens`)"
-    )
+def planned_dtype(recipe: Recipe) -> torch.dtype:
+    """Return torch's type of the weights on the machine in the recipe, or else on this one."""
+    name = with_recorded_choices(recipe).model.dtype
+    if name == "auto" and recipe.machine is not None and recipe.model.device != "cpu":
+        name = "bfloat16"
+    return DTYPES[name if name != "auto" else resolve_dtype(name, pick_device(recipe.model.device))]
 
 
-def _remedies(recipe: Recipe, machine: PlannedMachine) -> Iterator[tuple[str, Any]]:
-    """Yield settings that need less memory and train the same, the cheapest in time first."""
-    trainer, engine = recipe.trainer, recipe.engine
-    if not trainer.activation_checkpointing:
-        yield "trainer.activation_checkpointing", True
-    longest = recipe.environment.max_prompt_tokens + recipe.longest_sample
-    if trainer.micro_batch_tokens > longest:
-        yield "trainer.micro_batch_tokens", longest
-    if engine.kind in SERVERS and engine.placement == "apart" and recipe.flow is None:
-        yield "engine.placement", "shared"
-    if engine.kind == "torch":
-        limit = cache_limit(engine.options.get("cache_mb"), machine.device_bytes) >> 20
-        yield "engine.options.cache_mb", max(1, limit // 4)
-    if not trainer.offload and not machine.on_cpu:
-        yield "trainer.offload", True
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    first, _, rest = key.partition(".")
-    return {first: _nested(rest, value) if rest else value}
-
-
-def _devices_of(recipe: Recipe) -> int:
-    assert recipe.flow is not None
-    gpus = recipe.flow.gpus
-    names = [name for part in (*gpus.trainers, *gpus.replicas, gpus.evaluation) for name in part.split(",")]
-    return len({name.strip() for name in names if name.strip()})
+def _planned_machine(recipe: Recipe) -> PlannedMachine:
+    """Return the machine in the recipe, or else this one. Raises UserError for a device that is not here."""
+    flow, given = recipe.flow, recipe.machine
+    on_cpu = recipe.model.device == "cpu"
+    if given is None:
+        device = pick_device(recipe.model.device)
+        ranks, size = int(os.environ.get("WORLD_SIZE", "1")), total_memory(device)
+        on_cpu = device.type == "cpu"
+    else:
+        ranks, size = given.devices, int(given.memory_gb * 1e9)
+    if flow is None:
+        prompts = recipe.trainer.prompts_per_step
+        if given is not None and prompts % ranks:
+            raise UserError(
+                f"`trainer.prompts_per_step` is {prompts}, which the {ranks} ranks of `machine.devices` "
+                f"cannot share equally; set it to {-(-prompts // ranks) * ranks}"
+            )
+        return PlannedMachine(ranks, size, on_cpu)
+    parts = (*flow.gpus.trainers, *flow.gpus.replicas, flow.gpus.evaluation)
+    used = len({name.strip() for part in parts for name in part.split(",") if name.strip()})
+    if given is not None and used > given.devices:
+        raise UserError(
+            f"`flow.gpus` names {used} devices, and `machine.devices` is {given.devices}; correct one of them"
+        )
+    return PlannedMachine(flow.ranks, size, on_cpu)
 
 
 def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
@@ -178,179 +161,49 @@ def plan_memory(recipe: Recipe, config: Mapping[str, Any]) -> list[DevicePlan]:
     config: the transformers configuration of each model of the run, by the name of ``model_recipes``. Raises
     UserError for an engine whose cache cannot hold one reply, and for a model without a plan.
     """
-    machine = planned_machine(recipe)
-    prompts = recipe.trainer.prompts_per_step
-    if recipe.machine is not None and recipe.flow is None and prompts % machine.ranks:
-        raise UserError(
-            f"`trainer.prompts_per_step` is {prompts}, which the {machine.ranks} ranks of `machine.devices` "
-            f"cannot share equally; set it to {-(-prompts // machine.ranks) * machine.ranks}"
-        )
-    models = [
-        _ModelPlan(each, config[name], machine, first=each is recipe)
+    machine = _planned_machine(recipe)
+    models = {
+        name: ModelMemory(each, config[name], planned_dtype(each), machine, first=each is recipe)
         for name, each in model_recipes(recipe).items()
-    ]
-    if recipe.flow is None:
-        ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
-        rows = [[*model.trainer_rows, *model.local_engine_rows] for model in models]
-        return [DevicePlan(f"{ranks} (trainer and engine)", machine, merged_rows(rows))]
-    return _flow_plans(recipe, machine, models)
-
-
-def _flow_plans(recipe: Recipe, machine: PlannedMachine, models: Sequence[_ModelPlan]) -> list[DevicePlan]:
-    assert recipe.flow is not None
-    gpus, apart = recipe.flow.gpus, recipe.evaluation.process == "separate"
-    if not gpus.trainers and not gpus.replicas:
-        return [_shared_device(recipe, machine, models)]
+    }
+    flow, apart = recipe.flow, recipe.evaluation.process == "separate"
+    first = next(iter(models.values()))
     ranks = f"each of {machine.ranks} devices" if machine.ranks > 1 else "the device"
+
+    def device(title: str, rows: Iterable[Rows]) -> DevicePlan:
+        return DevicePlan(title, machine, _merged(rows))
+
+    if flow is None:
+        rows = [
+            each for model in models.values() for each in (model.trainer_rows(), model.local_engine_rows())
+        ]
+        return [device(f"{ranks} (trainer and engine)", rows)]
+    if not flow.gpus.trainers and not flow.gpus.replicas:
+        # All roles share it. Replicas sample while a trainer works.
+        rows = [model.trainer_rows() for model in models.values()]
+        rows += [model.engine_rows(PHASES, sampling=True) for model in models.values()] * flow.replicas
+        if first.evaluates:
+            # A trainer does not train while it evaluates; another process evaluates at any time.
+            rows.append(first.engine_rows(PHASES if apart else (GENERATION,), evaluation=True))
+        return [device("the device (all roles)", rows)]
     plans: list[DevicePlan] = []
-    for name, model in zip(model_recipes(recipe), models, strict=True):
-        title = f"{ranks} of the trainer{'' if len(models) == 1 else f' of {name}'}"
-        if model.evaluates and not apart:
-            rows = [*model.trainer_rows, *model.engine_rows((GENERATION,), evaluation=True)]
-        else:
-            rows = without_phase(model.trainer_rows, GENERATION)
-        plans.append(DevicePlan(title, machine, merged_rows([rows])))
-    sampling = [model.engine_rows((GENERATION,), sampling=True) for model in models]
-    plans.append(DevicePlan("a device of a replica", machine, merged_rows(sampling)))
-    if apart and gpus.evaluation and models[0].evaluates:
-        rows = models[0].engine_rows((GENERATION,), evaluation=True)
-        plans.append(DevicePlan("the device of the evaluation", machine, merged_rows([rows])))
+    for name, model in models.items():
+        evaluates = model.evaluates and not apart
+        rows = [model.trainer_rows(PHASES if evaluates else PHASES[1:])]
+        rows += [model.engine_rows((GENERATION,), evaluation=True)] if evaluates else []
+        plans.append(device(f"{ranks} of the trainer{f' of {name}' if len(models) > 1 else ''}", rows))
+    sampling = [model.engine_rows((GENERATION,), sampling=True) for model in models.values()]
+    plans.append(device("a device of a replica", sampling))
+    if apart and flow.gpus.evaluation and first.evaluates:
+        rows = [first.engine_rows((GENERATION,), evaluation=True)]
+        plans.append(device("the device of the evaluation", rows))
     return plans
 
 
-def _shared_device(recipe: Recipe, machine: PlannedMachine, models: Sequence[_ModelPlan]) -> DevicePlan:
-    """Return the plan of the device that all roles of a flow share. Replicas sample while a trainer works."""
-    assert recipe.flow is not None
-    rows = [model.trainer_rows for model in models]
-    rows += [model.engine_rows(PHASES, sampling=True) for model in models] * recipe.flow.replicas
-    if models[0].evaluates:
-        # A trainer does not train while it evaluates; another process evaluates at any time.
-        phases = PHASES if recipe.evaluation.process == "separate" else (GENERATION,)
-        rows.append(models[0].engine_rows(phases, evaluation=True))
-    return DevicePlan("the device (all roles)", machine, merged_rows(rows))
-
-
-@dataclass(frozen=True)
-class _ModelPlan:
-    """The memory of one model of a run."""
-
-    recipe: Recipe
-    config: Any
-    machine: PlannedMachine
-    first: bool
-
-    @property
-    def evaluates(self) -> bool:
-        """Whether this model is evaluated during the run."""
-        evaluation, heldout = self.recipe.evaluation, self.recipe.data.heldout
-        return self.first and bool(heldout is not None or evaluation.train_problems or evaluation.sets)
-
-    @cached_property
-    def _dtype(self) -> Any:
-        return planned_dtype(self.recipe)
-
-    def _prompt_tokens(self, wanted: int, reply_tokens: int) -> int:
-        """Return the longest prompt that leaves room for a reply."""
-        context = getattr(self.config.get_text_config(), "max_position_embeddings", None)
-        limits = [limit for limit in (context, self.recipe.engine.options.get("max_context")) if limit]
-        return max(1, min([wanted, *(limit - reply_tokens for limit in limits)]))
-
-    @cached_property
-    def trainer_rows(self) -> list[MemoryRow]:
-        """The rows of a rank of the trainer."""
-        recipe, ranks = self.recipe, self.machine.ranks
-        trainer = recipe.trainer
-        groups = -(-trainer.prompts_per_step // trainer.minibatches // ranks) or 1
-        shape = StepShape(
-            prompt_tokens=self._prompt_tokens(recipe.environment.max_prompt_tokens, recipe.longest_sample),
-            reply_tokens=recipe.longest_sample,
-            groups=groups,
-            replies=trainer.samples_per_prompt,
-            step_tokens=trainer.prompts_per_step * trainer.samples_per_prompt * recipe.longest_sample,
-        )
-        memory = trainer_memory(
-            self.config,
-            self._dtype,
-            recipe.algorithm,
-            trainer,
-            shape,
-            ranks=ranks,
-            on_cpu=self.machine.on_cpu,
-        )
-        return trainer_rows(memory, in_use_only=trainer.offload and ranks == 1)
-
-    @property
-    def _engine_kind(self) -> str:
-        """The engine of the planned machine; ``auto`` takes vLLM on an accelerator if the run can use it."""
-        kind = self.recipe.engine.kind
-        if kind != "auto":
-            return kind
-        return "torch" if self.machine.on_cpu or needs_embedded(self.recipe) else "vllm"
-
-    @property
-    def local_engine_rows(self) -> list[MemoryRow]:
-        """The rows of an engine that samples in turn with the trainer."""
-        rows = self.engine_rows((GENERATION,), sampling=True, evaluation=self.evaluates)
-        server = self._engine_kind in SERVERS
-        if server and self.recipe.engine.placement == "shared":
-            return rows
-        # The weights of the embedded engine stay while the trainer works; so does all of a server that does
-        # not sleep.
-        staying = {row.name for row in rows} if server else {ENGINE_WEIGHTS}
-        return [
-            replace(row, bytes=dict.fromkeys(PHASES, row.bytes[GENERATION])) if row.name in staying else row
-            for row in rows
-        ]
-
-    def engine_rows(
-        self, phases: Sequence[str], *, sampling: bool = False, evaluation: bool = False
-    ) -> list[MemoryRow]:
-        """The rows of an engine that samples or evaluates in ``phases``."""
-        shapes = [*(self._sampled() if sampling else []), *(self._evaluated() if evaluation else [])]
-        return engine_rows(self._engine_memory(shapes), phases)
-
-    def _engine_memory(self, shapes: Sequence[RequestShape]) -> EngineMemory:
-        kind, given, size = self._engine_kind, self.recipe.engine.options, self.machine.device_bytes
-        if kind in SERVERS:
-            return server_memory(
-                self.config,
-                self._dtype,
-                max(shapes, key=lambda shape: shape.prompt_tokens + shape.reply_tokens),
-                kind=kind,
-                arguments=[str(word) for word in given.get("arguments", ())],
-                devices=int(given.get("tensor_parallel", 1)),
-                device_bytes=size,
-            )
-        if kind != "torch":
-            # Nothing is known of a user's own engine.
-            return EngineMemory(0, 0, 0)
-        known = {key: value for key, value in given.items() if key in TorchOptions.model_fields}
-        options = TorchOptions.model_validate(known)
-        return embedded_engine_memory(
-            self.config,
-            self._dtype,
-            shapes,
-            max_batch=options.max_batch,
-            cache_bytes=cache_limit(options.cache_mb, size),
-        )
-
-    def _sampled(self) -> Iterator[RequestShape]:
-        recipe, sampling = self.recipe, self.recipe.sampling
-        trainer, reply = recipe.trainer, recipe.longest_sample
-        count = -(-trainer.prompts_per_step // self.machine.ranks)
-        if recipe.flow is not None:
-            count = recipe.flow.room_for(trainer.prompts_per_step)
-        prompt = self._prompt_tokens(recipe.environment.max_prompt_tokens, reply)
-        yield RequestShape(count, trainer.samples_per_prompt, prompt, reply, sampling.truncates)
-
-    def _evaluated(self) -> Iterator[RequestShape]:
-        recipe, evaluation = self.recipe, self.recipe.evaluation
-        plans: list[tuple[SamplingPlan, int]] = []
-        if recipe.data.heldout is not None or evaluation.train_problems:
-            own = evaluation.plan(recipe.sampling, recipe.seed)
-            plans.append((own, recipe.environment.max_prompt_tokens))
-        for each in evaluation.planned(recipe.sampling, recipe.environment, recipe.seed):
-            plans.append((each.plan, each.settings.max_prompt_tokens))
-        for plan, wanted in plans:
-            prompt = self._prompt_tokens(wanted, plan.max_tokens)
-            yield RequestShape(TorchOptions().max_batch, plan.n, prompt, plan.max_tokens, plan.top_p < 1)
+def _merged(parts: Iterable[Rows]) -> Rows:
+    """Return the sums of rows with equal names, without empty ones, in order."""
+    found: Rows = {}
+    for name, row in (item for part in parts for item in part.items()):
+        before = found.get(name, {})
+        found[name] = {phase: before.get(phase, 0) + row.get(phase, 0) for phase in PHASES}
+    return {name: row for name, row in found.items() if any(row.values())}
