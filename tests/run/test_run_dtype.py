@@ -9,7 +9,7 @@ import pytest
 from tests.run.tiny_recipe import write_recipe
 from whetstone.cli.main import main
 from whetstone.engine import device as device_module
-from whetstone.run.dtype import with_dtype
+from whetstone.run.auto import with_choices
 from whetstone.run.recipe import load_recipe
 
 
@@ -62,7 +62,7 @@ def test_later_stages_take_the_dtype_of_the_first(tmp_path: Path, monkeypatch: p
     first.mkdir(parents=True)
     (first / "recipe.yaml").write_text(write_recipe(tmp_path).read_text())  # its dtype is float32
     machine(monkeypatch, bf16=True)
-    assert with_dtype(recipe, lambda text: None).model.dtype == "float32"
+    assert with_choices(recipe, lambda text: None).model.dtype == "float32"
 
 
 def test_roles_on_several_hosts_must_name_the_dtype(

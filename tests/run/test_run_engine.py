@@ -13,9 +13,8 @@ from tests.run.tiny_recipe import write_recipe
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.engine import device as device_module
-from whetstone.engine.choice import choose_engine
 from whetstone.engine.settings import EngineSection
-from whetstone.run.auto import chosen_overrides, with_choices, with_recorded_choices
+from whetstone.run.auto import choose_engine, chosen_overrides, with_choices, with_recorded_choices
 from whetstone.run.recipe import Recipe, load_recipe, partner_recipe
 
 BOTH = "engine={kind: auto, placement: shared, options: {python: %s, arguments: [--x], max_batch: 3}}"
@@ -62,9 +61,9 @@ def test_vllm_is_chosen_where_cuda_and_the_package_exist(
     machine(monkeypatch, device)
     python = python_with_vllm(tmp_path, package=package, cuda=cuda)
     section = EngineSection(kind="auto", options={"python": str(python)})
-    found = choose_engine(section, "auto")
-    assert (found.kind, reason in found.reason) == (kind, True)
-    assert choose_engine(section, "auto", "of this").kind == "torch"
+    chosen, because = choose_engine(section, "auto")
+    assert (chosen, reason in because) == (kind, True)
+    assert choose_engine(section, "auto", "of this") == ("torch", "of this")
 
 
 def chosen(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Recipe:

@@ -11,7 +11,7 @@ from whetstone.engine.served.settings import ServedOptions
 
 # Engines whose weights are in separate processes. Models passed to them belong in host memory.
 SERVERS = frozenset({"vllm", "sglang"})
-# The kind that a run replaces by that of another engine (``engine/choice.py``).
+# The kind that a run replaces by that of another engine (``run/auto.py``).
 AUTO = "auto"
 
 

@@ -1,31 +1,76 @@
 """Resolves what a recipe leaves to the machine (``model.dtype: auto``, ``engine.kind: auto``), once for a
 whole run.
 
-A run that has started keeps the choices in its ``recipe.yaml``, also on another machine.
+A choice is made at the start of a run and recorded in its ``recipe.yaml``. A resumed run repeats it, also on
+another machine: another dtype rounds differently, so the run would not equal an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from whetstone.core.errors import UserError
 from whetstone.core.settings import read_settings
-from whetstone.engine.settings import AUTO, EngineSection
-from whetstone.run.dtype import check_dtype_given, with_dtype, with_recorded_dtype
+from whetstone.engine.served.settings import ServedOptions
+from whetstone.engine.settings import AUTO, EngineSection, TorchOptions
 from whetstone.run.recipe import Recipe, load_recipe, stage_recipes
+
+_REPEATED = "as at the start of this run"
+# The keys that may be ``auto``, and how a command names their values.
+_KEYS = {
+    "model.dtype": "`model.dtype=bfloat16` or `model.dtype=float32`",
+    "engine.kind": "`engine.kind=vllm` or `engine.kind=torch`",
+}
 
 
 def with_choices(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
     """Return the recipe with a dtype and an engine in place of ``auto``; the choices are logged."""
-    return _with_engine(with_dtype(recipe, log), log)
+    # Imported here, because this module is also used where torch is not.
+    from whetstone.engine.device import computes_bf16, pick_device, resolve_dtype
+
+    wanted, repeated = _auto_keys(recipe), with_recorded_choices(recipe)
+    chosen, device = repeated, recipe.model.device
+    if "model.dtype" in wanted:
+        found, reason = pick_device(device), _REPEATED
+        if "model.dtype" in _auto_keys(repeated):
+            chosen, reason = _with_dtype(chosen, resolve_dtype(AUTO, found)), "chosen by `model.dtype: auto`"
+        log(f"computing in {chosen.model.dtype} on {found.type}, {reason}")
+        # The dtype was recorded on another machine.
+        if chosen.model.dtype == "bfloat16" and not computes_bf16(found):
+            log(
+                f"warning: this {found.type} has no bfloat16 instructions and emulates them slowly; resume "
+                "on a machine that has them, or start a new run with out=FOLDER"
+            )
+    if "engine.kind" in wanted:
+        kind, reason = _engine_of_auto(recipe, repeated).kind, _REPEATED
+        if kind == AUTO:
+            kind, reason = choose_engine(_engine_of_auto(recipe, recipe), device, needs_embedded(recipe))
+            chosen, reason = _with_engine(chosen, kind), f"chosen by `engine.kind: auto`: {reason}"
+        log(f"sampling with engine `{kind}`, {reason}")
+    return chosen
 
 
 def with_recorded_choices(recipe: Recipe) -> Recipe:
     """Return the recipe with the recorded choices of its run in place of ``auto``, if the run has started."""
-    recipe = with_recorded_dtype(recipe)
-    recorded = _recorded_engine(recipe) if uses_auto_engine(recipe) else None
-    return recipe if recorded is None else _with_kind(recipe, recorded)
+    if not _auto_keys(recipe):
+        return recipe
+    files = (stage.run_dir() / "recipe.yaml" for stage in stage_recipes(recipe))
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        return recipe
+    recorded = load_recipe(file)
+    return _with_engine(_with_dtype(recipe, recorded.model.dtype), _engine_of_auto(recipe, recorded).kind)
+
+
+def check_choices_given(recipe: Recipe) -> None:
+    """Raise UserError for ``auto`` if several machines would each choose."""
+    for key in _auto_keys(recipe):
+        raise UserError(
+            f"`{key}: auto` is resolved on each machine, and the roles of this run may be on different "
+            f"machines: add {_KEYS[key]} to the command of every role"
+        )
 
 
 def chosen_overrides(recipe: Recipe, decided: Recipe) -> str:
@@ -39,21 +84,6 @@ def chosen_overrides(recipe: Recipe, decided: Recipe) -> str:
     return overrides
 
 
-def check_choices_given(recipe: Recipe) -> None:
-    """Raise UserError for ``auto`` if several machines would each choose."""
-    check_dtype_given(recipe)
-    if uses_auto_engine(recipe):
-        raise UserError(
-            "`engine.kind: auto` is resolved on each machine, and the roles of this run may be on different "
-            "machines: add `engine.kind=vllm` or `engine.kind=torch` to the command of every role"
-        )
-
-
-def uses_auto_engine(recipe: Recipe) -> bool:
-    """Return whether a model of the run has ``engine.kind: auto``."""
-    return AUTO in {recipe.engine.kind, recipe.verifier and recipe.verifier.engine.get("kind")}
-
-
 def needs_embedded(recipe: Recipe) -> str:
     """Return why a run cannot use a server; empty if it can."""
     if recipe.deterministic:
@@ -61,47 +91,81 @@ def needs_embedded(recipe: Recipe) -> str:
     return ""
 
 
-def _with_engine(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
-    if not uses_auto_engine(recipe):
+def choose_engine(section: EngineSection, device: str, needs_embedded: str = "") -> tuple[str, str]:
+    """Return vLLM if ``device`` is a CUDA device and the package exists, and the embedded engine otherwise;
+    and the reason for the log.
+
+    device: ``model.device``. needs_embedded: why a run cannot use a server; empty if it can. The package must
+    be in the environment of ``engine.options.python``, by default in this one, and built for an accelerator.
+    Raises UserError for an unknown device.
+    """
+    from whetstone.engine.device import pick_device
+
+    if needs_embedded:
+        return "torch", needs_embedded
+    if pick_device(device).type != "cuda":
+        return "torch", "there is no CUDA device"
+    options = ServedOptions.model_validate(_options_for("vllm", section.options))
+    try:
+        interpreter = options.interpreter("vllm")
+    except UserError as error:
+        return "torch", str(error)
+    if options.computes_on_cpu(interpreter):
+        return "torch", f"the vLLM of {interpreter} is built for the CPU"
+    return "vllm", "there are a CUDA device and vLLM"
+
+
+def _auto_keys(recipe: Recipe) -> list[str]:
+    """Return the keys of ``_KEYS`` that are ``auto`` in a recipe, for one of its models."""
+    partner = None if recipe.verifier is None else recipe.verifier.engine.get("kind")
+    values = {"model.dtype": {recipe.model.dtype}, "engine.kind": {recipe.engine.kind, partner}}
+    return [key for key in _KEYS if AUTO in values[key]]
+
+
+def _with_dtype(recipe: Recipe, dtype: str) -> Recipe:
+    """Set the dtype of both models of a run in place of ``auto``, unless the recipe names another for the
+    second."""
+    if recipe.model.dtype != AUTO:
         return recipe
-    from whetstone.engine.choice import choose_engine
-
-    recorded = _recorded_engine(recipe)
-    if recorded is not None:
-        log(f"sampling with engine `{recorded}`, as at the start of this run")
-        return _with_kind(recipe, recorded)
-    section = recipe.engine if recipe.engine.kind == AUTO else _partner_engine(recipe)
-    choice = choose_engine(section, recipe.model.device, needs_embedded(recipe))
-    log(f"sampling with engine `{choice.kind}`, chosen by `engine.kind: auto`: {choice.reason}")
-    return _with_kind(recipe, choice.kind)
+    changes: dict[str, object] = {"model": recipe.model.model_copy(update={"dtype": dtype})}
+    if recipe.verifier is not None and recipe.verifier.model.get("dtype") == AUTO:
+        model = {**recipe.verifier.model, "dtype": dtype}
+        changes["verifier"] = recipe.verifier.model_copy(update={"model": model})
+    return recipe.model_copy(update=changes)
 
 
-def _recorded_engine(recipe: Recipe) -> str | None:
-    """Return the engine of a run that has started: that of the first model, or of the second one if only that
-    has ``auto``."""
-    for stage in stage_recipes(recipe):
-        file = stage.run_dir() / "recipe.yaml"
-        if file.exists():
-            recorded = load_recipe(file)
-            section = recorded.engine if recipe.engine.kind == AUTO else _partner_engine(recorded)
-            return None if section.kind == AUTO else section.kind
-    return None
-
-
-def _with_kind(recipe: Recipe, kind: str) -> Recipe:
+def _with_engine(recipe: Recipe, kind: str) -> Recipe:
     """Set the engine of the models of a run that have ``auto``."""
-    from whetstone.engine.choice import with_kind
-
+    if kind == AUTO:
+        return recipe
     changes: dict[str, object] = {}
     if recipe.verifier is not None and recipe.verifier.engine:
         # What it names itself is joined to the first model's section, which has other options from now on.
         partner = _partner_engine(recipe)
         if partner.kind == AUTO:
-            own = with_kind(partner, kind).model_dump()
+            own = _section_for(partner, kind).model_dump()
             changes["verifier"] = recipe.verifier.model_copy(update={"engine": own})
     if recipe.engine.kind == AUTO:
-        changes["engine"] = with_kind(recipe.engine, kind)
+        changes["engine"] = _section_for(recipe.engine, kind)
     return recipe.model_copy(update=changes)
+
+
+def _section_for(section: EngineSection, kind: str) -> EngineSection:
+    """Return a section of the kind ``auto`` for the engine ``kind``, without the options of others."""
+    placement = "apart" if kind == "torch" else section.placement
+    return EngineSection(kind=kind, placement=placement, options=_options_for(kind, section.options))
+
+
+def _options_for(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    known = TorchOptions.model_fields if kind == "torch" else ServedOptions.model_fields
+    return {key: value for key, value in options.items() if key in known}
+
+
+def _engine_of_auto(recipe: Recipe, other: Recipe) -> EngineSection:
+    """Return the section in ``other`` of the model that has ``auto`` in ``recipe``: the first one, or the
+    second one if only that has it."""
+    second = recipe.verifier is not None and recipe.verifier.engine.get("kind") == AUTO
+    return _partner_engine(other) if second and recipe.engine.kind != AUTO else other.engine
 
 
 def _partner_engine(recipe: Recipe) -> EngineSection:
