@@ -28,10 +28,9 @@ from whetstone.core.verdict import Verdict
 from whetstone.data.micro import MICRO_PREFIX, micro_problems, siblings, split_tasks
 from whetstone.engine.loading import load_model
 from whetstone.engine.torch_engine import TorchEngine
-from whetstone.environments.codegen_verifier import CodegenVerifier, VerifierOptions
+from whetstone.environments.codegen_verifier import CaseTrials, CodegenVerifier, VerifierOptions, rejects
 from whetstone.environments.generated_cases import InvalidCases, as_text, read_cases
 from whetstone.environments.replies import EngineReplies
-from whetstone.environments.verifying import CaseTrials, rejects
 from whetstone.judge import AsyncJudge
 from whetstone.run.recipe import load_recipe, partner_recipe
 

@@ -1,4 +1,4 @@
-"""An engine that says what a script tells it to, and keeps what it was asked."""
+"""An engine that says what a script tells it to, and keeps what it was asked; and episodes with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, Program
+from whetstone.core.sample import Group
+from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
+from whetstone.environments.environment import Environment
+from whetstone.environments.replies import EngineReplies
+from whetstone.environments.runner import RolloutRequest, run_groups
+from whetstone.judge import Judge, Judgement
 
 TOKENIZER: Any = build_tokenizer(["def f(x):\n    return x"], 300)
 TOKENIZER.chat_template = (
@@ -50,3 +57,39 @@ def in_turn(*replies: Sequence[str]) -> Callable[[str, int], str]:
         return replies[index][turn]
 
     return script
+
+
+async def played(
+    environment: Environment,
+    engine: Any,
+    problem: Problem,
+    n: int = 1,
+    *,
+    judge: Any = None,
+    tokenizer: Any = TOKENIZER,
+    max_tokens: int = 64,
+    max_prompt_tokens: int = 9999,
+    routing: bool = False,
+    **options: Any,
+) -> Group:
+    """Play ``n`` episodes of a problem with one scripted model. ``options``: of every judgement."""
+    replies = EngineReplies(
+        engine,
+        tokenizer,
+        Sampling(max_tokens=max_tokens),
+        max_prompt_tokens=max_prompt_tokens,
+        routing=routing,
+    )
+    request = RolloutRequest({"policy": replies}, judge, n, options=options)
+    return (await run_groups(environment, problem, request))["policy"]
+
+
+class SharedJudge:
+    """One judge of this process for every event loop of the tests of a file."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge_itself = judge
+        self.minimum_tier = judge.minimum_tier
+
+    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
+        return await asyncio.wrap_future(self.judge_itself.submit(problem, program, **options))

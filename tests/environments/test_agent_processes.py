@@ -15,8 +15,7 @@ import pytest
 
 from tests.environments.agents import Numbered, group_of
 from tests.environments.test_agent import PROBLEM, command, judged
-from whetstone.environments.agent import CommandAgent
-from whetstone.environments.agent_process import AgentFailed, run_agent
+from whetstone.environments.agent import AgentFailed, CommandAgent, run_agent
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.judge import AsyncJudge
 
@@ -102,7 +101,7 @@ def test_no_process_of_a_command_is_left(tmp_path: Path, leaves: str, end: str) 
     else:
         caller = tmp_path / "caller.py"
         caller.write_text(
-            "import asyncio, os\nfrom whetstone.environments.agent_process import run_agent\n"
+            "import asyncio, os\nfrom whetstone.environments.agent import run_agent\n"
             f"asyncio.run(run_agent({[sys.executable, str(tmp_path / 'agent.py')]!r}, '', os.environ))\n"
         )
         with subprocess.Popen([sys.executable, str(caller)]) as process:

@@ -18,21 +18,18 @@ from typing import Any
 
 import pytest
 
+from tests.environments import scripted
 from tests.environments.scripted import TOKENIZER, Says
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.core.problem import NoTests, Problem
 from whetstone.core.sample import Group
-from whetstone.core.settings import Sampling
 from whetstone.data.files import read_problems, write_problems
 from whetstone.environments.conversation import Reply
 from whetstone.environments.demonstrations import encode_turns, turns_of
 from whetstone.environments.environment import Environment
 from whetstone.environments.prompt import Prompt
-from whetstone.environments.registry import environment_class
-from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, run_groups
-from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.settings import EnvironmentSection, environment_class
 from whetstone.environments.tool import ToolError
 from whetstone.evaluate.results import load_evaluation
 from whetstone.run.recipe import load_recipe
@@ -86,10 +83,7 @@ def played(kind: str, *replies: str) -> tuple[Group, Says]:
     """The group of one episode, whose replies to the given texts are these in turn."""
     waiting = list(replies)
     engine = Says(lambda _text, _index: waiting.pop(0))
-    scripted: Any = engine
-    source = EngineReplies(scripted, TOKENIZER, Sampling(max_tokens=99), max_prompt_tokens=999)
-    request = RolloutRequest({"policy": source}, NO_JUDGE, 1)
-    group = asyncio.run(run_groups(section(kind).build(), PROBLEM, request))["policy"]
+    group = asyncio.run(scripted.played(section(kind).build(), engine, PROBLEM, max_tokens=99))
     assert not waiting
     return group, engine
 

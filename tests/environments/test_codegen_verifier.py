@@ -25,8 +25,12 @@ from whetstone.core.problem import (
 )
 from whetstone.core.sample import Group
 from whetstone.core.settings import Sampling, read_settings
-from whetstone.environments.examples import contains_example, without_examples
-from whetstone.environments.generated_cases import InvalidCases, read_cases
+from whetstone.environments.generated_cases import (
+    InvalidCases,
+    contains_example,
+    read_cases,
+    without_examples,
+)
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.settings import EnvironmentSection

@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.environments.scripted import TOKENIZER, Says, in_turn
+from tests.environments.scripted import TOKENIZER, Says, in_turn, played
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.errors import UserError
 from whetstone.core.problem import CallCase, CallTests, Limits, NoTests, Problem
 from whetstone.core.sample import Batch, Group
-from whetstone.core.settings import Sampling
 from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
 from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, run_groups
+from whetstone.environments.runner import open_environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.plan import SamplingPlan
@@ -42,7 +41,6 @@ PROBLEMS = [
     for name, add in (("one", 1), ("two", 2), ("three", 3))
 ]
 PLAIN = {"chat": True, "prompt": "{statement}", "extraction": "whole"}
-NO_JUDGE: Any = None
 
 
 class Turns(Environment):
@@ -83,10 +81,8 @@ def test_options_that_a_custom_environment_does_not_have_are_named() -> None:
 def two_turns(*replies: tuple[str, str], n: int = 2) -> Group:
     """The group of two-turn episodes with these replies."""
     engine: Any = Says(in_turn(*map(list, replies)))
-    source = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=8), max_prompt_tokens=999)
     environment = EnvironmentSection.model_validate({"kind": HERE}).build()
-    request = RolloutRequest({"policy": source}, NO_JUDGE, n)
-    return asyncio.run(run_groups(environment, PROBLEMS[0], request))["policy"]
+    return asyncio.run(played(environment, engine, PROBLEMS[0], n, max_tokens=8))
 
 
 def test_penalty_denominator_and_mask_of_a_two_turn_sample_are_those_computed_by_hand() -> None:
@@ -159,11 +155,10 @@ def test_an_evaluation_plays_the_same_episodes_as_training() -> None:
     assert len(asked) == 4
 
     async def trained() -> list[str]:
-        engine: Any = Says(repaired)
-        replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=999)
+        engine = Says(repaired)
         async with AsyncJudge(1, stop_at_first_failure=not section.needs_all_cases) as judge:
             for problem in PROBLEMS:
-                await run_groups(section.build(), problem, RolloutRequest({"policy": replies}, judge, 2))
+                await played(section.build(), engine, problem, 2, judge=judge)
         return [text for text in engine.asked if text.count("[assistant]") > 1]
 
     assert sorted(asyncio.run(trained())) == sorted(asked)
@@ -239,16 +234,10 @@ def searches(text: str, index: int) -> str:
 def test_the_agent_of_the_page_works() -> None:
     section = EnvironmentSection.model_validate({"kind": "my_agents.Guess", "options": {"calls": 3}})
     problem = Problem("guess", "A number from 0 to 7.", NoTests(), meta={"answer": 5})
-    engine: Any = Says(searches)
-    replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=8), max_prompt_tokens=999)
 
     async def run() -> Group:
-        environment = section.build()
-        try:
-            request = RolloutRequest({"policy": replies}, NO_JUDGE, 2)
-            return (await run_groups(environment, problem, request))["policy"]
-        finally:
-            await environment.close()
+        async with open_environment(section) as environment:
+            return await played(environment, Says(searches), problem, 2, max_tokens=8)
 
     for sample in asyncio.run(run()).samples:
         assert (sample.reward, sample.accepted, sample.turns) == (1.0, True, 2)

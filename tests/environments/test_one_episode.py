@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.environments.scripted import SharedJudge
 from whetstone.algorithm.named import algorithm_named
-from whetstone.core.problem import Problem, Program
+from whetstone.core.problem import Problem
 from whetstone.core.sample import Group
 from whetstone.core.settings import Sampling
 from whetstone.data.sources.rows import read_rows
@@ -90,18 +91,6 @@ class ScriptedEngine:
     async def update_weights(self, weights: object, version: int) -> None: ...
 
     async def close(self) -> None: ...
-
-
-class SharedJudge:
-    """One judge of this process for every event loop of these tests."""
-
-    minimum_tier = "restricted"
-
-    def __init__(self, judge: Judge) -> None:
-        self.judge_itself = judge
-
-    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
-        return await asyncio.wrap_future(self.judge_itself.submit(problem, program, **options))
 
 
 @pytest.fixture(scope="module")

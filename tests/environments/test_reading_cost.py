@@ -23,9 +23,8 @@ from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, Stdi
 from whetstone.core.verdict import CaseJudgement, Verdict
 from whetstone.environments.chat_api import ChatRequest, answer_to, read_request
 from whetstone.environments.conversation import Reply, ReplyLimits, ToolCall
-from whetstone.environments.examples import contains_example
 from whetstone.environments.feedback import describe_case
-from whetstone.environments.generated_cases import InvalidCases, read_cases
+from whetstone.environments.generated_cases import InvalidCases, contains_example, read_cases
 from whetstone.environments.response_parser import parsed_calls
 from whetstone.environments.tool import ToolError, checked_arguments
 from whetstone.environments.tool_calls import calls_of, read_calls

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.environments.scripted import TOKENIZER, Says, in_turn
+from tests.environments.scripted import TOKENIZER, Says, in_turn, played
 from whetstone.core.errors import UserError
 from whetstone.core.problem import (
     AssertTests,
@@ -30,11 +30,9 @@ from whetstone.core.problem import (
     StdinTests,
 )
 from whetstone.core.sample import Group
-from whetstone.core.settings import Sampling, read_settings
+from whetstone.core.settings import read_settings
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.environments.feedback import feedback
-from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.turn_barrier import TurnBarrier
 from whetstone.judge import AsyncJudge
@@ -102,9 +100,7 @@ def drawn(engine: Says, problem: Problem, n: int, judge: AsyncJudge | None = Non
     )
 
     async def run(judge: AsyncJudge) -> Group:
-        replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=9999)  # pyright: ignore
-        asked = RolloutRequest({"policy": replies}, judge, n)
-        return (await run_groups(section.build(), problem, asked))["policy"]
+        return await played(section.build(), engine, problem, n, judge=judge)
 
     async def judged() -> Group:
         async with AsyncJudge(1, stop_at_first_failure=not section.needs_all_cases) as judge:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 from msgspec.structs import replace
 
-from tests.environments.scripted import TOKENIZER, Says, in_turn
-from tests.environments.test_environments import NO_JUDGE, PROBLEMS
+from tests.environments.scripted import TOKENIZER, Says, in_turn, played
+from tests.environments.test_environments import PROBLEMS
 from whetstone.core.problem import Problem
 from whetstone.core.sample import Group, Routing, Sample
-from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
-from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.settings import EnvironmentSection
 
 
@@ -48,13 +44,11 @@ class OneSampleForEachTurn(Environment):
         return Rollout({"policy": [conversation.sample(reward=1.0, first_turn=int(self.divided))]})
 
 
-def played(divided: bool = False) -> Group:
-    engine: Any = Marks(in_turn(("qz", "zqzq"), ("zq", "q")))
-    source = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=8), max_prompt_tokens=999, routing=True)
+def two_turns(divided: bool = False) -> Group:
+    engine = Marks(in_turn(("qz", "zqzq"), ("zq", "q")))
     kind = f"{__name__}.OneSampleForEachTurn"
     environment = EnvironmentSection.model_validate({"kind": kind, "options": {"divided": divided}}).build()
-    request = RolloutRequest({"policy": source}, NO_JUDGE, 2)
-    return asyncio.run(run_groups(environment, PROBLEMS[0], request))["policy"]
+    return asyncio.run(played(environment, engine, PROBLEMS[0], 2, max_tokens=8, routing=True))
 
 
 def turns_of(routing: Routing | None) -> list[int]:
@@ -63,7 +57,7 @@ def turns_of(routing: Routing | None) -> list[int]:
 
 
 def test_each_token_has_the_experts_of_the_pass_that_first_sampled_after_it() -> None:
-    group = played()
+    group = two_turns()
     for sample in group.samples:
         [(start, end)] = sample.given
         # The end of the first reply was read in the second turn only.
@@ -74,7 +68,7 @@ def test_each_token_has_the_experts_of_the_pass_that_first_sampled_after_it() ->
 
 
 def test_a_group_has_the_experts_of_its_prompt_once_from_the_first_sample() -> None:
-    group = played()
+    group = two_turns()
     assert group.prompt_routing == Routing(1, 2, False, bytes([1, 0]) * len(group.prompt_ids))
     assert [sample.prompt_routing for sample in group.samples] == [None, None]
 
@@ -88,7 +82,7 @@ def test_a_sample_of_later_turns_has_the_experts_of_all_tokens_before_them() -> 
         assert 0 < first < len(before)
         assert turns_of(sample.routing) == [2] * (len(sample.response_ids) - 1)
 
-    group = played(divided=True)
+    group = two_turns(divided=True)
     assert group.prompt_routing is None
     for sample in group.samples:
         check(sample)

@@ -7,23 +7,21 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from tests.environments.scripted import TOKENIZER, Says, played
 from whetstone.core.errors import UserError
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, Program
 from whetstone.core.sample import FinishReason, Group
-from whetstone.core.settings import Sampling
 from whetstone.core.verdict import Verdict
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
-from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import SingleTurn
 from whetstone.judge import AsyncJudge
 
 pytestmark = pytest.mark.process
 
-TOKENIZER: Any = build_tokenizer(["def f(x):"], 300)
 PROBLEM = Problem(
     "t/double",
     "Double x.",
@@ -34,44 +32,35 @@ RIGHT = "```python\ndef f(x):\n    return 2 * x\n```"
 HALF = "```python\ndef f(x):\n    return x if x else 0\n```"
 
 
-class ScriptedEngine:
-    """Says given replies, last one first."""
+class Ends(Says):
+    """Says given replies, which end for a reason."""
 
-    version = 3
-
-    def __init__(self, replies: list[str], reason: FinishReason = "stop") -> None:
-        self.replies = replies
-        self.reason: FinishReason = reason
+    def __init__(self, *replies: str, reason: FinishReason = "stop") -> None:
+        super().__init__(lambda text, index: replies[index])
+        self.count, self.reason = len(replies), reason
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        for index in reversed(range(request.n)):
-            await asyncio.sleep(0)
-            ids = TOKENIZER.encode(self.replies[index])
-            yield Completion(index, ids, [-1.0] * len(ids), [self.version] * len(ids), self.reason)
-
-    def check(self, request: GenerationRequest) -> None: ...
-
-    async def update_weights(self, weights: object, version: int) -> None: ...
-
-    async def close(self) -> None: ...
+        async for completion in super().generate(request):
+            yield replace(completion, finish_reason=self.reason)
 
 
 def episode(
-    engine: Any, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: Any
+    engine: Ends, problem: Problem = PROBLEM, *, pay_forgeable: bool = False, **settings: Any
 ) -> Group:
     async def run() -> Group:
         async with AsyncJudge(workers=1, score_shared_interpreter=pay_forgeable) as judge:
             section = EnvironmentSection.model_validate({"chat": False, **settings})
             most = section.max_prompt_tokens
-            replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=most)
-            request = RolloutRequest({"policy": replies}, judge, len(engine.replies))
-            return (await run_groups(SingleTurn(section), problem, request))["policy"]
+            # One without a chat template, for the setting that needs it.
+            tokenizer = build_tokenizer(["def f(x):"], 300) if section.chat else TOKENIZER
+            more = {"judge": judge, "tokenizer": tokenizer, "max_prompt_tokens": most}
+            return await played(SingleTurn(section), engine, problem, engine.count, **more)
 
     return asyncio.run(run())
 
 
 def test_samples_stand_in_the_order_of_their_streams_with_their_own_verdicts() -> None:
-    group = episode(ScriptedEngine([RIGHT, HALF, "no code here at all, sorry"]))
+    group = episode(Ends(RIGHT, HALF, "no code here at all, sorry"))
     verdicts = [s.judgement.verdict for s in group.samples if s.judgement]
     assert verdicts == [Verdict.ACCEPTED, Verdict.WRONG_ANSWER, Verdict.NO_CODE]
     assert [s.reward for s in group.samples] == [1.0, 0.0, 0.0]
@@ -79,13 +68,13 @@ def test_samples_stand_in_the_order_of_their_streams_with_their_own_verdicts() -
 
 
 def test_fraction_is_the_share_of_cases() -> None:
-    group = episode(ScriptedEngine([RIGHT, HALF]), reward="fraction")
+    group = episode(Ends(RIGHT, HALF), reward="fraction")
     assert group.samples[0].reward == 1.0
     assert group.samples[1].reward == 0.25
 
 
 def test_an_aborted_reply_has_no_reward_rather_than_zero() -> None:
-    group = episode(ScriptedEngine([RIGHT], reason="abort"))
+    group = episode(Ends(RIGHT, reason="abort"))
     assert group.samples[0].reward is None
     assert group.samples[0].judgement is None
 
@@ -102,18 +91,18 @@ FORGEABLE = Problem(
 def test_a_verdict_that_could_be_forged_has_no_reward_unless_that_is_allowed() -> None:
     replies = [RIGHT, "```python\ndef f(x, y=0):\n    return 2 * x\n```"]
     for reward in ("all", "fraction"):
-        samples = episode(ScriptedEngine(replies), FORGEABLE, reward=reward).samples
+        samples = episode(Ends(*replies), FORGEABLE, reward=reward).samples
         assert [s.reward for s in samples] == [None, None]
         verdicts = [s.judgement.verdict for s in samples if s.judgement]
         assert verdicts == [Verdict.ACCEPTED, Verdict.WRONG_ANSWER]
         assert {s.judgement.unpaid for s in samples if s.judgement} == {"shared_interpreter"}
-    paid = episode(ScriptedEngine(replies), FORGEABLE, pay_forgeable=True).samples
+    paid = episode(Ends(*replies), FORGEABLE, pay_forgeable=True).samples
     assert [s.reward for s in paid] == [1.0, 0.0]
 
 
 def test_the_starter_in_the_prefix_is_part_of_prompt_and_program() -> None:
     body = "\n    return 2 * x\n```"
-    group = episode(ScriptedEngine([body]), prefix="```python\n{starter}")
+    group = episode(Ends(body), prefix="```python\n{starter}")
     assert group.samples[0].program == "def f(x):\n    return 2 * x\n"
     assert group.samples[0].reward == 1.0
     assert TOKENIZER.decode(group.prompt_ids).endswith("```python\ndef f(x):")
@@ -129,12 +118,12 @@ def test_the_starter_in_the_prefix_is_part_of_prompt_and_program() -> None:
     ],
 )
 def test_think_answer_wants_the_whole_form(reply: str, reward: float) -> None:
-    assert episode(ScriptedEngine([reply]), answer_format="think_answer").samples[0].reward == reward
+    assert episode(Ends(reply), answer_format="think_answer").samples[0].reward == reward
 
 
 def test_a_thinking_reply_is_judged_by_what_follows_the_thinking() -> None:
     wrong = "```python\ndef f(x):\n    return 0\n```"
-    assert episode(ScriptedEngine([f"<think>{wrong}</think>{RIGHT}"])).samples[0].reward == 1.0
+    assert episode(Ends(f"<think>{wrong}</think>{RIGHT}")).samples[0].reward == 1.0
 
 
 def test_prompts_that_cannot_be_made_say_which_key_to_change() -> None:
@@ -145,4 +134,4 @@ def test_prompts_that_cannot_be_made_say_which_key_to_change() -> None:
         ({"chat": True}, "environment.chat: false"),
     ]:
         with pytest.raises(UserError, match=words):
-            episode(ScriptedEngine([RIGHT]), **settings)
+            episode(Ends(RIGHT), **settings)

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.environments.scripted import TOKENIZER, Says, in_turn
+from tests.environments.scripted import TOKENIZER, Says, in_turn, played
 from tests.environments.tools_of_tests import TEMPLATE, Odd, Tally, call_text, tokenizer_with
 from whetstone.core.errors import UserError
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Limits, Problem, StdinCase, StdinTests
 from whetstone.core.sample import Batch, Group
-from whetstone.core.settings import Sampling, read_settings
+from whetstone.core.settings import read_settings
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.environments.conversation import Reply, ToolCall
 from whetstone.environments.episode import Episode, KnownReply
 from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, open_environment, run_groups
+from whetstone.environments.runner import open_environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import Outcome
 from whetstone.environments.tool import ToolSession
@@ -89,10 +89,9 @@ def play(
     """The group of these episodes. The environment is closed at the end."""
 
     async def run() -> Group:
-        replies = EngineReplies(engine, tokenizer, Sampling(max_tokens=64), max_prompt_tokens=9999)
-        request = RolloutRequest({"policy": replies}, judge or FakeJudge(), n, options=options)
         async with open_environment(settings) as environment:
-            return (await run_groups(environment, problem, request))["policy"]
+            more = {"judge": judge or FakeJudge(), "tokenizer": tokenizer, **options}
+            return await played(environment, engine, problem, n, **more)
 
     return asyncio.run(run())
 
@@ -296,10 +295,8 @@ def test_a_cancelled_episode_closes_its_sessions() -> None:
         environment = section(TALLY).build()
         assert isinstance(environment, ToolUse)
         environment._tools["odd"] = Stuck()
-        engine: Any = says([tally(), odd("hang")])
-        replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=9999)
-        request = RolloutRequest({"policy": replies}, FakeJudge(), 1)
-        task = asyncio.create_task(run_groups(environment, PROBLEM, request))
+        engine = says([tally(), odd("hang")])
+        task = asyncio.create_task(played(environment, engine, PROBLEM, judge=FakeJudge()))
         await stuck.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -397,16 +394,10 @@ def test_a_subclass_may_score_in_another_way() -> None:
         async def score(self, episode: Episode, reply: Reply) -> Outcome:
             return Outcome(reward=float(reply.text.endswith("12")))
 
-    settings = section(TALLY)
-    environment = Ends(settings, ToolUseOptions(tools=(TALLY,)))
-    engine: Any = says([tally(12), "It is 12"], ["It is 13"])
-
-    async def run() -> Group:
-        replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=9999)
-        request = RolloutRequest({"policy": replies}, FakeJudge(), 2)
-        return (await run_groups(environment, PROBLEM, request))["policy"]
-
-    assert [sample.reward for sample in asyncio.run(run()).samples] == [1.0, 0.0]
+    environment = Ends(section(TALLY), ToolUseOptions(tools=(TALLY,)))
+    engine = says([tally(12), "It is 12"], ["It is 13"])
+    group = asyncio.run(played(environment, engine, PROBLEM, 2, judge=FakeJudge()))
+    assert [sample.reward for sample in group.samples] == [1.0, 0.0]
 
 
 def test_an_evaluation_plays_the_same_episodes_as_training() -> None:
@@ -578,13 +569,11 @@ ASSERTED_RESULTS = {"def f(x):\n    return x": "0 of 1 passed.\n\nExample 1: wro
 def test_run_tests_reports_the_examples_of_the_statement_alone(
     problem: Problem, program: str, result: str
 ) -> None:
-    engine: Any = says([tried(program), "x"])
+    engine = says([tried(program), "x"])
 
     async def run() -> Group:
         async with AsyncJudge(1, stop_at_first_failure=True) as judge:
-            replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=9999)
-            request = RolloutRequest({"policy": replies}, judge, 1)
-            return (await run_groups(section("run_tests").build(), problem, request))["policy"]
+            return await played(section("run_tests").build(), engine, problem, judge=judge)
 
     sample = asyncio.run(run()).samples[0]
     [told] = [text for role, text in sample.dialogue if role == "tool"]

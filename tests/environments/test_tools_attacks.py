@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.environments.scripted import TOKENIZER, Says, in_turn
+from tests.environments.scripted import TOKENIZER, Says, SharedJudge, in_turn, played
 from tests.environments.tools_of_tests import call_text
 from tests.processes import descendants, wait_until
-from whetstone.core.problem import Limits, Problem, Program, StdinCase, StdinTests
+from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.core.sample import Sample
-from whetstone.core.settings import Sampling, read_settings
-from whetstone.core.verdict import Judgement
-from whetstone.environments.replies import EngineReplies
-from whetstone.environments.runner import RolloutRequest, open_environment, run_groups
+from whetstone.core.settings import read_settings
+from whetstone.environments.runner import open_environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.judge import Judge
 
@@ -39,17 +37,6 @@ PROBLEM = Problem(
 )
 RIGHT = "print(2 * int(input()))"
 CHEAT = "print(8)"
-
-
-class SharedJudge:
-    """One judge of this process for every event loop of these tests."""
-
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-        self.minimum_tier = judge.minimum_tier
-
-    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
-        return await asyncio.wrap_future(self._judge.submit(problem, program, **options))
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +75,9 @@ async def played_by(
     )
     # The replies are told apart by their first one.
     numbered = [[f"#{number}\n{replies[0]}", *replies[1:]] for number, replies in enumerate(episodes)]
-    engine: Any = Says(in_turn(*numbered))
-    replies = EngineReplies(engine, TOKENIZER, Sampling(max_tokens=64), max_prompt_tokens=9999)
+    engine = Says(in_turn(*numbered))
     async with open_environment(settings) as environment:
-        request = RolloutRequest({"policy": replies}, judge, len(episodes))
-        group = (await run_groups(environment, problem, request))["policy"]
+        group = await played(environment, engine, problem, len(episodes), judge=judge)
     assert not [text for text in engine.asked if SECRET in text], "a hidden value reached the model"
     return group.samples
 

@@ -24,7 +24,7 @@ from whetstone.core.problem import (
     StdinTests,
 )
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.environments.verifying import CaseTrials, VerifierTrial
+from whetstone.environments.codegen_verifier import CaseTrials, VerifierTrial
 from whetstone.judge.answers.responsibility import Blame, CheckerEvent, Event, decide_blame
 
 RIGHT, WRONG = "print(2 * int(input()))\n", "print(int(input()) ** 2)\n"

@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
 from whetstone.core.errors import UserError
-from whetstone.core.problem import Problem, Program, StdinTests
+from whetstone.core.problem import Problem, Program, Scoring, StdinTests
 from whetstone.core.sample import Sample
 from whetstone.core.settings import NonEmpty, Section
+from whetstone.core.verdict import Judgement, Verdict, is_fault_of_tests
 from whetstone.environments.conversation import Conversation
 from whetstone.environments.episode import Episode, ProgramJudge, Rollout
-from whetstone.environments.examples import without_examples
 from whetstone.environments.feedback import describe_verdict
 from whetstone.environments.generated_cases import (
     CASE_ERRORS,
@@ -31,15 +33,19 @@ from whetstone.environments.generated_cases import (
     can_generate,
     case_format,
     read_cases,
+    without_examples,
 )
 from whetstone.environments.prompt import Prompt
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import Outcome, SingleTurn, sample_of
-from whetstone.environments.verifying import CaseTrials, VerifierTrial, diagnosis_correct, has_verdict
 
 CODER, VERIFIER = "coder", "verifier"
+_LIMIT_VERDICTS = (Verdict.TIME_LIMIT, Verdict.MEMORY_LIMIT, Verdict.OUTPUT_LIMIT)
+_NOT_RUN = (Verdict.NO_CODE, Verdict.COMPILE_ERROR)
 
 _MOST_CASE_CHARACTERS = 1000
+# Wrong programs that cases are tried on if they accept a right one. Each costs a run of all cases.
+_MOST_KNOWN_WRONG = 8
 _PLACEHOLDERS = re.compile(r"\{(count|form|statement|program)\}")
 
 VERIFIER_PROMPT = """{statement}
@@ -66,9 +72,6 @@ class VerifierOptions(Section):
         get 1.
     cases: the number of cases of a reply.
     max_bytes: the most bytes of all its cases.
-    strip_examples: hide the statement's examples from the verifier.
-    known_wrong: the number of wrong programs (of the problem, then of the coder) that cases are tried on if
-        they accept a right program.
     prompt: of the verifier; filled in are ``{statement}``, ``{program}``, ``{count}`` and ``{form}``.
     prefix: text with which its reply starts.
     again: the message to the coder about cases that its program fails; ``{cases}`` is filled in.
@@ -78,8 +81,6 @@ class VerifierOptions(Section):
     valid_pays: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
     cases: Annotated[int, Field(ge=1, le=16)] = 2
     max_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 20_000
-    strip_examples: bool = True
-    known_wrong: Annotated[int, Field(ge=0, le=32)] = 8
     prompt: NonEmpty = VERIFIER_PROMPT
     prefix: str = ""
     again: NonEmpty = "{cases}\n\nThe program fails these tests. Mend it, and reply with all of it again."
@@ -173,7 +174,7 @@ class CodegenVerifier(SingleTurn):
         assert isinstance(exchange, _Exchange)
         if exchange.verifier is None:
             return rollout
-        rewarded = await self._verifier_sample(problem, exchange, exchange.verifier, wrong, judge)
+        rewarded = await self._verifier_sample(problem, exchange, wrong, judge)
         return Rollout({**rollout.samples, VERIFIER: [rewarded]}, exchange)
 
     def _trials_with(self, judge: ProgramJudge) -> CaseTrials:
@@ -221,7 +222,8 @@ class CodegenVerifier(SingleTurn):
         words = {
             "count": str(options.cases),
             "form": case_format(problem),
-            "statement": without_examples(problem.statement) if options.strip_examples else problem.statement,
+            # A verifier that sees the examples copies them.
+            "statement": without_examples(problem.statement),
             "program": program.strip("\n"),
         }
         # str.format would fail on the braces of statements and programs. One pass, so that inserted text is
@@ -233,17 +235,13 @@ class CodegenVerifier(SingleTurn):
         """Return the cases of a reply. Raises InvalidCases."""
         options = self._options
         tests = read_cases(text, problem, count=options.cases, most_bytes=options.max_bytes)
-        self._check_lines(problem, tests)
+        if options.variant == "astraflow_v2" and isinstance(tests, StdinTests):
+            # AstraFlow's rule: no input has fewer lines than the problem's longest input.
+            assert isinstance(problem.tests, StdinTests)
+            longest = max(case.input.strip().count("\n") for case in problem.tests.cases)
+            if any(case.input.strip().count("\n") < longest for case in tests.cases):
+                raise InvalidCases("lines")
         return tests
-
-    def _check_lines(self, problem: Problem, tests: GeneratedTests) -> None:
-        """Apply AstraFlow's rule: no input has fewer lines than the problem's longest input."""
-        if self._options.variant != "astraflow_v2" or not isinstance(tests, StdinTests):
-            return
-        assert isinstance(problem.tests, StdinTests)
-        longest = max(case.input.strip().count("\n") for case in problem.tests.cases)
-        if any(case.input.strip().count("\n") < longest for case in tests.cases):
-            raise InvalidCases("lines")
 
     def _wants_retry(self, exchange: _Exchange) -> bool:
         if self._options.variant == "astraflow_v2":
@@ -256,9 +254,8 @@ class CodegenVerifier(SingleTurn):
         """Return the generated cases and their results, as a message to the coder."""
         assert exchange.tests is not None
         judgement = None if exchange.trial is None else exchange.trial.judgement
-        results = (
-            {case.index: describe_verdict(case.verdict) for case in judgement.cases} if judgement else {}
-        )
+        cases = judgement.cases if judgement else []
+        results = {case.index: describe_verdict(case.verdict) for case in cases}
         lines = [
             f"Input: {text[:_MOST_CASE_CHARACTERS]}\nExpected: {expected[:_MOST_CASE_CHARACTERS]}\n"
             f"Result: {results.get(index, 'not known')}"
@@ -275,23 +272,18 @@ class CodegenVerifier(SingleTurn):
             for sample in coder
             if sample.program and has_verdict(sample.judgement) and not sample.accepted
         ]
-        return list(dict.fromkeys(sources))[: self._options.known_wrong]
+        return list(dict.fromkeys(sources))[:_MOST_KNOWN_WRONG]
 
     async def _verifier_sample(
-        self,
-        problem: Problem,
-        exchange: _Exchange,
-        sample: Sample,
-        wrong: Sequence[Program],
-        judge: ProgramJudge,
+        self, problem: Problem, exchange: _Exchange, wrong: Sequence[Program], judge: ProgramJudge
     ) -> Sample:
         """Return the verifier's sample with its reward and metrics of its cases."""
-        trial, truth = exchange.trial, exchange.outcome.judgement
+        sample, trial, truth = exchange.verifier, exchange.trial, exchange.outcome.judgement
+        assert sample is not None
         assert truth is not None
         # If the engine or the sandbox failed, or no reference is right, the verifier is not at fault: it gets
         # no reward. Defective cases are its fault, also those on which the problem's checker fails.
-        unknown = sample.finish_reason == "abort" or (trial is not None and trial.valid is None)
-        if unknown:
+        if sample.finish_reason == "abort" or (trial is not None and trial.valid is None):
             return sample
         valid = trial is not None and trial.valid is True
         metrics = {"cases_valid": float(valid)} | {
@@ -311,3 +303,138 @@ class CodegenVerifier(SingleTurn):
             metrics["cases_refuse"] = float(trial.rejects_program)
         metrics["cases_diagnose"] = float(correct)
         return sample.with_metrics(metrics, 1.0 if correct else self._options.valid_pays * float(valid))
+
+
+class VerifierTrial(Struct, frozen=True):
+    """The result of a program's cases.
+
+    valid: whether the reference passes them; None if the sandbox failed, or no correct reference is known.
+    accepts_program: the program passes them. rejects_program: the program fails them by an answer, not only
+    by a limit. judgement: of the program, by these cases.
+    """
+
+    valid: bool | None
+    accepts_program: bool = False
+    rejects_program: bool = False
+    judgement: Judgement | None = None
+
+
+class CaseTrials:
+    """Tries generated cases with a judge. It caches each problem's reference."""
+
+    def __init__(self, judge: ProgramJudge) -> None:
+        self._judge = judge
+        self._references: dict[str, asyncio.Task[Program | None]] = {}
+
+    async def reference(self, problem: Problem) -> Program | None:
+        """Return the first reference that passes all tests of its problem; None if there is none, or no
+        verdict.
+
+        It is judged once for each problem, unless the judge failed.
+        """
+        known = self._references.get(problem.id)
+        if known is None:
+            known = self._references[problem.id] = asyncio.ensure_future(self._accepted_reference(problem))
+        # Several episodes of a problem wait for this task. If one of them is cancelled, the task must
+        # continue.
+        return await asyncio.shield(known)
+
+    async def try_cases(
+        self,
+        problem: Problem,
+        tests: GeneratedTests,
+        program: str | None,
+        truth: Judgement | None,
+        *,
+        even_if_invalid: bool = False,
+    ) -> VerifierTrial:
+        """Try cases on the reference, then on the program. ``truth``: the verdict of the real tests.
+        ``even_if_invalid``: try the program even if the reference fails the cases."""
+        reference = await self.reference(problem)
+        if reference is None:
+            return VerifierTrial(None)
+        valid = passes(await self._judge_by_cases(problem, tests, reference))
+        if program is None or truth is None or not (valid or (valid is False and even_if_invalid)):
+            return VerifierTrial(valid)
+        judgement = await self._judge_by_cases(problem, tests, Program(problem.language, program))
+        if passes(judgement) is None:
+            return VerifierTrial(None)
+        if judgement is None:
+            return VerifierTrial(valid)
+        return VerifierTrial(valid, judgement.accepted, rejects(judgement, truth), judgement)
+
+    async def reject_any(
+        self, problem: Problem, tests: GeneratedTests, wrong: Sequence[Program]
+    ) -> bool | None:
+        """Return whether the cases reject at least one of the programs, which are known to be wrong; None if
+        the sandbox failed."""
+        unknown = False
+        for program in wrong:
+            found = await self._judge_by_cases(problem, tests, program)
+            if found is not None and rejects(found, None):
+                return True
+            unknown |= passes(found) is None
+        return None if unknown else False
+
+    async def _accepted_reference(self, problem: Problem) -> Program | None:
+        for program in problem.references:
+            judgement = await self._judge.judge(problem, program)
+            if judgement.accepted:
+                return program
+            if judgement.verdict is Verdict.JUDGE_ERROR:
+                del self._references[problem.id]
+                return None
+        return None
+
+    async def _judge_by_cases(
+        self, problem: Problem, tests: GeneratedTests, program: Program
+    ) -> Judgement | None:
+        """Return the verdict by generated cases alone; None for cases that no program can take as input."""
+        generated = replace(problem, tests=tests, scoring=Scoring())
+        try:
+            return await self._judge.judge(generated, program, stop_at_first_failure=False)
+        except UserError:
+            return None
+
+
+def has_verdict(truth: Judgement | None) -> bool:
+    """Return whether a program has run, so that cases can be compared with its verdict."""
+    return truth is not None and truth.score is not None and truth.verdict not in _NOT_RUN
+
+
+def passes(found: Judgement | None) -> bool | None:
+    """Return whether a program passes generated cases; None if the sandbox failed.
+
+    Whoever wrote the cases answers for them. So a program fails cases that it cannot take (``found`` is
+    None), and cases on which the problem's checker fails: the verdict of such cases is not unknown.
+    """
+    if found is None or found.verdict is not Verdict.JUDGE_ERROR:
+        return found is not None and found.accepted
+    settled = any(
+        is_fault_of_tests(case) or case.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
+        for case in found.cases
+    )
+    return False if settled else None
+
+
+def rejects(found: Judgement, truth: Judgement | None) -> bool:
+    """Return whether a verdict by cases shows that the program is wrong.
+
+    A wrong answer and a crash show it. A limit shows it only if the real tests hit the same limit; otherwise
+    huge inputs would reject programs without testing them.
+    """
+    verdicts = {case.verdict for case in found.cases}
+    if verdicts & {Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR}:
+        return True
+    return truth is not None and truth.verdict in _LIMIT_VERDICTS and truth.verdict in verdicts
+
+
+def diagnosis_correct(trial: VerifierTrial, truth: Judgement, *, discriminates: bool) -> bool:
+    """Return whether valid cases agree with the real tests about the program.
+
+    An approval also needs ``discriminates``: the cases reject some program that is known to be wrong, if one
+    is known.
+    """
+    return trial.valid is True and (
+        trial.accepts_program and discriminates if truth.accepted else trial.rejects_program
+    )

@@ -20,7 +20,7 @@ from whetstone.data.dataset import check_set
 from whetstone.engine.factory import check_plugin_engine, no_routing
 from whetstone.engine.settings import SERVERS
 from whetstone.engine.sources import check_folder as check_model_folder
-from whetstone.environments.registry import environment_class
+from whetstone.environments.settings import environment_class
 from whetstone.judge.environments.environment import environment_named
 from whetstone.report.sinks import check_views
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
