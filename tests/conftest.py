@@ -1,5 +1,6 @@
 """Settings for every area of the suite."""
 
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +18,12 @@ def deterministic_mode_ends_with_the_test() -> Iterator[None]:
     yield
     if torch := sys.modules.get("torch"):
         torch.use_deterministic_algorithms(False)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what the collection imported from garbage collection: it lives as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 class _LeftOut:

@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -17,7 +18,6 @@ FILES = {
     ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "src").rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 PAGE = (ROOT / "docs" / "architecture.md").read_text().partition("## Import layers")[2]
 LAYERS = [
     line.partition(":")[0].split() for line in PAGE.partition("```\n")[2].partition("```")[0].splitlines()
@@ -67,8 +67,16 @@ def imports(name: str, tree: ast.Module) -> Iterator[str]:
         yield from (module for module in named if module in FILES and module not in (name, "whetstone"))
 
 
-GRAPH = {name: set(imports(name, tree)) for name, tree in TREES.items() if name != "whetstone"}
-"""Without the package ``whetstone`` itself, whose public names are imported on first use."""
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of every module. Only the process that runs these tests parses them."""
+    return {name: ast.parse(path.read_text()) for name, path in FILES.items()}
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Return the imports without the package ``whetstone``, whose public names are imported on first use."""
+    return {name: set(imports(name, tree)) for name, tree in trees().items() if name != "whetstone"}
 
 
 def package_of(module: str) -> str:
@@ -76,11 +84,11 @@ def package_of(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
-def upward(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
+def upward(importing: dict[str, set[str]]) -> set[tuple[str, str]]:
     """Return the imports of a package on the same layer or above."""
     return {
         (name, other)
-        for name, others in graph.items()
+        for name, others in importing.items()
         for other in others
         if package_of(name) != package_of(other) and LAYER_OF[package_of(name)] <= LAYER_OF[package_of(other)]
     }
@@ -92,12 +100,12 @@ def test_every_package_has_a_layer() -> None:
 
 
 def test_imports_run_downward_between_packages() -> None:
-    assert upward(GRAPH) == set()
+    assert upward(graph()) == set()
 
 
 def test_no_cycle_between_modules() -> None:
     try:
-        TopologicalSorter(GRAPH).prepare()
+        TopologicalSorter(graph()).prepare()
     except CycleError as error:
         pytest.fail(f"import cycle: {' <- '.join(error.args[1])}")
 
@@ -105,7 +113,7 @@ def test_no_cycle_between_modules() -> None:
 def test_no_module_imports_an_optional_package() -> None:
     importing = [
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         and any(package in ast.unparse(node) for package in OPTIONAL)
@@ -160,13 +168,13 @@ def test_the_public_names_load_on_first_use_and_without_torch() -> None:
 
 
 def test_files_and_functions_stay_short_enough_to_read() -> None:
-    trees = {FILES[name]: tree for name, tree in TREES.items()}
+    by_path = {FILES[name]: tree for name, tree in trees().items()}
     for folder in OPTIONAL.values():
-        trees |= {path: ast.parse(path.read_text()) for path in folder.rglob("*.py")}
-    long = [str(path) for path in trees if len(path.read_text().splitlines()) > LONGEST_FILE]
+        by_path |= {path: ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+    long = [str(path) for path in by_path if len(path.read_text().splitlines()) > LONGEST_FILE]
     long += [
         f"{path}: {node.name}"
-        for path, tree in trees.items()
+        for path, tree in by_path.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
