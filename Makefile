@@ -50,9 +50,12 @@ PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 STANDARD := and not extended
 
+# Only the files that have the mark, because importing all the others takes longer than these tests.
+CROWD := $(shell grep -rl --include='*.py' 'mark\.crowd' tests)
+
 suite: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not crowd and not integration $(STANDARD)"
-	$(BIN)/python -m pytest -m "crowd and not slow and not integration $(STANDARD)"
+	$(BIN)/python -m pytest $(CROWD) -m "crowd and not slow and not integration $(STANDARD)"
 
 # What starts no process, opens no connection and loads no model; see tests/fast.py.
 test-fast: lint

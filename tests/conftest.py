@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.tiers import draw_tiers
+
 # Timing never decides a test, however busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
@@ -18,6 +20,13 @@ def deterministic_mode_ends_with_the_test() -> Iterator[None]:
     yield
     if torch := sys.modules.get("torch"):
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw the isolation tier of each test, unless no test of the chosen ones starts a sandbox."""
+    if not config.pluginmanager.has_plugin("tests.fast"):
+        draw_tiers(items)
 
 
 def pytest_collection_finish() -> None:

@@ -29,10 +29,18 @@ def commit() -> str:
         return __version__
 
 
-def drawn(cases: Iterable[Any], count: int, *, always: Sequence[Any] = (), name: str = "") -> list[Any]:
+def drawn(
+    cases: Iterable[Any],
+    count: int,
+    *,
+    always: Sequence[Any] = (),
+    ids: Sequence[str] | None = None,
+    name: str = "",
+) -> list[Any]:
     """Return all cases as parameters. Those that are not drawn have the mark ``extended``.
 
     count: how many are drawn. ``always`` are drawn first.
+    ids: names of the cases, where pytest would make none.
     name: distinguishes the draws of equal sets.
     """
     listed = list(cases)
@@ -43,6 +51,8 @@ def drawn(cases: Iterable[Any], count: int, *, always: Sequence[Any] = (), name:
     )
     chosen = {*kept, *picked}
     return [
-        case if number in chosen else pytest.param(case, marks=pytest.mark.extended)
+        pytest.param(
+            case, id=ids[number] if ids else None, marks=() if number in chosen else pytest.mark.extended
+        )
         for number, case in enumerate(listed)
     ]

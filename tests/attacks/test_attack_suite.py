@@ -78,6 +78,7 @@ def first_attacks(corpus: Corpus) -> Corpus:
 
 
 @pytest.mark.process
+@pytest.mark.every_tier
 @pytest.mark.parametrize("tier", list(Tier), ids=lambda tier: tier.label)
 def test_the_first_attack_of_each_class_fails_on_every_tier(corpus: Corpus, tier: Tier) -> None:
     needs(tier)

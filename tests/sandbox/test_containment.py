@@ -8,7 +8,7 @@ import pytest
 from whetstone.sandbox import EndReason, Tier
 from whetstone.sandbox.probe import probe_tier
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.isolation, pytest.mark.every_tier]
 
 PRELUDE = """
 import ctypes, os, sys
