@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiers import draw_tiers
+from tests.drawn import draw_cases, draw_tiers
 
 # Timing never decides a test, however busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,9 +24,10 @@ def deterministic_mode_ends_with_the_test() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw the isolation tier of each test, unless no test of the chosen ones starts a sandbox."""
+    """Draw what runs. ``make test-fast`` starts no sandbox, and so cannot ask which tiers there are."""
     if not config.pluginmanager.has_plugin("tests.fast"):
         draw_tiers(items)
+    draw_cases(items)
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.drawn import drawn
 from tests.tiers import every_tier
 from whetstone.cli.main import main
 from whetstone.core.errors import SandboxUnavailable
@@ -91,7 +90,8 @@ QUARTERS = 4
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("quarter", drawn(range(QUARTERS), 1))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("quarter", range(QUARTERS))
 @pytest.mark.parametrize("tier", every_tier())
 def test_every_program_of_the_corpus_gets_its_verdict(corpus: Corpus, tier: Tier, quarter: int) -> None:
     needs(tier)
@@ -115,7 +115,8 @@ def excused(trial: AttackTrial) -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("quarter", drawn(range(QUARTERS), 1, name="one process"))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("quarter", range(QUARTERS))
 def test_cases_in_one_process_let_no_attack_in(corpus: Corpus, quarter: int) -> None:
     """Where there is more than one case and the program is Python; all else is judged as above."""
     several = [

@@ -43,6 +43,7 @@ def test_what_a_person_can_get_wrong(arguments: list[str], words: list[str], tmp
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("line", "words"),
     [

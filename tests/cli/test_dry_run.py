@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.drawn import drawn
 from tests.run.roles_by_hand import until, write_async_recipe
 from tests.warm_command import WarmCommand
 from whetstone.cli.main import main
@@ -151,7 +150,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("what", drawn(REFUSED, 8))
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("what", REFUSED)
 def test_what_would_stop_a_run_is_refused(
     what: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +191,7 @@ NOT_INSTALLED = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("action", ["--dry-run", "run"])
 @pytest.mark.parametrize("package", NOT_INSTALLED)
 def test_a_missing_package_is_named_before_the_data_are_built(
@@ -254,6 +255,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

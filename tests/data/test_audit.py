@@ -76,6 +76,7 @@ def test_a_line_without_a_label_is_an_error_that_names_it(wrong: str, tmp_path: 
         read_submissions(path)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("problems", [20, 80])
 def test_intervals_cover_the_rate_of_clustered_programs(problems: int) -> None:
     draw = random.Random(7)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.drawn import drawn
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, StdinTests, case_count
 from whetstone.data.benchmark_index import BenchmarkIndex
 from whetstone.data.builtin import shipped_files
@@ -54,7 +53,8 @@ def asserts_of(tests: AssertTests) -> int:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("part", drawn(range(PARTS), 1))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_part_of_the_references_is_accepted_and_no_wrong_program(shipped: list[Problem], part: int) -> None:
     with Judge(workers=2) as judge:
         for problem in shipped[part::PARTS]:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.drawn import drawn
-
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +46,8 @@ def execute(text: str, folder: Path, environment: dict[str, str]) -> int:
     return len(lines)
 
 
-@pytest.mark.parametrize("page", drawn(PAGES, 2), ids=lambda page: page.stem)
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_works_as_written(page: Path, tmp_path: Path) -> None:
     environment = commands_beside_this_python(tmp_path / "commands")
     work = tmp_path / "work"

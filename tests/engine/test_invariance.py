@@ -106,6 +106,7 @@ def endless(build_model: Build, family: str, dtype: torch.dtype) -> Any:
     return model
 
 
+@pytest.mark.drawn(9)
 @pytest.mark.parametrize("batch", [1, 8, 32])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen2"])

@@ -111,6 +111,7 @@ async def read_too_much(played: Played) -> float:
     return float(await played.ask("b" * 4000))
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(
     ("agent", "options", "reward", "calls"),
     [
@@ -253,6 +254,7 @@ def test_a_command_plays_and_its_answer_is_judged(tmp_path: Path) -> None:
     assert (wrong.reward, wrong.accepted) == (0.0, False)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "source",
     ["raise SystemExit('it broke')", "print('x' * (2 << 20))", "import os; os.kill(os.getpid(), 9)"],

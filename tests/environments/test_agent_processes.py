@@ -86,6 +86,7 @@ def running(token: str) -> list[int]:
     return found
 
 
+@pytest.mark.drawn(9)
 @pytest.mark.parametrize("leaves", LEAVES.values(), ids=LEAVES)
 @pytest.mark.parametrize("end", ["by itself", "cancelled", "with its caller"])
 def test_no_process_of_a_command_is_left(tmp_path: Path, leaves: str, end: str) -> None:

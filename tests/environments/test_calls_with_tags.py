@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.drawn import drawn
 from whetstone.environments.tool_calls import Call, read_calls, read_text
 
 CALL = '<tool_call>\n{"name": "never", "arguments": {}}\n</tool_call>'
@@ -270,6 +269,7 @@ KNOWN: list[Any] = [
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shape", drawn(KNOWN, 3))
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("shape", KNOWN)
 def test_known_hostile_shapes_cost_linear_time(shape: Shape) -> None:
     assert is_linear(shape)

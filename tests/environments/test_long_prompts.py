@@ -51,6 +51,7 @@ def test_a_prompt_that_is_much_too_long_is_encoded_in_part(text: str, chat: bool
     assert tokenizer.encoded < LONG / 4
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("length", [99_000, 101_000, 450_000])
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_long_prompt_has_the_tokens_of_its_text(length: int, chat: bool) -> None:

@@ -220,6 +220,7 @@ def replies_to(problem: Problem) -> tuple[list[str], list[str]]:
     return right, others
 
 
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("name", SOURCE_NAMES)
 def test_problems_of_a_source_are_asked_and_judged_alike(name: str, judge: SharedJudge) -> None:
     settings = EnvironmentSection(max_prompt_tokens=LONGEST)

@@ -165,6 +165,7 @@ _HOSTILE = [
 ]
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("unit", _HOSTILE)
 @pytest.mark.parametrize("ends", [("", ""), ("<tool_call>", "</tool_call>"), ('{"name": ', "}")])

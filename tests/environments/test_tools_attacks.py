@@ -365,6 +365,7 @@ def test_twin_an_exception_keeps_the_session(judge: SharedJudge) -> None:
     assert (sample.metrics["tool_errors"], sample.reward) == (0.0, 1.0)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(10**6)"], ids=["cpu", "wall"])
 def test_a_call_that_never_ends_is_ended(code: str, judge: SharedJudge) -> None:
     sample = play(judge, python(code), python("6 * 7"), CHEAT, cpu_s=0.2)

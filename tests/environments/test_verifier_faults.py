@@ -73,6 +73,7 @@ CHECKERS: dict[str, tuple[Checker, str]] = {
 }
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.process
 @pytest.mark.parametrize("name", CHECKERS)
 @pytest.mark.parametrize("variant", ["v3", "astraflow_v2"])
@@ -87,6 +88,7 @@ def test_cases_on_which_the_checker_fails_earn_nothing(name: str, variant: str) 
     assert [sample.metrics["cases_valid"] for sample in groups["verifier"].samples] == [0.0, 0.0, 1.0]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.process
 @pytest.mark.parametrize("literals", [True, False])
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "9" * 5000, "[1e400]"])

@@ -83,6 +83,7 @@ def answer(made: CallableTarget, source: str) -> Answer:
     return made.submit(problem, Program("python", source)).result(timeout=ENOUGH_S)
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", FORGED)
 def test_lines_that_a_program_writes_to_the_link_change_no_later_answer(name: str) -> None:
     with target() as made:
@@ -100,6 +101,7 @@ def settled(made: CallableTarget, source: str) -> bool | None:
     return next((accepted for accepted in found if accepted is not None), None)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", DEAF)
 def test_a_process_that_does_not_read_ends_after_the_time_limit(name: str) -> None:
     with target() as made:
@@ -140,6 +142,7 @@ SLOW = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", SLOW)
 def test_a_service_that_answers_slowly_ends_after_the_time_limit(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.drawn import drawn
 from tests.families.test_families import Endless
 from tests.families.tiny_families import FAMILIES, tiny_family
 from whetstone.core.errors import UserError
@@ -57,7 +56,8 @@ def test_the_families_with_experts_are_known() -> None:
     assert {name for name in FAMILIES if has_experts(tiny_family(name))} == set(WITH_EXPERTS)
 
 
-@pytest.mark.parametrize("family", drawn(WITH_EXPERTS, 2))
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("family", WITH_EXPERTS)
 def test_a_recording_is_the_choice_of_the_model_and_replaying_it_changes_nothing(family: str) -> None:
     model = tiny_family(family)
     requests = [
@@ -87,7 +87,8 @@ def test_a_recording_is_the_choice_of_the_model_and_replaying_it_changes_nothing
     assert torch.allclose(replayed, forward.log_probs(forward.pack(plain, 30), tokens), atol=1e-6)
 
 
-@pytest.mark.parametrize("family", drawn(WITH_EXPERTS, 2))
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("family", WITH_EXPERTS)
 def test_experts_that_the_model_would_not_choose_have_weights_and_gradients(family: str) -> None:
     """Also those of a group of experts that the router would have excluded."""
     model = tiny_family(family)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from tests.drawn import drawn
 from tests.families.tiny_families import DIFFERENT, FAMILIES, VOCABULARY, tiny_family
 from whetstone.core.errors import UserError
 from whetstone.core.settings import Sampling
@@ -65,7 +64,8 @@ def alone(model: Any) -> torch.Tensor:
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize("family", drawn(FAMILIES, 6, always=DIFFERENT))
+@pytest.mark.drawn(6, always=DIFFERENT)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_packed_rows_are_as_good_as_each_sequence_alone(family: str) -> None:
     model = tiny_family(family)
     expected = alone(model)
@@ -88,7 +88,8 @@ def test_packed_rows_are_as_good_as_each_sequence_alone(family: str) -> None:
         assert (parameter.grad - wanted).norm() <= 3e-5 * wanted.norm() + 1e-6, name
 
 
-@pytest.mark.parametrize("family", drawn(FAMILIES, 6, always=DIFFERENT))
+@pytest.mark.drawn(6, always=DIFFERENT)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_generation_gives_the_greedy_tokens_of_transformers(family: str) -> None:
     """Prompts of several lengths in one running batch, and more replies than run at once."""
     model = tiny_family(family)

@@ -106,6 +106,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_does_not_stall_it(kind: str) -> None:
     started = time.process_time()

@@ -189,6 +189,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
     reply = HOSTILE[kind](LENGTH)
@@ -198,6 +199,7 @@ def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
             assert is_linear(read, HOSTILE[kind]), name
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
     """The search runs for 2.5 s of CPU time. It was run for ten minutes by hand."""
@@ -205,6 +207,7 @@ def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
         assert is_linear(READERS[name], shape.text), (name, shape)
 
 
+@pytest.mark.extended
 def test_the_search_finds_what_is_quadratic() -> None:
     """The dearest shape for a pattern that backtracks fails the test that all readers pass."""
     pattern = re.compile(r"\s+[^\s\w]*$")

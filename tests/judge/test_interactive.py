@@ -210,6 +210,7 @@ SHUT = (
 )
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("protocol", STRICT)
 def test_a_refusal_stands_whatever_the_program_does_afterwards(protocol: str) -> None:
     """What it does when it is not refused yet is its own failure, in the same words everywhere."""

@@ -233,6 +233,7 @@ def test_an_endless_iterator_that_is_read_to_its_end_is_a_limit(judge: Judge, co
     assert judgement.verdict in (Verdict.TIME_LIMIT, Verdict.MEMORY_LIMIT), judgement
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("tag", [b"E", b"C", b"O"])
 def test_empty_containers_cannot_fill_the_memory_of_who_reads_them(tag: bytes) -> None:
     """Nine bytes on the wire, many hundreds in memory."""

@@ -145,6 +145,7 @@ def costs_at_most(work: Callable[[], object], bound: float) -> bool:
     return any(cpu_s(work) < bound for _ in range(3))
 
 
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("expected", EXPECTED)
 def test_the_cost_of_an_answer_is_bounded_by_its_bytes(answer: str, expected: str) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.drawn import drawn
 from tests.judge.judge_problems import python
 from tests.tiers import every_tier
 from whetstone.core.errors import SandboxUnavailable
@@ -157,7 +156,8 @@ def unpaid(
     return {" ".join(name): why for name, why in wrong.items() if why}
 
 
-@pytest.mark.parametrize("kind", drawn(KINDS, 2))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("kind", KINDS)
 def test_with_a_deadline(judge_of_tier: Judge, kind: str) -> None:
     named = list(product([kind], BEHAVIOURS))
     # What a sandbox of this kind takes to start is no program's doing.
@@ -166,7 +166,8 @@ def test_with_a_deadline(judge_of_tier: Judge, kind: str) -> None:
     assert unpaid(judge_of_tier, named, deadline_s=DEADLINE_S) == {}
 
 
-@pytest.mark.parametrize("kind", drawn(KINDS, 1, name="waiting"))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("kind", KINDS)
 def test_without_a_deadline(judge_of_tier: Judge, kind: str) -> None:
     """What waits is ended by a wall clock limit of 12 s; one case of it is enough."""
     named = list(product([kind], sorted(BEHAVIOURS.keys() - WAITING)))

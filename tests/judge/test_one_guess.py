@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.drawn import drawn
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from tests.judge.knowing import LATER, SANDBOX_DIES, TESTS_DIE, KnowingBoxes, Plan, knowing
 from whetstone.core.errors import SandboxUnavailable
@@ -235,7 +234,8 @@ def check(boxes: KnowingBoxes, kind: str, options: JudgeOptions, plan: Plan) -> 
     assert judged.accepted == (judged.score == 1.0)
 
 
-@pytest.mark.parametrize("kind", drawn(KINDS, 6))
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_was_refused_once_is_refused(boxes: KnowingBoxes, kind: str) -> None:
     """Whatever is done in the first run, the second one would be right."""
     for action in actions(kind):
@@ -243,7 +243,8 @@ def test_what_was_refused_once_is_refused(boxes: KnowingBoxes, kind: str) -> Non
             check(boxes, kind, JudgeOptions(), [(action, action), ("right", "right")])
 
 
-@pytest.mark.parametrize("kind", drawn(KINDS, 6, name="slow"))
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_program_that_was_slow_once_is_accepted(strongest: KnowingBoxes, kind: str) -> None:
     check(strongest, kind, JudgeOptions(), [("spin", "right"), ("right", "right")])
     check(strongest, kind, JudgeOptions(), [("spin", "spin"), ("spin", "spin"), ("right", "right")])
@@ -270,6 +271,7 @@ def test_no_plan_beats_a_single_guess(boxes: KnowingBoxes, data: st.DataObject) 
     check(boxes, kind, data.draw(MODES), data.draw(plans(kind, deaths=False)))
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("kind", ["stdin", "asserts", "asserts, apart", "unittest", "interactive"])
 def test_a_sandbox_that_dies_gives_no_second_guess(boxes: KnowingBoxes, kind: str) -> None:
     check(boxes, kind, JudgeOptions(), [(SANDBOX_DIES, "right"), ("right", "right")])

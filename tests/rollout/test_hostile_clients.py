@@ -163,6 +163,7 @@ def answering(status: int, body: bytes, **headers: str) -> Generator[str]:
         thread.join()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("status", "body", "headers"),

@@ -48,6 +48,7 @@ def arm(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_all_replies_are_those_of_the_starting_weights(arm: Path, recipe: Path, tmp_path: Path) -> None:
     """A run whose weights hardly move samples the same replies, although evaluations load other weights."""

@@ -82,6 +82,7 @@ def test_adapters_need_less_and_the_starting_weights_count(recipe: Path, tmp_pat
     assert whole < reference < whole * 4 / 3
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("overrides", "share", "lowered"),
     [
@@ -119,6 +120,7 @@ def test_a_disk_without_room_is_refused_with_the_remedies(
     assert not (out / "recipe.yaml").exists()
 
 
+@pytest.mark.extended
 def test_two_models_need_room_for_both(tmp_path: Path) -> None:
     two = Path(__file__).parents[2] / "recipes" / "tiny-verifier.yaml"
     both = needed(two, f"out={tmp_path}")

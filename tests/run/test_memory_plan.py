@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.drawn import drawn
 from tests.families.tiny_families import FAMILIES, tiny_family
 from tests.run.memory_cases import CASES, SHARDED, Case, measured, measured_rank, planned, planned_rank
 from tests.run.recipe_memory import PLANNED, recipe_plans, recipe_table
@@ -35,7 +34,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", drawn(CASES, 3))
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("name", CASES)
 def test_the_planned_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     plan, found = planned(CASES[name]), measured(CASES[name])
     step = max(size for phase, size in plan.items() if phase != GENERATION)
@@ -43,12 +43,14 @@ def test_the_planned_peak_is_within_a_tenth_of_the_measured_one(name: str) -> No
     assert max(plan.values()) == pytest.approx(max(found.values()), rel=0.1)
 
 
-@pytest.mark.parametrize("name", drawn(SHARDED, 1))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("name", SHARDED)
 def test_the_planned_peak_of_a_rank_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     assert planned_rank(*SHARDED[name]) == pytest.approx(measured_rank(*SHARDED[name]), rel=0.1)
 
 
-@pytest.mark.parametrize("family", drawn(sorted(set(FAMILIES) - OWN_ATTENTION), 6))
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - OWN_ATTENTION))
 def test_every_family_has_a_plan(family: str) -> None:
     model = tiny_family(family)
     rows = training_rows(model.config)
@@ -102,7 +104,8 @@ def test_every_recipe_for_accelerators_names_its_machine() -> None:
     assert set(PLANNED) == set(shipped_names()) - laptop
 
 
-@pytest.mark.parametrize("name", drawn(PLANNED, 3))
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("name", PLANNED)
 def test_a_recipe_fits_the_machine_that_it_names(name: str) -> None:
     for _, plan in recipe_plans(name):
         assert plan.excess <= 0, "\n".join(plan.lines())

@@ -38,6 +38,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recipe(tmp_path_factory.mktemp("recipe"))
 
 
+@pytest.mark.extended
 def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) -> None:
     keep = (*SHORT, "trainer.keep_checkpoints=9", "algorithm.kl_coef=0.01")
     one, two = tmp_path / "one", tmp_path / "two"

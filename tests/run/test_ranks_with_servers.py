@@ -98,6 +98,7 @@ def counted(step: int) -> set[tuple[int, ...]]:
     return {tuple((5 + step * (i + 1)) % VOCABULARY for i in range(3))}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("each", "placement"), [(1, "apart"), (1, "shared"), (2, "shared")])
 def test_the_servers_of_two_ranks_get_the_weights_of_the_sharded_model(
     each: int, placement: str, tmp_path: Path

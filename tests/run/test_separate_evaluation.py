@@ -88,6 +88,7 @@ def forget_start(folder: Path) -> None:
         shutil.rmtree(path)
 
 
+@pytest.mark.extended
 def test_a_run_that_goes_on_inline_keeps_the_baseline_of_the_other_process(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, P
     assert records(file) == first
 
 
+@pytest.mark.extended
 def test_a_watcher_begun_before_its_run_waits_for_it(runs: tuple[Path, Path], tmp_path: Path) -> None:
     shutil.copytree(runs[1], tmp_path / "copy")
     command = [sys.executable, "-m", "whetstone", *watching(tmp_path / "run", "--wait", "1000")]
@@ -180,6 +182,7 @@ def ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.extended
 def test_the_watcher_of_a_killed_run_ends_and_the_next_goes_on(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -199,6 +202,7 @@ def test_the_watcher_of_a_killed_run_ends_and_the_next_goes_on(
     assert records(folder / "evaluations" / "records.jsonl") == records(runs[0] / "metrics.jsonl")
 
 
+@pytest.mark.extended
 def test_what_was_found_of_later_steps_goes_as_their_metrics_do(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:

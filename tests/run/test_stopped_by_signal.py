@@ -76,6 +76,7 @@ def signal_in_step(train: WarmCommand, out: Path, least: int, number: int, send:
     send(train.pid, number)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("number", "least", "send", "overrides"),
@@ -181,6 +182,7 @@ def test_a_stage_that_is_stopped_is_not_followed_by_the_next(recipe: Path, tmp_p
     assert not (out / "2-long").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.parametrize("whom", [pytest.param("launcher", marks=pytest.mark.slow), "second rank"])
 def test_ranks_stop_after_the_same_step_whichever_is_told(whom: str, recipe: Path, tmp_path: Path) -> None:
@@ -211,6 +213,7 @@ def test_ranks_stop_after_the_same_step_whichever_is_told(whom: str, recipe: Pat
     assert last_step(two) == 5
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.process
 @pytest.mark.parametrize("number", SIGNALS)
 def test_two_models_save_the_same_step(number: int, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.drawn import drawn
 from tests.tiers import every_tier
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import EndReason, RunResult, Sandbox, Tier
@@ -116,22 +115,20 @@ def test_cpu_time_of_one_process(run: Runner, source: str) -> None:
     check_cpu_limit(run, source)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "source",
-    drawn(
-        [
-            SPINNERS.format(child="pass"),
-            SPINNERS.format(child="os.setsid()"),
-            SHORT_LIVED.format(before="", child="", after="os.wait()"),
-            SHORT_LIVED.format(before="", child="if os.fork(): os._exit(0)", after="os.wait()"),
-            SHORT_LIVED.format(
-                before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)", child="", after="time.sleep(0.005)"
-            ),
-            THREADS.format(before="for _ in range(3): os.fork()"),
-        ],
-        2,
-        ids=["children", "setsid", "short-lived", "daemons", "sigchld ignored", "threads of children"],
-    ),
+    [
+        SPINNERS.format(child="pass"),
+        SPINNERS.format(child="os.setsid()"),
+        SHORT_LIVED.format(before="", child="", after="os.wait()"),
+        SHORT_LIVED.format(before="", child="if os.fork(): os._exit(0)", after="os.wait()"),
+        SHORT_LIVED.format(
+            before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)", child="", after="time.sleep(0.005)"
+        ),
+        THREADS.format(before="for _ in range(3): os.fork()"),
+    ],
+    ids=["children", "setsid", "short-lived", "daemons", "sigchld ignored", "threads of children"],
 )
 @pytest.mark.usefixtures("tree")
 def test_cpu_time_of_many_processes(run: Runner, source: str) -> None:
@@ -143,18 +140,16 @@ BOMB = (
 )
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "step",
-    drawn(
-        [
-            "os.fork()",
-            "if os.fork() == 0: os.setsid()",
-            "if os.fork() == 0 and os.fork(): os._exit(0)",
-            "libc.syscall(56, 17, 0, 0, 0, 0)",
-        ],
-        1,
-        ids=["fork", "setsid", "double fork", "clone"],
-    ),
+    [
+        "os.fork()",
+        "if os.fork() == 0: os.setsid()",
+        "if os.fork() == 0 and os.fork(): os._exit(0)",
+        "libc.syscall(56, 17, 0, 0, 0, 0)",
+    ],
+    ids=["fork", "setsid", "double fork", "clone"],
 )
 @pytest.mark.usefixtures("tree")
 def test_a_fork_bomb(run: Runner, step: str) -> None:
@@ -192,18 +187,11 @@ def test_memory_of_one_process(run: Runner) -> None:
     assert MEMORY_MB << 20 < result.peak_bytes <= MOST_BYTES
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "source",
-    drawn(
-        [
-            GROWING_CHILDREN,
-            GROWING_SHARED,
-            GENERATIONS,
-            GENERATIONS.replace("x.append", "x.clear(); x.append"),
-        ],
-        1,
-        ids=["private", "shared maps", "generations", "generations that let go"],
-    ),
+    [GROWING_CHILDREN, GROWING_SHARED, GENERATIONS, GENERATIONS.replace("x.append", "x.clear(); x.append")],
+    ids=["private", "shared maps", "generations", "generations that let go"],
 )
 @pytest.mark.usefixtures("tree")
 def test_memory_of_many_processes(run: Runner, source: str) -> None:

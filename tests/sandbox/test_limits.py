@@ -9,6 +9,7 @@ pytestmark = pytest.mark.isolation
 SPIN = "while True: pass"
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     "source",
     [
@@ -31,6 +32,7 @@ def test_cpu_limit(run, source):
     assert 0.2 <= result.cpu_s < 1.5
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "source",
     [

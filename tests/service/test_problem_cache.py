@@ -22,6 +22,7 @@ def body_of(values: str) -> bytes:
     return json.dumps({**sum_problem(), "tests": "TESTS"}).replace('"TESTS"', tests).encode()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "values",
     [

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.drawn import drawn
-
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +28,8 @@ def smoke(recipe: Path, folder: Path, *overrides: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("recipe", drawn(FILES, 2), ids=lambda file: file.stem)
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("recipe", FILES, ids=lambda file: file.stem)
 def test_a_recipe_goes_its_whole_way_small(recipe: Path, tmp_path: Path) -> None:
     done = smoke(recipe, tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -81,6 +81,7 @@ def plain(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: t.here if isinstance(t, Elsewhere) else t for name, t in state.items()}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("preset", "settings"),
     [("grpo", {"offload": True}), ("m2po", {}), ("reinforce_pp", {"attention": "model"})],

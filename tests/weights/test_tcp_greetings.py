@@ -45,6 +45,7 @@ _SILENT: dict[str, tuple[bytes, bool]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("says", "ends"), _SILENT.values(), ids=_SILENT.keys())
 def test_silent_connections_keep_no_replica_out(side: Side, says: bytes, ends: bool) -> None:
     """More than there is room for, none of which would be closed for its silence within this test."""
