@@ -82,7 +82,11 @@ PLANTED = [
 ]
 PROGRAMS = [*WRONG.values(), "class C:\n    def g(self, x):\n        return x\n"]
 PAIRS = [(problem, program) for problem in PLANTED for program in PROGRAMS]
-PAIRS += [(replace(PLANTED[0], limits=most), program) for program, most in BEYOND_LIMITS.items()]
+LIMITED = [
+    (replace(PLANTED[0], id=f"limits {number}", limits=limits), program)
+    for number, (program, limits) in enumerate(BEYOND_LIMITS.items())
+]
+PAIRS += LIMITED
 
 
 def reply_of(program: str) -> str:
@@ -146,7 +150,8 @@ def from_openenv(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
     _module(patch, "openenv.core.env_server.interfaces", Environment=object)
     _module(patch, "openenv.core.env_server.http_server", create_app=lambda *given, **more: given)
     path = folder / "set.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(problem) + b"\n" for problem in PLANTED))
+    problems = [*PLANTED, *(problem for problem, _ in LIMITED)]
+    path.write_bytes(b"".join(msgspec.json.encode(problem) + b"\n" for problem in problems))
     create, action, observation = openenv.code_app(str(path))[:3]
     yield str(observation.model_json_schema())
     for problem, program in PAIRS:
