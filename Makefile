@@ -38,24 +38,28 @@ quickstart: $(VENV)/.train $(if $(filter models/SmolLM2-135M-Instruct,$(MODEL)),
 test: $(VENV)/.dev lint suite types
 
 # What `make test` leaves out too; see tests/README.md.
-test-all: STANDARD :=
+test-all: LEFT_OUT := not slow and not integration
+test-all: PROFILE := thorough
 test-all: test
 
 types: $(VENV)/.dev
 	$(BIN)/pyright --threads 2
 
+# Twice as many workers as this project's two cores: tests wait for processes, clocks and sockets half of the time.
 # --no-loadscope-reorder keeps the order of files. xdist would otherwise start those with few tests last,
 # and these take the longest.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+WORKERS ?= 4
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-STANDARD := and not extended
+LEFT_OUT := not slow and not integration and not extended
+PROFILE := standard
 
 # Only the files that have the mark, because importing all the others takes longer than these tests.
 CROWD := $(shell grep -rl --include='*.py' 'mark\.crowd' tests)
 
 suite: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not crowd and not integration $(STANDARD)"
-	$(BIN)/python -m pytest $(CROWD) -m "crowd and not slow and not integration $(STANDARD)"
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=$(PROFILE) -m "$(LEFT_OUT) and not crowd"
+	$(BIN)/python -m pytest $(CROWD) -m "$(LEFT_OUT) and crowd"
 
 # What starts no process, opens no connection and loads no model; see tests/fast.py.
 test-fast: lint

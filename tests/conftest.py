@@ -10,8 +10,11 @@ from hypothesis import HealthCheck, settings
 from tests.drawn import draw_cases, draw_tiers
 
 # Timing never decides a test, however busy the machine is.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+settings.register_profile(
+    "standard", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("standard"), max_examples=100)
+settings.load_profile("standard")
 
 
 @pytest.fixture(autouse=True)
