@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from official_compare import Trial, ours, report, theirs
 from official_evalplus_programs import ATTACKS, WRAPPERS
 from whetstone.core.problem import Problem
-from whetstone.data.sources.evalplus import HUMANEVAL_PLUS, MBPP_PLUS
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows
+from whetstone.data.sources.table import source_named
 from whetstone.data.validate.mutants import mutants
 from whetstone.judge.calling import Caller
 from whetstone_graders.evalplus import EvalPlusTask, official_form, task_of
@@ -105,8 +105,8 @@ def _programs(args: argparse.Namespace, caller: Caller) -> Iterator[tuple[Trial,
 
 def _problems(args: argparse.Namespace) -> list[tuple[Problem, EvalPlusTask]]:
     found: list[tuple[Problem, EvalPlusTask]] = []
-    for source, path in ((HUMANEVAL_PLUS, args.humaneval), (MBPP_PLUS, args.mbpp)):
-        for problem in import_rows(source, read_rows([path])):
+    for source, path in (("humanevalplus", args.humaneval), ("mbppplus", args.mbpp)):
+        for problem in import_rows(source_named(source), read_rows([path])):
             if not isinstance(problem, Problem):
                 continue
             task = task_of(problem)

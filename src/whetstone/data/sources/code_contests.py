@@ -22,7 +22,8 @@ _RUNNABLE = frozenset({"cpp", "python", "java"})
 _TESTS = ("public_tests", "private_tests", "generated_tests")
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of CodeContests."""
     if text_of(row, "input_file", default="") or text_of(row, "output_file", default=""):
         raise Skip("reads_files", "the program has to read or write files by name")
     counts = {column: len(_pairs(row, column)) for column in _TESTS}
@@ -99,30 +100,3 @@ def _difficulty(number: Any) -> str:
         return ""
     letter = number - len(_DIFFICULTIES)
     return _DIFFICULTIES[number] if letter < 0 else chr(ord("A") + letter) if letter < 22 else ""
-
-
-SOURCE = DatasetSource(
-    name="code_contests",
-    title="CodeContests: 13,610 problems of Codeforces, AtCoder, CodeChef, Aizu and HackerEarth",
-    hub_id="deepmind/code_contests",
-    revision="802411c3010cb00d1b05bad57ca77365a3c699d6",
-    files={
-        "train": "data/train-*.parquet",
-        "valid": "data/valid-*.parquet",
-        "test": "data/test-*.parquet",
-    },
-    columns={
-        "name": "the problem's name",
-        "description": "the statement, as text",
-        "public_tests": "an object with the lists `input` and `output`",
-        "private_tests": "an object with the lists `input` and `output`",
-        "generated_tests": "an object with the lists `input` and `output`",
-        "solutions": "an object with the lists `language` (numbers) and `solution`",
-        "incorrect_solutions": "an object with the lists `language` (numbers) and `solution`",
-    },
-    licence="CC-BY-4.0",
-    convert=_convert,
-    id_columns=("name",),
-    example="whetstone data prepare code_contests --split valid --out sets/code_contests",
-)
-SOURCES = (SOURCE,)

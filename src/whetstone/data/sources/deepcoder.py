@@ -15,18 +15,13 @@ from whetstone.data.sources.primeintellect import statement_and_starter
 from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
 from whetstone.data.sources.source import DatasetSource, Row, dict_of, list_of, text_of, value_of
 
-_COLUMNS = {
-    "problem": "the statement, as text",
-    "tests": "a list of tests or an object with `inputs` and `outputs`, as JSON in text or as it is",
-}
-_SOLUTIONS = {"solutions": "a list of programs"}
-_STARTER = {"starter_code": "the code to begin with, as text, empty for a program that reads its input"}
 # The last sentence of CodeElo's statements.
 _TAGS = re.compile(r"\n\nTags:\n(\[[^\n]*\])\n")
 _LIMITS = re.compile(r"\nTime Limit: (\S+ ms)\nMemory Limit: (\S+ MB)\s*\Z")
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of a subset of DeepCoder."""
     statement, offered = statement_and_starter(text_of(row, "problem"))
     tags, limits = _TAGS.search(statement), _LIMITS.search(statement)
     yield row_problem(
@@ -40,26 +35,3 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         limits=limits_of(*limits.groups()) if limits else None,
         facts={"tags": names_in(tags[1]) if tags else []},
     )
-
-
-def _source(subset: str, title: str, files: dict[str, str], columns: dict[str, str]) -> DatasetSource:
-    return DatasetSource(
-        name=f"deepcoder-{subset}",
-        title=f"DeepCoder-Preview: {title}",
-        hub_id="agentica-org/DeepCoder-Preview-Dataset",
-        revision="177913a7bd43791646ef6a43645caa3c871ab3db",
-        files={split: f"{subset}/{pattern}" for split, pattern in files.items()},
-        columns=_COLUMNS | columns,
-        licence="MIT",
-        convert=_convert,
-    )
-
-
-_TRAIN = {"train": "train-*.parquet"}
-_TEST = {"test": "test-*.parquet"}
-SOURCES = (
-    _source("primeintellect", "problems of PrimeIntellect's SYNTHETIC-1", _TRAIN, _SOLUTIONS),
-    _source("taco", "problems of TACO-verified", _TRAIN, _SOLUTIONS),
-    _source("lcbv5", "LiveCodeBench v5, with its private tests", _TRAIN | _TEST, _STARTER),
-    _source("codeforces", "408 problems of Codeforces with the tests of their statements", _TEST, {}),
-)

@@ -22,7 +22,8 @@ LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 CASES = ["base", "plus"]
 
 
-def _humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of HumanEval+."""
     task, prompt, entry_point = (text_of(row, name) for name in ("task_id", "prompt", "entry_point"))
     reference = prompt + text_of(row, "canonical_solution")
     if "plus_input" in row:
@@ -42,7 +43,8 @@ def _humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Pr
     )
 
 
-def _mbpp_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_mbpp_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of MBPP+."""
     if "plus_input" in row:
         number = int(text_of(row, "task_id").rpartition("/")[2])
         statement, reference = text_of(row, "prompt"), text_of(row, "canonical_solution")
@@ -99,41 +101,3 @@ def _without_quotes(prompt: str) -> str:
         if len(text) >= 6 and text.startswith(quotes) and text.endswith(quotes):
             return text[3:-3].strip()
     return text
-
-
-HUMANEVAL_PLUS = DatasetSource(
-    name="humanevalplus",
-    title="HumanEval+: the 164 problems of HumanEval with 80 times as many inputs",
-    hub_id="evalplus/humanevalplus",
-    revision="d32357cf319e50e9c8d8dab5ea876c72b0fd321b",
-    files={"test": "data/test-*.parquet"},
-    columns={
-        "task_id": "HumanEval/N",
-        "prompt": "imports, helpers, and the function up to its docstring, as text",
-        "canonical_solution": "the function's body, as text",
-        "entry_point": "the function's name",
-        "test or plus_input": "Python code that defines check(candidate), or inputs (then also `base_input`)",
-    },
-    licence="Apache-2.0",
-    convert=_humaneval_plus,
-    id_columns=("task_id",),
-    example="whetstone data prepare humanevalplus=HumanEvalPlus.jsonl.gz --out sets/humanevalplus",
-)
-MBPP_PLUS = DatasetSource(
-    name="mbppplus",
-    title="MBPP+: 378 problems of MBPP, mended, with 35 times as many inputs",
-    hub_id="evalplus/mbppplus",
-    revision="b2d74c91837c3f2a20c1299ae98133cbe7cfa077",
-    files={"test": "data/test-*.parquet"},
-    columns={
-        "task_id": "Mbpp/N, or N",
-        "prompt": "what the function shall do, as text",
-        "code or canonical_solution": "the reference, as text",
-        "test or plus_input": "Python code with the results in it, or inputs (then also `base_input`)",
-    },
-    licence="Apache-2.0",
-    convert=_mbpp_plus,
-    id_columns=("task_id",),
-    example="whetstone data prepare mbppplus=MbppPlus.jsonl.gz --out sets/mbppplus",
-)
-SOURCES = (HUMANEVAL_PLUS, MBPP_PLUS)

@@ -19,7 +19,8 @@ _ENTRY = re.compile(r"Solution\(\)\.(\w+)")
 _NODES = ("ListNode", "TreeNode", "Node")
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of LeetCodeDataset."""
     # Before v0.3.0, the facts about a problem were in this column.
     older = dict_of(row, "meta", default={})
     entry = _ENTRY.fullmatch(text_of(row, "entry_point"))
@@ -93,26 +94,3 @@ def _node_classes(prelude: str) -> str:
         if isinstance(node, ast.ClassDef) and node.name in _NODES
     ]
     return "\n\n\n".join(["from typing import *", *found])
-
-
-SOURCE = DatasetSource(
-    name="leetcode",
-    title="LeetCodeDataset: 2,869 problems of LeetCode with about a hundred tests each",
-    hub_id="newfacade/LeetCodeDataset",
-    revision="215604aeed660029df7de2fea5a4d7b6ed476a08",
-    files={"train": "LeetCodeDataset-train.jsonl", "test": "LeetCodeDataset-test.jsonl"},
-    columns={
-        "task_id": "the title in the problem's address",
-        "prompt": "imports and classes that a program finds, as text",
-        "completion": "the reference, as text",
-        "entry_point": "Solution().NAME",
-        "test": "Python code that defines check(candidate)",
-        "starter_code or meta": "the code to begin with, as text; or an object with `lang_code`",
-        "problem_description or meta": "the statement, as text; or an object with `question_title`",
-    },
-    licence="Apache-2.0",
-    convert=_convert,
-    id_columns=("task_id",),
-    example="whetstone data prepare leetcode=LeetCodeDataset-v0.3.1-train.jsonl.gz --out sets/leetcode",
-)
-SOURCES = (SOURCE,)

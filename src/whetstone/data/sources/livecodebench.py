@@ -19,7 +19,8 @@ from whetstone.data.sources.test_fields import read_tests
 LIMITS = Limits(cpu_s=6.0, memory_mb=4096.0)
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of LiveCodeBench."""
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     starter = text_of(row, "starter_code", default="")
     metadata = json_of(row, "metadata", empty={})
@@ -48,26 +49,3 @@ def _tests(row: Row, column: str) -> list[Any]:
     if not isinstance(value, list):
         raise Skip("malformed_tests", f"`{column}` is not a list")
     return cast("list[Any]", value)
-
-
-SOURCE = DatasetSource(
-    name="livecodebench",
-    title="LiveCodeBench: 1,055 contest problems from May 2023 on, with private tests",
-    hub_id="livecodebench/code_generation_lite",
-    revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
-    files={"test": "test*.jsonl"},
-    columns={
-        "question_id": "the question's name on its platform",
-        "question_content": "the statement, as text",
-        "platform": "leetcode, atcoder or codeforces",
-        "contest_date": "a date and time, as text",
-        "public_test_cases": "a list of tests, as JSON in text",
-        "private_test_cases": "a list of tests, as JSON in text, or compressed, pickled and in base64",
-        "metadata": "an object with perhaps `func_name`, as JSON in text",
-    },
-    licence="CC",
-    convert=_convert,
-    id_columns=("question_id",),
-    example="whetstone data prepare livecodebench=code_generation_lite/ --out sets/livecodebench",
-)
-SOURCES = (SOURCE,)

@@ -14,7 +14,6 @@ from whetstone.core.syntax import NotPython, parse
 from whetstone.data.sources.humaneval import LIMITS
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, list_of, text_of, value_of
 
-_LICENCE = "CC-BY-4.0"
 _SPLITS = (("prompt", range(1, 11)), ("test", range(11, 511)), ("validation", range(511, 601)))
 
 
@@ -33,12 +32,14 @@ def split_of(task: int) -> str:
     return next((name for name, tasks in _SPLITS if task in tasks), "train")
 
 
-def _sanitized(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_sanitized(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of the set checked by hand."""
     setup = "\n".join(_lines(row, "test_imports"))
     yield _problem(source, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
 
 
-def _full(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_full(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of the whole set."""
     setup = text_of(row, "test_setup_code", default="")
     asserts = [*_lines(row, "test_list"), *_lines(row, "challenge_test_list")]
     yield _problem(source, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
@@ -76,44 +77,3 @@ def _tree(column: str, code: str) -> ast.Module:
         return parse(code)
     except NotPython as error:
         raise ColumnError(column, f"not Python code ({error})", "Python code") from None
-
-
-_HUB = "google-research-datasets/mbpp"
-_REVISION = "4bb6404fdc6cacfda99d4ac4205087b89d32030c"
-_COLUMNS = {
-    "task_id": "a number",
-    "code": "the reference, as text",
-    "test_list": "a list of asserts that call a function of `code`",
-}
-
-SANITIZED = DatasetSource(
-    name="mbpp",
-    title="MBPP, sanitized: 427 small Python problems with three asserts each",
-    hub_id=_HUB,
-    revision=_REVISION,
-    files={split: f"sanitized/{split}-*.parquet" for split in ("test", "train", "validation", "prompt")},
-    columns={
-        "task_id": _COLUMNS["task_id"],
-        "prompt": "what the function shall do, as text",
-        "code": _COLUMNS["code"],
-        "test_imports": "a list of import statements, as text",
-        "test_list": _COLUMNS["test_list"],
-    },
-    licence=_LICENCE,
-    convert=_sanitized,
-    id_columns=("task_id",),
-    example="whetstone data prepare mbpp=sanitized-mbpp.json --out sets/mbpp",
-)
-FULL = DatasetSource(
-    name="mbpp-full",
-    title="MBPP: 974 small Python problems; 11 to 510 are the test set",
-    hub_id=_HUB,
-    revision=_REVISION,
-    files={split: f"full/{split}-*.parquet" for split in ("test", "train", "validation", "prompt")},
-    columns={"text": "what the function shall do, as text", **_COLUMNS},
-    licence=_LICENCE,
-    convert=_full,
-    id_columns=("task_id",),
-    example="whetstone data prepare mbpp-full=mbpp.jsonl --out sets/mbpp-full",
-)
-SOURCES = (SANITIZED, FULL)

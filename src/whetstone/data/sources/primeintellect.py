@@ -51,7 +51,8 @@ def statement_and_starter(prompt: str) -> tuple[str, str]:
     return text, ""
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of PrimeIntellect's set, or of open-r1's edition."""
     info = object_of(row, "verification_info")
     gold = row.get("gold_standard_solution")
     language = _language(info.get("language") or PYTHON)
@@ -77,11 +78,12 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def _synthetic(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_synthetic(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row of SYNTHETIC-1."""
     task = text_of(row, "task_type")
     if task != "verifiable_code":
         raise Skip("not_code", f"a task of the type {task}")
-    yield from _convert(source, row, own_id)
+    yield from convert(source, row, own_id)
 
 
 def _statement_column(row: Row) -> str:
@@ -117,54 +119,3 @@ def _language(name: str) -> str:
         return language_named(name, "the problem").name
     except UserError:
         raise Skip("unsupported_language", f"asks for a program in {name}") from None
-
-
-_LICENCE = "as of each problem's site; none given for the collection"
-_STATEMENT = "the statement, as text"
-_FILES = {"train": "data/train-*.parquet"}
-_INFO = "an object with `language` and `test_cases`, as Python or JSON in text"
-_COLUMNS = {
-    "gold_standard_solution": "a program, in a Markdown fence",
-    "verification_info": f"{_INFO} or as a structure",
-    "problem_id": "the problem's id, as text",
-}
-SOURCES = (
-    DatasetSource(
-        name="primeintellect",
-        title="PrimeIntellect's verifiable coding problems: 144,169 in several languages",
-        hub_id="PrimeIntellect/verifiable-coding-problems",
-        revision="45220c9",
-        files=_FILES,
-        columns={"prompt": _STATEMENT, **_COLUMNS},
-        licence=_LICENCE,
-        convert=_convert,
-        id_columns=("problem_id",),
-    ),
-    DatasetSource(
-        name="primeintellect-python",
-        title="The 35,735 Python problems of PrimeIntellect's, in open-r1's edition",
-        hub_id="open-r1/verifiable-coding-problems-python",
-        revision="b761a24a95fa03289a231d2d31c183636ffb9833",
-        files=_FILES,
-        columns={"problem_statement or problem": _STATEMENT, **_COLUMNS},
-        licence=_LICENCE,
-        convert=_convert,
-        id_columns=("problem_id",),
-    ),
-    DatasetSource(
-        name="synthetic-1",
-        title="SYNTHETIC-1: the coding problems of its 1.99 million rows",
-        hub_id="PrimeIntellect/SYNTHETIC-1",
-        revision="f08fe8c",
-        files=_FILES,
-        columns={
-            "task_type": "the kind of task, `verifiable_code` for a coding problem",
-            "prompt": _STATEMENT,
-            **_COLUMNS,
-            "verification_info": _INFO,
-        },
-        licence="Apache-2.0",
-        convert=_synthetic,
-        id_columns=("problem_id",),
-    ),
-)

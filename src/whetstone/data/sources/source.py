@@ -1,8 +1,9 @@
 """A source: a public dataset whose rows become problems, and the errors of rows that do not fit.
 
-An importer is one short file: the files and columns of the dataset, and a function from a row to problems. It
-reads columns through the helpers here, so that a dataset with a changed schema is rejected with the column's
-name and the known revision. It raises ``Skip`` for a row that cannot be judged, which is counted by reason.
+An importer is a table of ``sources.toml``, with the files and columns of the dataset, and a function from a
+row to problems. The function reads columns through the helpers here. So a dataset with a changed schema is
+rejected with the column's name and the known revision. It raises ``Skip`` for a row that cannot be judged,
+which is counted by reason.
 """
 
 from __future__ import annotations
@@ -65,10 +66,6 @@ class DatasetSource(Struct, frozen=True):
     """A short and stable name. The id of every problem begins with it."""
     title: str
     """One line for ``--help`` and the data card."""
-    hub_id: str | None
-    """The id on the hub; None if there are only local files."""
-    revision: str | None
-    """A revision known to work: a commit or a tag."""
     files: Mapping[str, str]
     """Split -> glob of its files, relative to the dataset's root. ``*`` also matches ``/``."""
     columns: Mapping[str, str]
@@ -77,6 +74,10 @@ class DatasetSource(Struct, frozen=True):
     """An SPDX identifier, or a description."""
     convert: Converter
     """Converts a row to problems. Raises Skip for a row that is no problem."""
+    hub_id: str | None = None
+    """The id on the hub; None if there are only local files."""
+    revision: str | None = None
+    """A revision known to work: a commit or a tag."""
     id_columns: tuple[str, ...] = ()
     """Columns that may contain the id of the row; the first non-empty one is used."""
     example: str = ""

@@ -1,60 +1,51 @@
-"""All sources by name. Each module is imported when its source is used."""
+"""All sources by name. The module with the converter of a source is imported when the source is used."""
 
 from __future__ import annotations
 
 import importlib
+import tomllib
 from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+import msgspec
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.data.sources.source import DatasetSource
 
-# Source name -> module of this package, whose `SOURCES` holds it. A module may hold several.
-_MODULES = {
-    "aethercode": "aethercode",
-    "apps": "apps",
-    "archer": "verl",
-    "areal": "areal",
-    "bigcodebench": "bigcodebench",
-    "bigcodebench-hard": "bigcodebench",
-    "code-r1": "verl",
-    "code_contests": "code_contests",
-    "deepcoder-codeforces": "deepcoder",
-    "deepcoder-lcbv5": "deepcoder",
-    "deepcoder-primeintellect": "deepcoder",
-    "deepcoder-taco": "deepcoder",
-    "humaneval": "humaneval",
-    "humanevalplus": "evalplus",
-    "kattis": "kattis",
-    "kodcode": "kodcode",
-    "leetcode": "leetcode",
-    "livecodebench": "livecodebench",
-    "mbpp": "mbpp",
-    "mbpp-full": "mbpp",
-    "mbppplus": "evalplus",
-    "open-r1-codeforces": "open_r1_codeforces",
-    "primeintellect": "primeintellect",
-    "primeintellect-python": "primeintellect",
-    "synthetic-1": "primeintellect",
-    "taco": "apps",
-    "taco-verified": "apps",
-    "verl": "verl",
-}
-
-SOURCE_NAMES = tuple(_MODULES)
+# Source name -> module of this package, whose `SOURCE` is not in the file.
+_MODULES = {"kattis": "kattis", "kodcode": "kodcode", "open-r1-codeforces": "open_r1_codeforces"}
+_TABLES: dict[str, dict[str, Any]] = tomllib.loads(
+    resources.files("whetstone.data.sources").joinpath("sources.toml").read_text(encoding="utf-8")
+)
+SOURCE_NAMES = tuple(sorted({*_TABLES, *_MODULES}))
 
 
 def source_named(name: str) -> DatasetSource:
     """Return a source by name. Raises UserError for an unknown one."""
-    if name not in _MODULES:
+    if name in _MODULES:
+        return importlib.import_module(f"whetstone.data.sources.{_MODULES[name]}").SOURCE
+    if name not in _TABLES:
         raise UserError(
             f"no source `{name}`{did_you_mean(name, SOURCE_NAMES)} (list them: whetstone data show sources)"
         )
+    fields = _fields_of(name)
+    module, _, function = fields.pop("convert").rpartition(".")
     # Importing all modules would slow down every command that only names a source.
-    module = importlib.import_module(f"whetstone.data.sources.{_MODULES[name]}")
-    return next(source for source in module.SOURCES if source.name == name)
+    convert = getattr(importlib.import_module(f"whetstone.data.sources.{module}"), function)
+    return msgspec.convert({"name": name, "convert": convert, **fields}, DatasetSource)
+
+
+def _fields_of(name: str) -> dict[str, Any]:
+    """Return the fields of a source, with those of the source that it is ``like``."""
+    fields = dict(_TABLES[name])
+    like = fields.pop("like", None)
+    if like is not None:
+        fields = {**_fields_of(like), **fields}
+    return {field: value for field, value in fields.items() if value}
 
 
 def all_sources() -> Iterator[DatasetSource]:
-    """Yield all sources, in the table's order."""
+    """Yield all sources by name."""
     for name in SOURCE_NAMES:
         yield source_named(name)

@@ -50,7 +50,8 @@ _STATEMENTS: dict[str, Callable[[str], str]] = {
 }
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+    """Convert a row in verl's format."""
     ability = str(row.get("ability") or "code").lower()
     if "cod" not in ability and "program" not in ability:
         raise Skip("not_code", f"a row of the ability {ability}")
@@ -116,43 +117,3 @@ def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:
     if isinstance(module := truth_of.get("pytest"), str):
         return pytest_tests(module)
     return read_tests(truth_of, starter=starter, programs=programs)
-
-
-_COLUMNS = {
-    "prompt": "chat messages, a list of objects with `role` and `content`",
-    "reward_model": "an object whose `ground_truth` holds the tests, as JSON in text",
-}
-SOURCES = (
-    DatasetSource(
-        name="archer",
-        title="ArcherCodeR: 6,753 problems with regenerated tests, and LiveCodeBench v5",
-        hub_id="Fate-Zero/ArcherCodeR-Dataset",
-        revision="46a73cf",
-        files={"train": "train/archercoder-1.5b-train.json", "test": "test/livecodebench_v5.json"},
-        columns=_COLUMNS,
-        licence="MIT",
-        convert=_convert,
-        example="whetstone data prepare archer --split train --out sets/archer",
-    ),
-    DatasetSource(
-        name="code-r1",
-        title="code-r1-12k: TACO and LeetCode problems whose solution passed, at most 8 tests each",
-        hub_id="ganler/code-r1-12k",
-        revision="2a0d26d",
-        files={"train": "data/train-*.parquet", "test": "data/test-*.parquet"},
-        columns=_COLUMNS,
-        licence="not stated; TACO is Apache-2.0, LeetCodeDataset Apache-2.0",
-        convert=_convert,
-    ),
-    DatasetSource(
-        name="verl",
-        title="Local files in verl's layout (PRIME's, DeepCoder's and ScaleBox's ground truths too)",
-        hub_id=None,
-        revision=None,
-        files={"train": "train*", "test": "test*"},
-        columns=_COLUMNS,
-        licence="not stated in the files",
-        convert=_convert,
-        example="whetstone data prepare verl=train.parquet --out sets/mine",
-    ),
-)
